@@ -86,7 +86,12 @@ class RoleRelease:
         batch.add_update_metadata_request_for_brokers(shell.context.brokers, ())
         sent = await shell.send(batch)
         shell.queue.schedule(_TAG, ANSWERED_WITHIN_S, GoOnReleasing())
-        sent.metadata.when_all(lambda: shell.queue.schedule(_TAG, 0, GoOnReleasing()))
+        sent.metadata.when_all(self._all_heard)
+
+    def _all_heard(self) -> None:
+        """Also called when the term ends, which gives up all requests; then there is nothing left to release."""
+        if not self._lost:
+            self._shell.queue.schedule(_TAG, 0, GoOnReleasing())
 
     async def _give_back(self, left: list[int]) -> None:
         if left:

@@ -170,6 +170,7 @@ async def _on_topic_deletion(shell: ControllerShell, topics: list[Topic]) -> Non
     await handle_partition_state_changes(shell, rows, PartitionState.NonExistentPartition)
     apply(context, DeletionsStarted([topic.name for topic in fresh]))
     batch.add_update_metadata_request_for_brokers(context.brokers, [row for t in topics for row in t.partitions()])
+    apply(context, plan.never_created(context, topics))
     deletion = plan.plan_deletion(context, topics)
     for state, replicas in deletion.transitions():
         await handle_replica_state_changes(shell, replicas, state, batch=batch)

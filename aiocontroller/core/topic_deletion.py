@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.debts import Changes
+from aiocontroller.core.effects import Effects
 from aiocontroller.core.events import StopReplicaResponseReceived
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.core.partitions import Topic
@@ -29,6 +30,12 @@ Replicas = dict[int, list[int]]
 Transition = tuple[ReplicaState, Replicas]
 _WAY = (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted, ReplicaState.ReplicaDeletionSuccessful)
 """The states in which a replica is deleted."""
+_STAYING = (
+    ReplicaState.NonExistentReplica,
+    ReplicaState.ReplicaDeletionIneligible,
+    ReplicaState.ReplicaDeletionSuccessful,
+)
+"""The states of replicas to which nothing happens when their broker fails."""
 
 
 def to_be_queued(context: ControllerContext, names: Iterable[str]) -> list[str]:
@@ -126,6 +133,19 @@ def _states(context: ControllerContext, topic: Topic) -> set[ReplicaState]:
     }
 
 
+def never_created(context: ControllerContext, topics: Iterable[Topic]) -> Effects:
+    """Replicas that no broker was asked for become Offline, from where they can be deleted.
+
+    Such a replica was assigned, but then its partition's leader epoch could not be raised: the state was unreadable.
+    No transition fits: it may be the leader of a state that was read later, and a leader never becomes NewReplica.
+    """
+    found: Replicas = {}
+    for topic in topics:
+        for broker, rows in replicas_in_state(context, topic, ReplicaState.NonExistentReplica).items():
+            found.setdefault(broker, []).extend(rows)
+    return Effects(replicas=[(found, ReplicaState.OfflineReplica)])
+
+
 class Deletion(NamedTuple):
     """The replicas of topics whose deletion starts, by what happens to them."""
 
@@ -213,7 +233,7 @@ def plan_failure(context: ControllerContext, replicas: Replicas) -> Failure:
             fitting: list[Replicas] = []
             if not waited_for and topic.name in context.topics_with_deletion_started:
                 fitting = [plan.left]
-            elif state not in (ReplicaState.ReplicaDeletionIneligible, ReplicaState.ReplicaDeletionSuccessful):
+            elif state not in _STAYING:
                 if state not in (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted):
                     fitting.append(plan.standing if waited_for else plan.early)
                 if waited_for:

@@ -81,6 +81,11 @@ def response(api_key: int, version: int, **fields: Any) -> Entity:
     return _build(_entity_class(api_key, version, "response"), fields)
 
 
+def request_class(api_key: int, version: int) -> EntityClass:
+    """The dataclass of a request, for who makes requests from its fields."""
+    return _entity_class(api_key, version, "request")
+
+
 def preload(api_keys: Iterable[int]) -> None:
     """Import kio and prepare every version of these APIs, so that a first message does not delay others."""
     for _ in preloading({api_key: SUPPORTED[ApiKey(api_key)] for api_key in api_keys}):

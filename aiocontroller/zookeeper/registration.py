@@ -258,9 +258,9 @@ async def release_controller(client: ZooKeeperClient, epoch: int, fence: int) ->
     Raises ControllerMovedError if the fence does not hold, also where our own write broke it and its answer was lost.
     """
     mark = SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), fence)
-    writes = await client.write_many([mark, Delete(paths.CONTROLLER)], fence=fence)
-    if writes.code[1] not in (0, Code.NO_NODE):
-        raise error_at(paths.CONTROLLER, writes.code[1])
+    [code] = await client.write_together([[mark, Delete(paths.CONTROLLER)]], fence=fence)
+    if code not in (0, Code.NO_NODE):
+        raise error_at(paths.CONTROLLER, code)
 
 
 # -- a broker ---------------------------------------------------------------------------------------------------------

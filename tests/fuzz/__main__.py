@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from tests.fuzz.inputs import Input, Maker, Message
+from aiocontroller.lab.hostile.inputs import Input, Maker, Message
 from tests.fuzz.playing import Lines, chance_of, play
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -20,6 +20,7 @@ from typing import Any
 import aiocontroller
 from aiocontroller.core.invariants import violations
 from aiocontroller.lab import simulated_net
+from aiocontroller.lab.hostile.inputs import TOPIC_ID, Input, Message
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.service import Service
@@ -27,7 +28,6 @@ from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import FrameReader
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
-from tests.fuzz.inputs import TOPIC_ID, Input, Message
 from tests.integration.controller.harness import Cluster, journal_of
 
 ANSWERED_WITHIN_S = 90.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aiocontroller.lab.hostile.inputs import Input, Maker
 from tests.fuzz.__main__ import corpus
-from tests.fuzz.inputs import Input, Maker
 from tests.fuzz.playing import chance_of, play
 
 FRESH, TOGETHER = 150, 10

@@ -51,6 +51,7 @@ LABORATORY = {
     "lab/simulation/simulation.py": "a simulated process: its end is checked for bugs; to cancel its task kills it",
     "lab/simulation/steps/brokers.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/controllers.py": "a fault's end; the simulation's loop ends with the plan",
+    "lab/simulation/steps/hostile.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/network.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/steps.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/base.py": "a fault's end; the simulation's loop ends with the plan",

@@ -30,8 +30,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment
 from aiocontroller.lab.checkers.answers import Answers
+from aiocontroller.lab.checkers.config_answers import ConfigAnswers
 from aiocontroller.lab.checkers.records import DataChecker
 from aiocontroller.lab.checkers.unclean_elections import UncleanElections
 from aiocontroller.zookeeper import paths, znodes
@@ -51,6 +52,7 @@ _CONTROLLERS_OWN = (
 """Paths to which a deposed controller must not write."""
 
 MOST_BROKERS = 8
+NO_SESSION = -1
 DEAD_FOR_S = 10.0
 """A controller that is active has heard within this time that a broker's registration is gone."""
 
@@ -109,18 +111,21 @@ class ZNodeHistory:
         self._now_s = now_s
         self.assigned: dict[Partition, frozenset[int]] = {}
         """The current replicas."""
+        self._replaced: set[str] = set()
+        """Topics that a foreign client has made anew, and nobody has written since; membership only."""
         self._placed: dict[Partition, set[int]] = {}
         """All replicas so far, also of earlier topics of the same name; membership only."""
         self.topic_ids: dict[str, str] = {}
         self._winners: dict[int, int] = {}
         """Session -> the last controller epoch that it won."""
-        self._winner = 0
+        self._winner = NO_SESSION
         self._leaders: dict[tuple[str, int, int], int] = {}
         self._known: dict[Partition, set[Leadership]] = {}
         self._asked: dict[Partition, set[tuple[int, tuple[int, ...], int]]] = {}
         self.unclean = UncleanElections(now_s)
         self.answers = Answers(now_s, self.complain)
         """What clients were told, and what could be known."""
+        self.config_answers = ConfigAnswers(now_s, self.complain)
         self.registered: set[int] = set()  # membership only
         self._gone_s: dict[int, float] = {}
         """Broker -> when it was last registered."""
@@ -144,6 +149,7 @@ class ZNodeHistory:
         data = data or b""
         self.digest.update(b"%s %d " % (path.encode(), version) + data)
         self._check_deposed(path, writer)
+        self.config_answers.changed(path, data)
         match = _STATE.fullmatch(path)
         if writer.by_hand:
             self._note_hand(path)
@@ -165,6 +171,7 @@ class ZNodeHistory:
     def deleted(self, path: str, writer: Writer) -> None:
         self.digest.update(b"- " + path.encode())
         self._check_deposed(path, writer)
+        self.config_answers.changed(path, None)
         match = _STATE.fullmatch(path)
         if writer.by_hand:
             self._note_hand(path)
@@ -252,6 +259,10 @@ class ZNodeHistory:
             )
 
     def _controller_epoch(self, epoch: int, session: int) -> None:
+        released = session == self._winner and not self._exists(paths.CONTROLLER)
+        if released and epoch == self.controller_epoch:
+            self._winner = NO_SESSION  # it gives the role back for good, and says so by writing the same epoch again
+            return
         if epoch <= self.controller_epoch and self.controller_epoch:
             self.complain("I2", paths.CONTROLLER_EPOCH, f"{epoch} after {self.controller_epoch}")
         self.controller_epoch = max(epoch, self.controller_epoch)
@@ -260,10 +271,18 @@ class ZNodeHistory:
             self._winners[session] = epoch
 
     def _topic(self, topic: str, data: bytes, writer: Writer) -> None:
+        if not isinstance(znodes.decode_topic(topic, data), TopicAssignment):
+            if not writer.by_hand:  # otherwise it was damaged, and is mended later
+                self.complain("I2", topic, f"unreadable znode {data!r}")
+            return
         decoded = msgspec.json.decode(data)
         numbers = {(topic, int(number)): replicas for number, replicas in decoded["partitions"].items()}
-        if not (writer.by_hand or self._exists(paths.delete_topics_topic(topic))):  # then it gets no more partitions
+        replaced = topic in self._replaced  # a conditional write for the topic before has passed: versions begin anew
+        if not (writer.by_hand or replaced or self._exists(paths.delete_topics_topic(topic))):  # or it gets no more
             self._check_topic(topic, decoded.get("topic_id", ""), numbers)
+        self._replaced.discard(topic)
+        if writer.by_hand and decoded.get("topic_id", "") != self.topic_ids.get(topic):
+            self._replaced.add(topic)
         self.topic_ids[topic] = decoded.get("topic_id", "")
         self.assigned = {p: r for p, r in self.assigned.items() if p[0] != topic}
         for partition, replicas in numbers.items():
@@ -287,8 +306,8 @@ class ZNodeHistory:
     def _state_by_hand(self, partition: Partition, data: bytes, version: int) -> None:
         """Take in a foreign write; the controller must continue from it, whatever it is."""
         after = znodes.decode_partition_state("/".join(map(str, partition)), data, version)
-        assert isinstance(after, LeaderAndIsr), data
-        self._take_in(partition, after)
+        if isinstance(after, LeaderAndIsr):  # otherwise it was damaged, and is mended later
+            self._take_in(partition, after)
         self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
 
     def _take_in(self, partition: Partition, state: LeaderAndIsr) -> None:

@@ -20,6 +20,10 @@ REMEMBERED_S = 15.0
 """Longer than a controller lives that reads nothing new: its session ends earlier, and then the fence stops it."""
 
 
+class _Settings(msgspec.Struct):
+    config: dict[str, str] = {}
+
+
 class UncleanElections:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -33,7 +37,10 @@ class UncleanElections:
 
     def configured(self, topic: str, data: bytes | None) -> None:
         """Take in the topic's znode of settings; None: it is gone."""
-        settings = msgspec.json.decode(data)["config"] if data else {}
+        try:
+            settings = msgspec.json.decode(data or b"{}", type=_Settings).config
+        except msgspec.MsgspecError:
+            settings = {}  # a foreign client has damaged it
         self._settings[topic].put(self._now_s(), settings.get(SETTING))
 
     def requested(self, partitions: Iterable[Partition] | None) -> None:

@@ -163,10 +163,23 @@ DETECTION_FAULTS = (
     "kill_controller_and_broker",
 )
 """Drawn if early detection is on: faults that must not mislead it."""
-BY_HAND = ("write_state", "delete_state", "write_assignment", "make_topic_anew")
+CONFIG_REQUESTS = ("request_configs", "request_credentials", "request_quotas", "request_features", "request_acls")
+"""Drawn in two fifths of the seeds: clients' requests about other things than topics."""
+ROLE_CHANGES = ("release_controller", "take_over")
+"""Drawn in a quarter of the seeds: an operator gives the role back, and takes it."""
+HOSTILE = ("send_garbage",)
+"""Drawn in a fifth of the seeds."""
+BY_HAND = ("write_state", "delete_state", "write_assignment", "make_topic_anew", "damage_znode")
 """Drawn in a fifth of the seeds: foreign writes to znodes that only the controller may write."""
 SETTING_CHANGES = ("configure_broker", "alter_broker_configs")
 """Drawn in a quarter of the seeds."""
+OPTIONAL = (
+    ("setting changes", SETTING_CHANGES, 0.25),
+    ("config requests", CONFIG_REQUESTS, 0.4),
+    ("role changes", ROLE_CHANGES, 0.25),
+    ("hostile", HOSTILE, 0.2),
+)
+"""Kinds of steps that a share of the seeds has: (name, kinds, share)."""
 DATA_FAULTS = ("power_cut",)
 """Drawn if brokers keep logs."""
 DATA_SHARE = 0.25
@@ -191,8 +204,9 @@ def draw(seed: int) -> Plan:
     by_hand = random.Random(f"by hand {seed}").random() < 0.2
     if by_hand:
         known = (*known, *BY_HAND)
-    if random.Random(f"setting changes {seed}").random() < 0.25:
-        known = (*known, *SETTING_CHANGES)
+    for what, kinds_of_it, share in OPTIONAL:
+        if random.Random(f"{what} {seed}").random() < share:
+            known = (*known, *kinds_of_it)
     data = not by_hand and random.Random(f"data {seed}").random() < DATA_SHARE
     if data:
         known = (*known, *DATA_FAULTS)

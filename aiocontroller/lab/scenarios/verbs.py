@@ -34,6 +34,12 @@ _TABLE = (
     Verb("request-topics", "topic, replicas of each partition; `timeout-ms=`", "CreateTopics: a client asks"),
     Verb("request-partitions", "topic, replicas of each new partition", "CreatePartitions: a client asks"),
     Verb("request-deletion", "topic", "DeleteTopics: a client asks"),
+    Verb("request-configs", "", "IncrementalAlterConfigs of a topic: a client asks"),
+    Verb("request-credentials", "", "AlterUserScramCredentials: a client asks"),
+    Verb("request-quotas", "", "AlterClientQuotas: a client asks"),
+    Verb("request-features", "", "UpdateFeatures: a client asks, and must be refused"),
+    Verb("request-acls", "", "CreateAcls: a client asks, and must be refused without an authorizer"),
+    Verb("send-garbage", "", "damaged requests to the active controller"),
     Verb("auto-create-topic", "broker", "a broker creates a topic, perhaps with the controller among the replicas"),
     Verb("allow-unclean", "topic, `true` or `false`", "the topic's `unclean.leader.election.enable` changes"),
     Verb("alter-topic-configs", "topic, `name:value`, …", "settings of a topic change, as by `kafka-configs.sh`"),
@@ -118,6 +124,8 @@ _TABLE = (
     Verb("jump-clock", "controller", "its wall clock is set; storms need libfaketime"),
     Verb("fill-disk", "controller", "its journal cannot be written"),
     Verb("free-disk", "", "all journals can be written again"),
+    Verb("release-controller", "", "the active controller gives the role back, as `aiocontroller release` does"),
+    Verb("take-over", "controller", "a controller takes the role, as `aiocontroller takeover` does"),
     Verb("delete-controller-znode", "", "an operator's way to move the role"),
     Verb(
         "rewrite-controller-epoch", "number", "another process writes `/controller_epoch`; without a number, one more"
@@ -129,6 +137,7 @@ _TABLE = (
     # -- what only the controller may write ----------------------------------------------------------------------------
     Verb("write-state", "topic", "another process writes a partition's state, perhaps without a notification"),
     Verb("delete-state", "topic", "… deletes it"),
+    Verb("damage-znode", "topic; `topic`, `state` or `settings`", "… writes rubbish into that, and mends it later"),
     Verb("damage-state", "partition, text", "… writes the text into it"),
     Verb("damage-request", "path, text", "… creates the znode of a request with that text"),
     Verb("write-assignment", "topic", "… writes another assignment of the topic"),

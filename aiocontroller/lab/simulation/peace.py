@@ -95,6 +95,14 @@ class Peace:
         for number in range(1, simulation.plan.controllers + 1):
             if number not in simulation.controllers or simulation.controllers[number][1].task.done():
                 simulation.start_controller(number)
+        self._end_the_vacancy()
+
+    def _end_the_vacancy(self) -> None:
+        """Have a controller that has given the role up for good take it again, if no other one does."""
+        simulation = self._simulation
+        observing = [n for n, (service, _) in simulation.controllers.items() if service.controller.election.observing]
+        if observing and paths.CONTROLLER not in simulation.model.tree.nodes:
+            simulation.take_over(min(observing))
 
     def _has_lost_its_registration(self, number: int, broker: SimulatedBroker) -> bool:
         """Return whether a fast bounce has removed the registration of a broker that is alive and has its session.

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from aiocontroller.config import Config, load_config
+from aiocontroller.core.events import Reply, TakeOver
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.journal.journal import MemoryJournal
@@ -149,6 +150,8 @@ class Simulation:
         """The number of await points that controllers' handlers have reached."""
         self.crash_in = 0
         """After this many more await points, kill the controller that reaches the last one; 0: kill none."""
+        self.clients = self.network.host("clients")
+        """Where clients' requests to controllers come from; its links have no faults."""
         self.brokers: dict[int, tuple[SimulatedBroker, Process]] = {}
         self._all_brokers: list[SimulatedBroker] = []
         """Includes the dead ones."""
@@ -364,6 +367,14 @@ class Simulation:
             await service.run()
 
         process = self._start(f"controller {number}", serve)
+
+    def take_over(self, number: int) -> None:
+        """Have a controller take the role, as an operator does; it may have reasons against that."""
+
+        def answered(reasons: object) -> None:
+            self.history.probe(f"takeover {'refused' if reasons else 'done'}")
+
+        self.controllers[number][0].queue.append(TakeOver(reply=Reply(answered)))
 
     def _at_await(self, number: int) -> Callable[[], None]:
         def at_await() -> None:

@@ -21,6 +21,7 @@ from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import Endpoint, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.mutation_quotas import ThrottlingQuotaExceededError
 from aiocontroller.core.request_content import AlterPartition
+from aiocontroller.core.states import ReplicaState
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.metrics import Metrics
 from aiocontroller.wire import cold
@@ -50,6 +51,25 @@ def test_a_controller_that_was_deposed_neither_makes_nor_forgets_debts() -> None
         run(debts.write(it.shell, paid, "paid"))
     assert ledger.holds(debt), "what ZooKeeper holds still is still owed"
     assert it.znodes.debts.held == {(1, "t"): ({0: b"an earlier topic"}, 0)}
+
+
+@pytest.mark.parametrize("dead", [(), (2,), (1, 2)])
+def test_a_replica_that_was_never_created_does_not_hold_up_the_deletion(dead: tuple[int, ...]) -> None:
+    """A reassignment has added it, but the state could not be read, so that its epoch was not raised."""
+    it = cluster(1, 2, t=[[1]])
+    table = it.shell.context.table
+    table.set_assignment(0, ReplicaAssignment((1, 2)))
+    assert table.replica_state(0, 2) is ReplicaState.NonExistentReplica
+    for broker in dead:
+        it.unregister(broker)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    it.znodes.deletions["t"] = None
+    it.queue.append(ev.TopicDeletion())
+    it.step()
+    assert "t" not in table.topic_by_name
+    assert it.znodes.deletions == {}
+    assert {debt.broker for debt in it.shell.context.debts} == set(dead)
 
 
 @pytest.mark.parametrize("writes", range(12))

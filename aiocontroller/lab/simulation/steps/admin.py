@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import CreatePartitions, CreateTopics, DeleteTopics, Reply
-from aiocontroller.core.request_content import NewPartitions, NewTopic
+from aiocontroller.core.request_content import TopicResult
 from aiocontroller.lab.scenarios.arguments import NAMES, assignment
 from aiocontroller.lab.scenarios.plan import DELETION
 from aiocontroller.lab.simulation.steps.operator import OperatorSteps
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 
 TIMEOUTS_MS = (0, 500, 5_000)
@@ -27,28 +27,29 @@ class AdminSteps(OperatorSteps):
         names = words[:1] or chance.sample(NAMES, chance.randint(1, 3))
         only_check = not words and chance.random() < 0.2
         existed = {name: paths.topic(name) in simulation.model.tree.nodes for name in names}
-        topics = [NewTopic(name, chance.randint(1, 6), chance.choice((1, 1, 2, BAD_FACTOR)), {}, {}) for name in names]
+        topics = [_new(name, chance.randint(1, 6), chance.choice((1, 1, 2, BAD_FACTOR))) for name in names]
         if words:
-            placed = {number: tuple(on) for number, on in assignment(words[1:]).items()}
-            topics = [NewTopic(words[0], -1, -1, placed, {})]
+            topics = [_new(words[0], -1, -1, assignment(words[1:]))]
 
-        def answered(results: Any) -> None:
-            if isinstance(results, KafkaErrorCode):
+        def answered(answer: Any) -> None:
+            if answer is None:
                 return
             if only_check:
                 simulation.history.probe("new topics only checked")
                 return
+            results = {
+                each.name: TopicResult(int(each.error_code), partitions=getattr(each, "num_partitions", -1))
+                for each in answer.topics
+            }
             answers.created(asked_s, results)
-            for topic in topics:
-                simulation.history.probe(f"CreateTopics answered with {results[topic.name].error_code}")
+            self._probe("CreateTopics", results)
 
         if not only_check:
             for topic in topics:
-                if not existed[topic.name] and topic.replication_factor != BAD_FACTOR:
-                    self.topics.setdefault(topic.name, len(topic.assignment) or topic.partitions)
-        timeout_ms = chance.choice(TIMEOUTS_MS)
-        reply = Reply(answered)
-        self._ask(CreateTopics(topics=tuple(topics), timeout_ms=timeout_ms, validate_only=only_check, reply=reply))
+                if not existed[topic["name"]] and topic["replication_factor"] != BAD_FACTOR:
+                    self.topics.setdefault(topic["name"], len(topic["assignments"]) or topic["num_partitions"])
+        fields = {"topics": topics, "timeout": chance.choice(TIMEOUTS_MS), "validate_only": only_check}
+        self._ask(ApiKey.CREATE_TOPICS, answered, lowest=1, **fields)
 
     def step_request_partitions(self) -> None:
         """Ask for more partitions of a topic, or for fewer, which is refused."""
@@ -59,16 +60,17 @@ class AdminSteps(OperatorSteps):
         count = max(self.topics.get(name, 1) + (len(placed) or self.chance.choice((-1, 0, 1, 2))), 1)
         asked_s = simulation.clock.monotonic()
 
-        def answered(results: Any) -> None:
-            if not isinstance(results, KafkaErrorCode):
+        def answered(answer: Any) -> None:
+            if answer is not None:
+                results = {each.name: TopicResult(int(each.error_code)) for each in answer.results}
                 simulation.history.answers.grown(asked_s, {name: count}, results)
-                simulation.history.probe(f"CreatePartitions answered with {results[name].error_code}")
+                self._probe("CreatePartitions", results)
 
         self.topics[name] = max(count, self.topics.get(name, 1))
-        wanted = NewPartitions(name, count, placed or None)
+        added = [{"broker_ids": on} for on in placed] if placed else None
+        topics = [{"name": name, "count": count, "assignments": added}]
         timeout_ms = self.chance.choice(TIMEOUTS_MS)
-        request = CreatePartitions(topics=(wanted,), timeout_ms=timeout_ms, validate_only=False, reply=Reply(answered))
-        self._ask(request)
+        self._ask(ApiKey.CREATE_PARTITIONS, answered, topics=topics, timeout=timeout_ms, validate_only=False)
 
     def step_request_deletion(self) -> None:
         """Ask for the deletion of a topic, which may be unknown, or may be just going."""
@@ -81,10 +83,27 @@ class AdminSteps(OperatorSteps):
             self.topics.pop(name, None)
             self._forget_targets(name)
 
-        def answered(results: Any) -> None:
-            if not isinstance(results, KafkaErrorCode):
+        def answered(answer: Any) -> None:
+            if answer is not None:
+                results = {each.name: TopicResult(int(each.error_code)) for each in answer.responses}
                 simulation.history.answers.removed(asked_s, results)
-                simulation.history.probe(f"DeleteTopics answered with {results[name].error_code}")
+                self._probe("DeleteTopics", results)
 
+        topics = [{"name": name, "topic_id": None}]  # from version 6 on
         timeout_ms = self.chance.choice(TIMEOUTS_MS)
-        self._ask(DeleteTopics(topics=(name,), timeout_ms=timeout_ms, reply=Reply(answered)))
+        self._ask(ApiKey.DELETE_TOPICS, answered, timeout=timeout_ms, topics=topics, topic_names=[name])
+
+    def _probe(self, api: str, results: Mapping[str, TopicResult]) -> None:
+        for result in results.values():
+            self.simulation.history.probe(f"{api} answered with {result.error_code}")
+
+
+def _new(name: str, partitions: int, factor: int, placed: Mapping[int, Sequence[int]] | None = None) -> dict[str, Any]:
+    assignments = [{"partition_index": number, "broker_ids": on} for number, on in (placed or {}).items()]
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": factor,
+        "assignments": assignments,
+        "configs": [],
+    }

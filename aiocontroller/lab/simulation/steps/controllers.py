@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from aiocontroller.core.events import Release, Reply
 from aiocontroller.lab.scenarios.arguments import StepArgumentError, known_number
 from aiocontroller.lab.simulation.observed_zookeeper import Trap
 from aiocontroller.lab.simulation.steps.base import StepTaker
@@ -63,6 +64,20 @@ class ControllerSteps(StepTaker):
             simulation.history.states[topic, number] = left
         for broker, _ in simulation.brokers.values():
             broker.replicas.controller_epoch = epoch
+
+    def step_release_controller(self) -> None:
+        """Give the role back for good, as ``aiocontroller release`` does: the process does not contend again."""
+        holder, history = self.simulation.holder(), self.simulation.history
+        if holder in self.simulation.controllers:
+            history.probe("the role is to be released")
+            reply = Reply(lambda released: history.probe(f"release answered: {type(released).__name__}"))
+            self.simulation.controllers[holder][0].queue.append(Release(reply=reply))
+
+    def step_take_over(self) -> None:
+        """Have a controller take the role, as ``aiocontroller takeover`` does."""
+        controller = self._one(self.simulation.controllers)
+        if controller is not None:
+            self.simulation.take_over(controller)
 
     def step_jump_clock(self) -> None:
         """Set a controller's wall clock forwards or back; no decision may depend on it."""

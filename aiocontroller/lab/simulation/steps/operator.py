@@ -6,26 +6,29 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import (
-    AllocateProducerIds,
-    ApiPartitionReassignment,
-    ListPartitionReassignments,
-    ReplicaLeaderElection,
-    Reply,
-    Request,
-)
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.checkers.history import MOST_BROKERS
 from aiocontroller.lab.scenarios.arguments import NAMES, assignment, move_target, partition
 from aiocontroller.lab.scenarios.catching_up import CATCH_UP_WITHIN_S, still_behind
 from aiocontroller.lab.scenarios.facts import EXPECT_WITHIN_S, judge
-from aiocontroller.lab.simulation.steps.base import StepTaker, Targets
+from aiocontroller.lab.simulation.steps.asking import (
+    AskingSteps,
+    by_topic,
+    codes_of_elections,
+    codes_of_reassignment,
+    reassignment_fields,
+    reassignments_listed,
+)
+from aiocontroller.lab.simulation.steps.base import Targets
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import decode_reassignment, encode_partitions, encode_reassignment
 
+ELECT_WITHIN_MS = LIST_WITHIN_MS = 30_000
 
-class OperatorSteps(StepTaker):
+
+class OperatorSteps(AskingSteps):
     """Steps of operators, and of brokers on behalf of their clients."""
 
     async def step_create_topic(self) -> None:
@@ -188,19 +191,20 @@ class OperatorSteps(StepTaker):
         self._last_asked = dict(targets)
         moves = self._forget_moves(targets)
 
-        def answered(answers: Any) -> None:
+        def answered(answer: Any) -> None:
             for tp in targets:
                 known.pop(tp, None)  # even if all of it is refused: an earlier try may have taken effect
-            if isinstance(answers, KafkaErrorCode):
+            if answer is None:
                 return
             named = self._named_by_znode()  # the znode may move them again, if the controller did not see it yet
-            for tp, (code, _) in answers.items():
+            for tp, code in codes_of_reassignment(answer).items():
                 target = targets[tp] if tp not in named else None
                 last = self._moves[tp] == moves[tp]  # otherwise a later request may already have taken effect
                 if code == KafkaErrorCode.NONE and target is not None and last and tp.topic in self.topics:
                     known[tp] = target
 
-        self._ask(ApiPartitionReassignment(targets=targets, reply=Reply(answered)) if targets else None)
+        if targets:
+            self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, answered, **reassignment_fields(targets))
 
     async def step_delete_while_moving(self) -> None:
         """Delete a topic while its replicas are being moved."""
@@ -287,34 +291,29 @@ class OperatorSteps(StepTaker):
         if kind is ElectionType.UNCLEAN:
             history.unclean.requested(partitions)
 
-        def answered(answers: Any) -> None:
-            if not isinstance(answers, KafkaErrorCode):
-                history.answers.elected(kind, asked_s, answers, history.written_by_hand)
+        def answered(answer: Any) -> None:
+            if answer is not None:
+                history.answers.elected(kind, asked_s, codes_of_elections(answer), history.written_by_hand)
 
-        self._ask(ReplicaLeaderElection(partitions=partitions, election_type=kind, reply=Reply(answered)))
+        asked = {"election_type": kind.value, "topic_partitions": by_topic(partitions), "timeout": ELECT_WITHIN_MS}
+        self._ask(ApiKey.ELECT_LEADERS, answered, lowest=1, **asked)
 
     def step_allocate_producer_ids(self) -> None:
         broker, history = self._one(self.simulation.brokers), self.simulation.history
 
         def answered(block: Any) -> None:
-            if not isinstance(block, KafkaErrorCode):
-                history.answers.allocated(broker or 0, *block)
+            if block is not None:
+                history.answers.allocated(broker or 0, block.producer_id_start, block.producer_id_len)
 
         if broker is not None:
             epoch = self.simulation.brokers[broker][0].epoch
-            self._ask(AllocateProducerIds(broker=broker, broker_epoch=epoch, reply=Reply(answered)))
+            self._ask(ApiKey.ALLOCATE_PRODUCER_IDS, answered, broker_id=broker, broker_epoch=epoch)
 
     def step_list_reassignments(self) -> None:
         history, asked_s = self.simulation.history, self.simulation.clock.monotonic()
 
-        def answered(listed: Any) -> None:
-            if not isinstance(listed, KafkaErrorCode):
-                history.answers.listed(asked_s, None, listed, history.written_by_hand)
+        def answered(answer: Any) -> None:
+            if answer is not None:
+                history.answers.listed(asked_s, None, reassignments_listed(answer), history.written_by_hand)
 
-        self._ask(ListPartitionReassignments(partitions=None, reply=Reply(answered)))
-
-    def _ask(self, request: Request | None) -> None:
-        """Send the request to a controller that believes to be active; it may be a deposed one."""
-        active = [s for s, process in self.simulation.controllers.values() if s.controller.election.active]
-        if request is not None and active:
-            self.chance.choice(active).queue.append(request)
+        self._ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, answered, timeout=LIST_WITHIN_MS, topics=None)

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 from aiocontroller.lab.simulation.steps.admin import AdminSteps
 from aiocontroller.lab.simulation.steps.brokers import BrokerSteps
+from aiocontroller.lab.simulation.steps.config_requests import ConfigRequestSteps
 from aiocontroller.lab.simulation.steps.controllers import ControllerSteps
 from aiocontroller.lab.simulation.steps.data import DataSteps
-from aiocontroller.lab.simulation.steps.foreign import ForeignSteps
+from aiocontroller.lab.simulation.steps.hostile import HostileSteps
 from aiocontroller.lab.simulation.steps.network import NetworkSteps
 from aiocontroller.lab.simulation.steps.releases import ReleaseSteps
 from aiocontroller.lab.simulation.steps.settings import SettingSteps
@@ -20,7 +21,15 @@ FALLEN_BEHIND_S = 3.5
 
 
 class Steps(
-    AdminSteps, BrokerSteps, ControllerSteps, DataSteps, NetworkSteps, ForeignSteps, ReleaseSteps, SettingSteps
+    AdminSteps,
+    BrokerSteps,
+    ConfigRequestSteps,
+    ControllerSteps,
+    DataSteps,
+    HostileSteps,
+    NetworkSteps,
+    ReleaseSteps,
+    SettingSteps,
 ):
     """All steps that a plan may contain."""
 

@@ -325,6 +325,7 @@ def a_controller_epoch_that_goes_back(s: Story) -> None:
 
 @case("I2")
 def a_controller_epoch_that_stands_still(s: Story) -> None:
+    s.there.add(paths.CONTROLLER)
     s.change("/controller_epoch", b"1", 2)
     assert s.history.controller_epoch == 1
 
@@ -332,6 +333,7 @@ def a_controller_epoch_that_stands_still(s: Story) -> None:
 @case()
 def a_controller_epoch_that_is_created(s: Story) -> None:
     s.history.controller_epoch = 0
+    s.there.add(paths.CONTROLLER)
     s.change("/controller_epoch", b"0", 0)
     s.change("/controller_epoch", b"5", 1)
     assert s.history.controller_epoch == 5

@@ -300,6 +300,7 @@ def topics_that_were_created(a: Asked) -> None:
     a.topic('"0":[1],"1":[1]', name="u")
     a.later(1)
     a.answers.created(asked_s, {"u": TopicResult(NONE, partitions=2)})
+    a.answers.created(asked_s, {"u": TopicResult(NONE)})  # before version 5 without a number
     a.answers.created(asked_s, {"u": TopicResult(TIMED_OUT)})
     a.answers.created(asked_s, {"t": TopicResult(EXISTS), "v": TopicResult(42)})
     a.answers.topic("u", None)
@@ -307,8 +308,10 @@ def topics_that_were_created(a: Asked) -> None:
     a.answers.created(a.now_s, {"u": TopicResult(EXISTS)})
 
 
-@answered(5)
+@answered(7)
 def topics_that_were_not_created(a: Asked) -> None:
+    a.answers.created(a.now_s, {"u": TopicResult(NONE)})
+    a.answers.created(a.now_s, {"t": TopicResult(NONE, partitions=0)})
     a.answers.created(a.now_s, {"u": TopicResult(NONE, partitions=2)})
     a.answers.created(a.now_s, {"u": TopicResult(TIMED_OUT)})
     a.answers.created(a.now_s, {"u": TopicResult(EXISTS)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import ElectionType, TopicResult
+from aiocontroller.lab.checkers.config_answers import Wanted
 from aiocontroller.lab.checkers.records import Records
 from aiocontroller.lab.cluster.logs import Run
 from aiocontroller.zookeeper import paths
@@ -229,6 +230,94 @@ def brokers_are_told_of_replicas_that_zookeeper_never_held(s: Story) -> None:
     s.history.placed(1, ("t", 0), (1, 2, 4))
     s.history.placed(1, ("t", 1), (1,))
     s.history.placed(1, ("u", 0), (1, 2))
+
+
+@case()
+def a_controller_gives_the_role_back_by_writing_its_epoch_again(s: Story) -> None:
+    s.change("/controller_epoch", b"1", 2)
+    s.change("/controller_epoch", b"2", 3, s.writer(8, controller=True))
+    s.state(1, 1, (1, 2), controller_epoch=2, writer=s.writer(8, fenced=True, controller=True))
+
+
+@case("I1 I1")
+def a_controller_writes_after_it_has_given_the_role_back(s: Story) -> None:
+    s.change("/controller_epoch", b"1", 2)
+    s.state(1, 1, (1, 2))
+
+
+@case("I2")
+def a_foreign_client_writes_the_epoch_that_was_given_back(s: Story) -> None:
+    s.change("/controller_epoch", b"1", 2)
+    s.change("/controller_epoch", b"1", 3, s.writer(8))
+
+
+@case()
+def a_foreign_client_damages_a_topic_and_mends_it(s: Story) -> None:
+    s.change(paths.topic("t"), b"{", 1, s.writer(8, by_hand=True))
+    assert s.history.assigned["t", 0] == {1, 2, 3}
+    s.change(paths.topic_partition_state("t", 0), b"{", 1, s.writer(8, by_hand=True))
+    assert s.history.states["t", 0].isr == (1, 2)
+
+
+def make_anew(s: Story, topic_id: str, version: int = 0) -> None:
+    s.change(
+        paths.topic("t"),
+        f'{{"version":3,"topic_id":"{topic_id}","partitions":{{"0":[1]}}}}'.encode(),
+        version,
+        s.writer(8, by_hand=True),
+    )
+
+
+@case()
+def a_write_for_the_topic_before_passes_since_versions_begin_anew(s: Story) -> None:
+    make_anew(s, "B" * 22)
+    s.topic({0: [1, 2], 1: [2]}, topic_id="A" * 22)
+
+
+@case("I2")
+def only_the_next_write_may_be_for_the_topic_before(s: Story) -> None:
+    make_anew(s, "B" * 22)
+    s.topic({0: [1, 2], 1: [2]}, topic_id="A" * 22)
+    s.topic({0: [1, 2], 1: [2]}, topic_id="B" * 22)
+
+
+@case("I8")
+def a_topic_that_is_only_written_by_hand_keeps_its_partitions(s: Story) -> None:
+    s.topic({0: [1, 2], 1: [2]}, topic_id="A" * 22)
+    s.change(
+        paths.topic("t"),
+        f'{{"version":3,"topic_id":"{"A" * 22}","partitions":{{"0":[1],"1":[1]}}}}'.encode(),
+        3,
+        s.writer(8, by_hand=True),
+    )
+    s.topic({0: [1, 2]}, topic_id="A" * 22)
+
+
+@case("I2")
+def a_controller_damages_a_topic(s: Story) -> None:
+    s.change(paths.topic("t"), b"{", 1)
+
+
+@case("answers answers")
+def settings_are_not_as_clients_were_told(s: Story) -> None:
+    wanted = Wanted("/config/topics/t", "a", "2")
+    s.history.config_answers.told(s.now_s, wanted, 0)
+    s.later(1)
+    s.settings('"a":"2"')
+    s.history.config_answers.told(s.now_s, wanted, 0)
+    s.delete("/config/topics/t")
+    s.later(1)
+    s.history.config_answers.told(s.now_s, wanted, 0)
+
+
+@case("I2")
+def another_controller_writes_the_same_epoch_again(s: Story) -> None:
+    s.change("/controller_epoch", b"1", 2, s.writer(8, controller=True))
+
+
+@case("I2")
+def a_foreign_client_writes_the_same_epoch_again(s: Story) -> None:
+    s.change("/controller_epoch", b"1", 2, s.writer(8))
 
 
 @case("I3 I3")

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from kio.index import load_request_schema
 
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey
@@ -109,7 +108,7 @@ class Maker:
             return Message(api, 0, chance.randbytes(chance.randrange(40)))
         version = chance.randrange(SUPPORTED[ApiKey(api)].max + 1)
         try:
-            fields = self._entity(load_request_schema(api, version))
+            fields = self._entity(cold.request_class(api, version))
             body = cold.encode_request(api, version, cold.request(api, version, **fields))
         except Exception:  # a value that the schema cannot hold: rubbish instead
             body = chance.randbytes(chance.randrange(60))

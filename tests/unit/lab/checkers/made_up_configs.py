@@ -1,0 +1,180 @@
+"""Made-up histories for the checker of settings: what clients asked for, what they were told, and what was there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from aiocontroller.core.errors import KafkaErrorCode
+from tests.unit.lab.checkers.history_story import Case
+
+CONFIGS: list[Case] = []
+PATH = "/config/topics/t"
+
+
+class Story:
+    """``t`` has had ``a=1`` since second 5; a client asks at second 10 for ``a`` to be 2, and is told at second 12."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.now_s = 5.0
+        self.violated: list[str] = []
+        self.checker = module.ConfigAnswers(lambda: self.now_s, self._complain)
+        self.wanted = module.Wanted(PATH, "a", "2")
+        self.gone = module.Wanted(PATH, "a", None)
+        self.put("a", "1")
+
+    def _complain(self, invariant: str, subject: str, detail: str) -> None:
+        assert subject == PATH
+        self.violated.append(invariant)
+
+    def put(self, key: str, value: str, path: str = PATH) -> None:
+        self.checker.changed(path, f'{{"version":1,"config":{{"{key}":"{value}"}}}}'.encode())
+
+    def told(self, code: int = KafkaErrorCode.NONE, wanted: Any = None) -> None:
+        self.now_s = 12.0
+        self.checker.told(10.0, wanted or self.wanted, code)
+
+
+def case(violations: int = 0) -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
+    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+        def play(module: ModuleType) -> list[str]:
+            story = Story(module)
+            tell(story)
+            return story.violated
+
+        CONFIGS.append(Case(tell.__name__, play, ["answers"] * violations))
+        return tell
+
+    return add
+
+
+@case()
+def done_as_told(s: Story) -> None:
+    s.now_s = 11.0
+    s.put("a", "2")
+    s.told()
+
+
+@case()
+def part_of_a_value(s: Story) -> None:
+    s.now_s = 11.0
+    s.put("a", "salt=x,2,iterations=3")
+    s.told()
+
+
+@case()
+def done_and_undone_before_the_answer(s: Story) -> None:
+    s.now_s = 10.0
+    s.put("a", "2")
+    s.now_s = 11.0
+    s.put("a", "3")
+    s.told()
+
+
+@case()
+def there_already(s: Story) -> None:
+    s.put("a", "2")
+    s.told()
+
+
+@case(1)
+def never_done(s: Story) -> None:
+    s.told()
+
+
+@case(1)
+def a_longer_value(s: Story) -> None:
+    s.put("a", "22")
+    s.told()
+
+
+@case(1)
+def another_key(s: Story) -> None:
+    s.now_s = 11.0
+    s.put("b", "2")
+    s.told()
+
+
+@case(1)
+def another_znode(s: Story) -> None:
+    s.now_s = 11.0
+    s.put("a", "2", "/config/topics/u")
+    s.told()
+
+
+@case(1)
+def undone_before_the_question(s: Story) -> None:
+    s.put("a", "2")
+    s.now_s = 9.0
+    s.put("a", "1")
+    s.told()
+
+
+@case()
+def refused(s: Story) -> None:
+    s.told(KafkaErrorCode.INVALID_CONFIG)
+    s.put("a", "3")
+    s.put("b", "2")
+    s.checker.changed(PATH, None)
+
+
+@case(1)
+def refused_and_done_before(s: Story) -> None:
+    s.now_s = 11.0
+    s.put("a", "2")
+    s.told(KafkaErrorCode.INVALID_CONFIG)
+
+
+@case(1)
+def refused_and_done_later(s: Story) -> None:
+    s.told(KafkaErrorCode.INVALID_CONFIG)
+    s.put("a", "2")
+
+
+@case()
+def uncertain(s: Story) -> None:
+    for code in (KafkaErrorCode.REQUEST_TIMED_OUT, KafkaErrorCode.UNKNOWN_SERVER_ERROR, KafkaErrorCode.NOT_CONTROLLER):
+        s.told(code)
+    s.put("a", "2")
+    s.told(KafkaErrorCode.NOT_CONTROLLER)
+
+
+@case()
+def removed(s: Story) -> None:
+    s.now_s = 11.0
+    s.put("b", "1")
+    s.told(wanted=s.gone)
+
+
+@case()
+def removed_with_its_znode(s: Story) -> None:
+    s.now_s = 11.0
+    s.checker.changed(PATH, None)
+    s.told(wanted=s.gone)
+
+
+@case(1)
+def not_removed(s: Story) -> None:
+    s.told(wanted=s.gone)
+
+
+@case()
+def a_refused_removal(s: Story) -> None:
+    s.told(KafkaErrorCode.RESOURCE_NOT_FOUND, s.gone)
+    s.put("b", "1")
+    s.told(KafkaErrorCode.RESOURCE_NOT_FOUND, s.gone)
+
+
+@case(1)
+def damaged(s: Story) -> None:
+    for damage in (b"", b"\xff", b"[]", b'{"config":{}}'):
+        s.checker.changed(PATH, damage)
+    s.told()
+
+
+@case()
+def damaged_is_gone(s: Story) -> None:
+    s.now_s = 11.0
+    s.checker.changed(PATH, b"[]")
+    s.told(wanted=s.gone)
