@@ -107,7 +107,10 @@ def test_a_debt_whose_payment_zookeeper_refuses_to_write_is_still_owed(monkeypat
     owed.owe(1, "t", b"an earlier topic", 0)
     assert run(debts.write(it.shell, owed, "made"))
 
+    asked: list[Any] = []
+
     async def refuse(changes: Sequence[Any], *, fence: int) -> list[int]:
+        asked.extend(changes)
         return [int(Code.NO_AUTH) for _ in changes]
 
     monkeypatch.setattr(it.znodes.debts, "write", refuse)
@@ -116,6 +119,7 @@ def test_a_debt_whose_payment_zookeeper_refuses_to_write_is_still_owed(monkeypat
     paid.forget(debt)
     assert not run(debts.write(it.shell, paid, "paid"))
     assert ledger.holds(debt)
+    assert len(asked) == 1, "it would be refused again"
 
 
 def test_debts_of_an_absent_broker_are_given_up_by_deleting_their_znodes() -> None:
@@ -294,6 +298,26 @@ def test_a_leader_that_both_sides_hold_to_be_alive_is_replaced_at_once() -> None
     table.set_leadership(table.row("t", 0), dead)
     run(repairs.repair(it.shell, [Finding(Kind.DEAD_LEADER, "t-0", "leader 1", "one that is registered", "t", 0)]))
     assert it.znodes.states[T0].leader == it.views[2].hosted[T0].leader == 2
+
+
+def test_what_is_left_of_a_topic_that_another_has_deleted_is_owed() -> None:
+    """A topic of its name has been created since: a broker that comes back would take the old log for the new one's."""
+    it = cluster(1, 2, t=[[1, 2]])
+    earlier = it.znodes.topics["t"].topic_id
+    it.unregister(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    it.znodes.topics["t"] = TopicAssignment("t", b"the present one.", {0: ReplicaAssignment((1, 2))})
+    it.znodes.states.clear()
+    run(repairs.repair(it.shell, [Finding(Kind.TOPIC_ID, "topic t", "another", "ours", "t")]))
+    it.step()
+    assert it.znodes.debts.held == {(2, "t"): ({0: earlier}, 0)}, "broker 1 has deleted its replica"
+    assert it.shell.context.table.topic_by_name["t"].id == it.views[1].topic_ids[T0] == b"the present one."
+    it.register(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    assert it.znodes.debts.held == {}
+    assert it.views[2].topic_ids[T0] == b"the present one."
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------

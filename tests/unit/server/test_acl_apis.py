@@ -13,8 +13,11 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server.acl_apis import SUCCESS, create_acls, delete_acls
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from tests.unit.server.front import front, settle
 from tests.unit.zookeeper.test_client import connected
 
 T = ResourcePattern(ResourceType.TOPIC, "t")
@@ -128,3 +131,31 @@ async def test_one_binding_that_stands_for_several_refuses_the_request() -> None
             outcomes = await create_acls(acls, [AclBinding(T, new), vague])
             assert [outcome.code for outcome in outcomes] == [KafkaErrorCode.UNKNOWN_SERVER_ERROR] * 2
         assert await left(acls) == set(BINDINGS)
+
+
+@virtual_time
+async def test_what_is_there_already_is_neither_written_nor_told() -> None:
+    async with store() as acls:
+        told = await acls.changes()
+        assert len(told) > 0
+        assert await create_acls(acls, [BINDINGS[0]]) == [SUCCESS]
+        assert await delete_acls(acls, [EVERY._replace(principal="User:carol")]) == [{}]
+        assert await acls.changes() == told
+
+
+@virtual_time
+async def test_requests_are_answered_where_no_authorizer_is_configured() -> None:
+    every = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    new = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:u", "host": "*"}
+    new |= {"operation": 3, "permission_type": 3}
+    for api, fields, told in (
+        (ApiKey.DESCRIBE_ACLS, every, lambda answer: [answer]),
+        (ApiKey.CREATE_ACLS, {"creations": [new]}, lambda answer: answer.results),
+        (ApiKey.DELETE_ACLS, {"filters": [every]}, lambda answer: answer.filter_results),
+    ):
+        async with front() as it:
+            client = await it.connect()
+            client.request(api, 2, cold.encode_request(api, 2, cold.request(api, 2, **fields)))
+            await settle()
+            answer = cold.decode_response(api, 2, client.answer(api, 2))
+            assert [each.error_code for each in told(answer)] == [KafkaErrorCode.SECURITY_DISABLED], api
