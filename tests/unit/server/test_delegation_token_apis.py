@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from aiocontroller.core.ids import Endpoint
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.property_values import Secret
+from aiocontroller.server import delegation_token_apis
 from aiocontroller.server.delegation_token_apis import apis
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.wire import cold
@@ -117,3 +119,22 @@ async def test_only_users_renew() -> None:
 async def test_an_empty_list_of_owners_has_no_tokens() -> None:
     answer = await asked(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, key=Secret("k"), owners=[])
     assert (answer.error_code, answer.tokens) == (0, ())
+
+
+@pytest.mark.parametrize(
+    "period_ms, lives", [(-1, None), (-86_400_000, None), (0, 0), (1, 1), (86_400_000, 86_400_000)]
+)
+async def test_a_negative_period_ends_a_token_at_once(
+    monkeypatch: pytest.MonkeyPatch, period_ms: int, lives: int | None
+) -> None:
+    periods: list[int | None] = []
+
+    async def live_until(_: Any, hmac_given: bytes, period_ms: int | None) -> dict[str, Any]:
+        periods.append(period_ms)
+        return {}
+
+    monkeypatch.setattr(delegation_token_apis, "_live_until", live_until)
+    nothing: Any = None
+    period = timedelta(milliseconds=period_ms)
+    await delegation_token_apis._expire(nothing, SimpleNamespace(hmac=b"", expiry_time_period=period))
+    assert periods == [lives]
