@@ -272,8 +272,11 @@ def test_logs_of_two_clusters_on_another_file_system_are_told_apart(
             plain = tmp_path / "in" / folder / packed.name.removesuffix(".gz")
             plain.parent.mkdir(parents=True, exist_ok=True)
             plain.write_bytes(gzip.decompress(packed.read_bytes()))
+    cut = tmp_path / "in" / "a b" / "state-change.log"
+    cut.write_bytes(cut.read_bytes()[:-1])
     with computing_by(SPARK):
         found = find_files(spark_itself, [f"{viewfs}/in"])
+    assert [(lack.file, lack.at_end) for lack in found.lacks] == [("a b/state-change.log", True)]
     by_folder = {file.name.split("/")[0]: file.cluster for file in found.files}
     assert len(found.files) == 6
     assert by_folder == {"a b": "RFdfHY2XTqOdVV1zfat4PA", "c%20d": "ccSFCcxtTSa-4hDuJUckWg"}
