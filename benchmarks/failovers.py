@@ -31,7 +31,7 @@ from aiocontroller.zookeeper.from_aiozk import exc
 from benchmarks.controller.cases import Bench
 from benchmarks.controller.figures import PEER, wide_console
 from benchmarks.controller.page import COLOURS, document
-from benchmarks.controller.preloaded_cluster import BROKERS, Shape, preloaded_cluster
+from benchmarks.controller.preloaded_cluster import add_data_options, preloaded_cluster, shape_of
 from benchmarks.controller.subjects import SUBJECTS, Subject
 
 MAX_PAUSE_S = 0.5
@@ -51,7 +51,7 @@ class Took(msgspec.Struct):
     seconds: float
 
 
-def schedule(seed: int, failovers: int, *, ensemble: bool) -> list[Episode]:
+def schedule(seed: int, failovers: int, *, ensemble: bool, brokers: int) -> list[Episode]:
     """The same for every subject; each kind comes about equally often."""
     rng = random.Random(seed)
     kinds = [kind for kind in KINDS if ensemble or kind != "ZooKeeper's leader dies inside"]
@@ -59,8 +59,8 @@ def schedule(seed: int, failovers: int, *, ensemble: bool) -> list[Episode]:
     rng.shuffle(drawn)
     episodes = []
     for kind in drawn:
-        brokers = tuple(rng.sample(range(1, BROKERS + 1), rng.choice((1, 1, 2))))
-        episodes.append(Episode(kind, brokers, tuple(round(rng.uniform(0, MAX_PAUSE_S), 3) for _ in range(4))))
+        some = tuple(rng.sample(range(1, brokers + 1), rng.choice((1, 1, 2))))
+        episodes.append(Episode(kind, some, tuple(round(rng.uniform(0, MAX_PAUSE_S), 3) for _ in range(4))))
     return episodes
 
 
@@ -152,8 +152,8 @@ async def heal(bench: Bench) -> None:
 
 
 async def storm(kind: type[Subject], given: argparse.Namespace, console: Console) -> list[Took]:
-    shape = Shape(given.topics, given.partitions // given.topics)
-    episodes = schedule(given.seed, given.failovers, ensemble=given.ensemble)
+    shape = shape_of(given)
+    episodes = schedule(given.seed, given.failovers, ensemble=given.ensemble, brokers=shape.brokers)
     took: list[Took] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) if given.keep is None else given.keep / kind.name
@@ -245,6 +245,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--topics", type=int)
+    add_data_options(parser)
     parser.add_argument("--against", choices=("none", "kafka", "kafka-1000"), default="kafka")
     parser.add_argument("--ensemble", action="store_true", help="three ZooKeeper servers, whose leader dies too")
     parser.add_argument("--property", action="append", default=[], help="name=value for aiocontroller; repeatable")

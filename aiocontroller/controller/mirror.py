@@ -222,14 +222,16 @@ class Mirror:
 
         await self._shell.zk.each_topic_partition_states([names[n] for n in topics], numbers, receive)
         self._check(cluster)
-        for states in read:  # one slice
+        at = 0
+        for states in read:
+            part, at = rows[at : at + len(states.number)], at + len(states.number)
             unreadable = {number for number, value in enumerate(states.values) if isinstance(value, BadZNode)}
             cluster.states_read(
-                rows,
+                part,
                 [value if isinstance(value, LeaderAndIsr) else None for value in states.values],
                 states.number,
                 states.version,
-                [row for row, number in zip(rows, states.number, strict=True) if number in unreadable],
+                [row for row, number in zip(part, states.number, strict=True) if number in unreadable],
             )
         await self._shell.breathe()
 

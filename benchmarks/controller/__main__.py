@@ -2,7 +2,7 @@
 
     scripts/bench controller --partitions 100000 --against kafka
 
-Ten recording brokers answer at once; a subject is a command line: two instances of aiocontroller, or two Kafka 3.9
+Recording brokers answer at once; a subject is a command line: two instances of aiocontroller, or two Kafka 3.9
 brokers that hold no partitions.  Times on a machine that others use too are worth little; the ratio of two subjects in
 one run is worth more.  Past runs are kept in .cache/benchmarks and shown beside.
 """
@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from benchmarks.controller.cases import CASES, LARGEST_FROM, OF_THE_LARGEST, USUAL, Bench
 from benchmarks.controller.figures import History, Measured, rows_of, show, write_json
 from benchmarks.controller.page import write_page
-from benchmarks.controller.preloaded_cluster import Shape, preloaded_cluster
+from benchmarks.controller.preloaded_cluster import add_data_options, preloaded_cluster, shape_of
 from benchmarks.controller.resources import peak_rss_mib
 from benchmarks.controller.subjects import SUBJECTS, Subject
 
@@ -29,7 +29,7 @@ AGAINST = {"none": (), "kafka": ("kafka",), "kafka-1000": ("kafka-1000",), "both
 
 
 async def measure(kind: type[Subject], given: argparse.Namespace, progress: Progress) -> Measured:
-    shape = Shape(given.topics, given.partitions // given.topics)
+    shape = shape_of(given)
     task = progress.add_task(kind.name, total=given.runs * len(given.cases) + 2, now="preloading")
     measured = Measured()
     with tempfile.TemporaryDirectory() as name:
@@ -69,6 +69,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench controller", description="The controller against Kafka's own.")
     parser.add_argument("--partitions", type=int, default=100_000, help="default: 100000")
     parser.add_argument("--topics", type=int, help="default: one for each 100 partitions")
+    add_data_options(parser)
     parser.add_argument(
         "--runs", type=int, help=f"how often each case (default: 3; 1 from {LARGEST_FROM:,} partitions)"
     )

@@ -18,7 +18,7 @@ from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPart
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.writes import Create
-from benchmarks.controller.preloaded_cluster import BROKERS, REPLICATION_FACTOR, PreloadedCluster, Shape, topic_id
+from benchmarks.controller.preloaded_cluster import REPLICATION_FACTOR, PreloadedCluster, Shape, topic_id
 from benchmarks.controller.resources import Meter, Usage
 from benchmarks.controller.subjects import Subject
 
@@ -59,7 +59,7 @@ class Bench:
         self.brokers = cluster.brokers
         self.whole_quiet_s = min(1.5 + cluster.shape.partitions / 10_000, LONGEST_QUIET_S)
         """Between reading, deciding and sending a slow controller may be silent for long."""
-        self.victims = (n % BROKERS + 1 for n in count())
+        self.victims = (n % stage.shape.brokers + 1 for n in count())
         self.names = count()
 
     async def measure(self, case: Case) -> tuple[Seconds, Cost]:
@@ -228,12 +228,12 @@ async def _restart(bench: Bench, broker: int, quiet_s: float) -> None:
 async def rolling_restart(bench: Bench) -> Seconds:
     """Every broker in turn: controlled shutdown, gone, back; until all is said."""
     started = time.monotonic()
-    for broker in range(1, BROKERS + 1):
+    for broker in range(1, bench.stage.shape.brokers + 1):
         await bench.brokers.ask_async(f"controlled-shutdown {broker} {await bench.address()}")
         await bench.brokers.ask_async(f"kill-broker {broker}")
         await bench.brokers.ask_async(f"start-broker {broker}")
     ended = await bench.brokers.quiet(time.monotonic() - 0.1, bench.whole_quiet_s)
-    for broker in range(1, BROKERS + 1):
+    for broker in range(1, bench.stage.shape.brokers + 1):
         await bench.restore(broker)
     return {"rolling restart": ended - started}
 
@@ -241,12 +241,13 @@ async def rolling_restart(bench: Bench) -> Seconds:
 async def topics(bench: Bench) -> Seconds:
     """Topics come (last LeaderAndIsr), the last of them grow, all go (until no znode of theirs is left)."""
     seconds: dict[str, float] = {}
-    for shape in CREATIONS:
+    for creation in CREATIONS:
+        shape = bench.stage.shape._replace(topics=creation.topics, per_topic=creation.per_topic)
         tag, start = f"{shape.topics}x{shape.per_topic}", next(bench.names) * 1000 + 100_000
         names = {start + t: f"new-{start + t}" for t in range(shape.topics)}
         seconds[f"creation {tag}"] = await _put_topics(bench, shape, names, 0)
         if shape.topics == 100:
-            grown = Shape(shape.topics, shape.per_topic * 2)
+            grown = shape._replace(per_topic=shape.per_topic * 2)
             seconds[f"expansion {tag}"] = await _put_topics(bench, grown, names, shape.per_topic)
         seconds[f"deletion {tag}"] = await _delete_topics(bench, list(names.values()))
     return seconds
@@ -256,7 +257,7 @@ async def _put_topics(bench: Bench, shape: Shape, names: Mapping[int, str], alre
     """Create or expand; the seconds until the last replica has heard of itself."""
     assignments = [
         TopicAssignment(
-            name, topic_id(number), {p: ReplicaAssignment(shape.replicas(number, p)) for p in range(shape.per_topic)}
+            name, topic_id(number), {p: ReplicaAssignment(own) for p, own in enumerate(shape.replicas(number))}
         )
         for number, name in names.items()
     ]
@@ -296,8 +297,9 @@ async def reassignment(bench: Bench) -> Seconds:
     names = [n for n in await bench.zk.get_all_topics_in_cluster(watch=False) if n.startswith("topic-")]
     found = (await bench.zk.get_topic_assignments(names, watch=False)).found
     keys = islice(((t.topic, p, r.replicas) for t in found for p, r in t.partitions.items()), REASSIGNED)
+    everyone = range(1, bench.stage.shape.brokers + 1)
     target = {
-        TopicPartition(topic, p): (*replicas[:-1], next(b for b in range(1, BROKERS + 1) if b not in replicas))
+        TopicPartition(topic, p): (*replicas[:-1], next(b for b in everyone if b not in replicas))
         for topic, p, replicas in keys
     }
     await bench.brokers.ask_async(f"follow {await bench.address()}")
@@ -327,7 +329,8 @@ async def alter_partition(bench: Bench) -> Seconds:
     return {
         "AlterPartition p50": one_by_one[len(one_by_one) // 2],
         "AlterPartition p99": one_by_one[int(len(one_by_one) * 0.99)],
-        f"AlterPartition, {BROKERS} brokers x {ALTERED_BY_EACH}": sum(w["seconds"] for w in waves) / len(waves),
+        f"AlterPartition, {bench.stage.shape.brokers} brokers x {ALTERED_BY_EACH}": sum(w["seconds"] for w in waves)
+        / len(waves),
     }
 
 

@@ -88,6 +88,7 @@ class History:
     @classmethod
     def of(cls, name: str, given: argparse.Namespace) -> History:
         settings = f"{given.partitions} partitions, {given.topics} topics, rtt {given.rtt_ms} ms"
+        settings += f", {given.brokers} brokers, {'uniform' if given.uniform else 'varied'} data"
         settings += ", ensemble" if given.ensemble else ""
         settings += "".join(f", {line}" for line in given.property)
         return cls(KEPT / f"{name}.jsonl", settings)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import random
 import subprocess
 import sys
 import time
@@ -20,25 +22,63 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.writes import Create
 
-BROKERS = 10
 REPLICATION_FACTOR = 3
+EPOCHS, CONTROLLER_EPOCHS = 500, 20
+"""Leader epochs and controller epochs of varied states are below these."""
 PRELOAD_SLICE = 100_000
 HEAP_MB_PER_MILLION = 4000
 SERVER_JVM = ("-server", "-XX:+UseG1GC", "-Djava.awt.headless=true")
 
 
 class Shape(NamedTuple):
-    """Of the cluster: ``topics`` times ``per_topic`` partitions, three replicas each."""
+    """Of the cluster: ``topics`` times ``per_topic`` partitions, three replicas each, on ``brokers``.
+
+    Varied data is like a real cluster's: replicas and the order of ISRs are drawn, by topic and so always the same, and
+    states have many epochs.  Otherwise there are 30 assignments at 10 brokers, and one state for each.
+    """
 
     topics: int
     per_topic: int
+    brokers: int = 10
+    varied: bool = True
 
     @property
     def partitions(self) -> int:
         return self.topics * self.per_topic
 
-    def replicas(self, topic: int, partition: int) -> tuple[int, ...]:
-        return tuple((topic + partition + i * (1 + topic % 3)) % BROKERS + 1 for i in range(REPLICATION_FACTOR))
+    def replicas(self, topic: int) -> list[tuple[int, ...]]:
+        """Of each of the topic's partitions."""
+        if self.varied:
+            draw, everyone = random.Random(f"replicas of {topic}"), range(1, self.brokers + 1)
+            return [tuple(draw.sample(everyone, REPLICATION_FACTOR)) for _ in range(self.per_topic)]
+        steps = [i * (1 + topic % 3) for i in range(REPLICATION_FACTOR)]
+        return [tuple((topic + p + step) % self.brokers + 1 for step in steps) for p in range(self.per_topic)]
+
+    def states(self, topic: int) -> list[LeaderAndIsr]:
+        """Of each of the topic's partitions: its first replica leads."""
+        replicas = self.replicas(topic)
+        if not self.varied:
+            return [LeaderAndIsr(own[0], 0, own, 1, -1) for own in replicas]
+        draw = random.Random(f"states of {topic}")
+        return [
+            LeaderAndIsr(
+                own[0],
+                draw.randrange(EPOCHS),
+                tuple(draw.sample(own, len(own))),
+                1 + draw.randrange(CONTROLLER_EPOCHS),
+                -1,
+            )
+            for own in replicas
+        ]
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--brokers", type=int, default=10, help="default: 10")
+    parser.add_argument("--uniform", action="store_true", help="few assignments and one epoch instead of varied data")
+
+
+def shape_of(given: argparse.Namespace) -> Shape:
+    return Shape(given.topics, given.partitions // given.topics, given.brokers, not given.uniform)
 
 
 def topic_name(number: int) -> str:
@@ -52,10 +92,10 @@ def topic_id(number: int) -> bytes:
 class RecordingBrokers:
     """The process of ``aiocontroller.lab.recording_brokers``, asked over its standard input."""
 
-    def __init__(self, zookeeper: str) -> None:
+    def __init__(self, zookeeper: str, brokers: int) -> None:
         command = [sys.executable, "-m", "aiocontroller.lab.recording_brokers", "--zookeeper", zookeeper]
         self._process = subprocess.Popen(
-            [*command, "--brokers", str(BROKERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*command, "--brokers", str(brokers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._read()
 
@@ -143,7 +183,7 @@ async def preloaded_cluster(
         await client.start(30)
         zk = KafkaZkClient(client)
         await preload(client, zk, shape)
-        brokers = await asyncio.to_thread(RecordingBrokers, keeper.address)
+        brokers = await asyncio.to_thread(RecordingBrokers, keeper.address, shape.brokers)
         if rtt_ms > 0:
             proxy = await asyncio.to_thread(DelayProxy, keeper.address, rtt_ms)
         yield PreloadedCluster(proxy.address if proxy else keeper.address, servers, zk, brokers, shape)
@@ -159,16 +199,16 @@ async def preloaded_cluster(
 async def preload(client: ZooKeeperClient, zk: KafkaZkClient, shape: Shape) -> None:
     """The znodes of a cluster that has run before: a controller epoch, topics, states."""
     await zk.create_top_level_paths()
-    await client.write_many([Create("/controller_epoch", b"1")], fence=None)
+    await client.write_many([Create("/controller_epoch", b"%d" % CONTROLLER_EPOCHS)], fence=None)
     _, fence = await zk.get_controller_epoch() or (0, 0)
     await create_topics(client, shape, range(shape.topics), topic_name)
     step = max(1, PRELOAD_SLICE // shape.per_topic)
     for start in range(0, shape.topics, step):
-        keys = [(t, p) for t in range(start, min(start + step, shape.topics)) for p in range(shape.per_topic)]
-        replicas = [shape.replicas(t, p) for t, p in keys]
-        states = [LeaderAndIsr(own[0], 0, own, 1, -1) for own in replicas]
-        names = [topic_name(t) for t, _ in keys]
-        await zk.create_topic_partition_states(names, [p for _, p in keys], states, fence=fence)
+        numbers = range(start, min(start + step, shape.topics))
+        names = [topic_name(t) for t in numbers for _ in range(shape.per_topic)]
+        states = [state for t in numbers for state in shape.states(t)]
+        partitions = [*range(shape.per_topic)] * len(numbers)
+        await zk.create_topic_partition_states(names, partitions, states, fence=fence)
 
 
 async def create_topics(client: ZooKeeperClient, shape: Shape, numbers: range, name: Any = topic_name) -> None:
@@ -181,7 +221,7 @@ async def create_topics(client: ZooKeeperClient, shape: Shape, numbers: range, n
                     TopicAssignment(
                         name(t),
                         topic_id(t),
-                        {p: ReplicaAssignment(shape.replicas(t, p)) for p in range(shape.per_topic)},
+                        {p: ReplicaAssignment(own) for p, own in enumerate(shape.replicas(t))},
                     )
                 ),
             )

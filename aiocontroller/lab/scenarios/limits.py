@@ -35,6 +35,13 @@ SMALL: dict[str, tuple[int, ...]] = {
     "controller.leader_elections.PARTITIONS_AT_ONCE": (1, 2),
     "controller.kafka_controller.MAX_GATHERED": (1, 3),
     "controller.auditor.SLICE": (1, 3),
+    "controller.mirror.TOPICS_AT_ONCE": (1, 2),
+    "controller.mirror.PARTITIONS_AT_ONCE": (1, 3),
+    "controller.mirror.STATES_AT_ONCE": (1, 3),
+    "controller.warm_failover.TOPICS_AT_ONCE": (1, 2),
+    "core.full_metadata.ROWS": (1, 3),
+    "core.full_metadata.METADATA_ROWS": (1, 4),
+    "core.full_metadata.TOPICS": (1, 2),
 }
 
 Limits = tuple[tuple[str, str], ...]

@@ -67,6 +67,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Brokers keep logs."""
     clients: int = 0
     """Clients that produce to all partitions and read, if brokers keep logs."""
+    warm: bool = False
+    """Standbys keep a copy of the cluster."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
@@ -238,6 +240,7 @@ def draw(seed: int) -> Plan:
         releases=fleet.releases,
         protocol=fleet.protocol,
         limits=draw_limits(seed),
+        warm=controllers > 1 and random.Random(f"warm {seed}").random() < 2 / 3,
     )
     return drawn.with_data() if data else drawn
 

@@ -26,10 +26,12 @@ from aiocontroller.config import Config, load_config
 from aiocontroller.core.events import Reply, TakeOver
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.invariants import violations
+from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.history import ZNodeHistory
 from aiocontroller.lab.checkers.leaderless import LeaderWatch
+from aiocontroller.lab.checkers.mirrored import stale_parts
 from aiocontroller.lab.checkers.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.lab.checkers.wire_observer import WireObserver
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
@@ -349,6 +351,7 @@ class Simulation:
             aiocontroller_audit_interval_ms=AUDIT_INTERVAL_MS,
             aiocontroller_id=1_000_000 + (1 if self.plan.shared_id else number),
             aiocontroller_takeover_policy="takeover" if self.plan.takeover else Config().aiocontroller_takeover_policy,
+            aiocontroller_standby="warm" if self.plan.warm else "cold",
             aiocontroller_early_broker_detection=self.plan.broker_detection,
             aiocontroller_early_controller_detection=self.plan.controller_detection,
             aiocontroller_early_detection_silence_ms=SILENCE_MS,
@@ -361,6 +364,8 @@ class Simulation:
             self.journals.append(journal)
             service = Service(config, world, journal=journal, with_http=False)
             self._services.append((number, service))
+            if (mirror := service.controller.election.mirror) is not None:
+                wrap(mirror, "take", lambda take: self._taken(service, take()))
             self.requests[number] = RequestObserver(service.queue, self.clock.monotonic)
             wrap(service.controller, "_handle", lambda handle, events: counting(handle(events), self._at_await(number)))
             self.controllers[number] = (service, process)
@@ -375,6 +380,13 @@ class Simulation:
             self.history.probe(f"takeover {'refused' if reasons else 'done'}")
 
         self.controllers[number][0].queue.append(TakeOver(reply=Reply(answered)))
+
+    def _taken(self, service: Service, copy: MirroredCluster | None) -> MirroredCluster | None:
+        """A standby has been elected and goes on with its copy of the cluster."""
+        self.history.probe("failover of a warm standby, " + ("cold" if copy is None else "with its copy"))
+        if copy is not None and self._owner() == service.client.session_id:
+            self.problems += [f"copy: {stale}" for stale in stale_parts(copy, self.model.tree.nodes)]
+        return copy
 
     def _at_await(self, number: int) -> Callable[[], None]:
         def at_await() -> None:

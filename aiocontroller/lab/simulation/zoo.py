@@ -37,6 +37,8 @@ class Bug(NamedTuple):
     """If the bug cannot cause a violation, the reason; the seeds are then right not to find it."""
     data: bool = False
     """All seeds have brokers with logs, and only what becomes of records is judged."""
+    warm: bool = False
+    """All seeds have a warm standby; other bugs are hunted with cold ones, which fail over by other steps."""
 
 
 @contextmanager
@@ -88,6 +90,9 @@ def attempt(bug: Bug, number: int, most: int = MOST_SEEDS) -> tuple[int | None, 
     for count in range(1, most + 1):
         plan = draw(number * SEEDS_APART + count)
         plan = plan.with_data() if bug.data else plan
+        plan = msgspec.structs.replace(
+            plan, warm=bug.warm, controllers=max(2, plan.controllers) if bug.warm else plan.controllers
+        )
         judged = DATA_RULES if bug.data else ()
         with injected(bug):
             report = simulate_plan(plan, judged)

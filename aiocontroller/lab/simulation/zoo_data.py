@@ -17,6 +17,7 @@ from aiocontroller.lab.cluster.replica_manager import Partition, ReplicaManager
 from aiocontroller.lab.cluster.replication import FetchAnswer, Leading
 from aiocontroller.lab.simulation.zoo import Bug, Patch
 from aiocontroller.lab.simulation.zoo_bugs import BUGS
+from aiocontroller.lab.simulation.zoo_standby import STANDBY_BUGS
 
 
 def _again(name: str) -> Bug:
@@ -96,4 +97,4 @@ DATA_BUGS = [
     _new("the ISR that may be in force already does not count", "KIP-497", _pending_isr_ignored),
     _new("a leader commits what it has alone", "design", _commits_alone),
 ]
-ALL_BUGS = [*BUGS, *DATA_BUGS]
+ALL_BUGS = [*BUGS, *DATA_BUGS, *STANDBY_BUGS]

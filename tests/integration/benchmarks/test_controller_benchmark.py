@@ -94,9 +94,9 @@ def test_the_largest_clusters_have_cases_of_their_own(partitions: int, cases: tu
 
 
 def test_a_schedule_is_the_seeds() -> None:
-    assert schedule(7, 30, ensemble=True) == schedule(7, 30, ensemble=True)
-    assert schedule(7, 30, ensemble=True) != schedule(8, 30, ensemble=True)
-    assert {episode.kind for episode in schedule(7, 30, ensemble=True)} == set(KINDS)
+    assert schedule(7, 30, ensemble=True, brokers=10) == schedule(7, 30, ensemble=True, brokers=10)
+    assert schedule(7, 30, ensemble=True, brokers=10) != schedule(8, 30, ensemble=True, brokers=10)
+    assert {episode.kind for episode in schedule(7, 30, ensemble=True, brokers=10)} == set(KINDS)
 
 
 def test_percentiles_are_values_that_occurred() -> None:
