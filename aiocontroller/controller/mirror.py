@@ -150,12 +150,13 @@ class Mirror:
             except (exc.ZKError, OSError) as error:
                 log.debug("The standby cannot read the cluster: %s", error)
                 self._let_go("off")
+                self.reason = f"the cluster cannot be read: {error!r}"
                 await self._shell.world.clock.sleep(RETRY_S)
 
     async def _go_on(self) -> None:
         if self._standing_by() and self.state != "cold":
             await self._follow()
-        elif self.state == "cold" and self.reason:
+        elif self.state == "cold":
             await self._watch.remove()
             await self._shell.world.clock.sleep(LOSSES_WITHIN_S)
             self._losses.clear()
@@ -170,7 +171,7 @@ class Mirror:
     async def _follow(self) -> None:
         """Keep a copy until it is taken or given up (_LetGoError), or has to start afresh."""
         cluster = self._cluster = self._new_cluster()
-        self.state = "loading"
+        self.state, self.reason = "loading", ""
         self._reloads.inc()
         await self._watch.listen(self)
         while not cluster.is_crowded:

@@ -73,9 +73,13 @@ async def _read_states(shell: ControllerShell, rows: Sequence[int]) -> None:
 async def outrank_earlier_controllers(shell: ControllerShell) -> None:
     """As in a cold failover; the copy knows the highest epoch of what it has read."""
     assert shell.copy is not None
+    table = shell.context.table
     changed, rows = shell.copy.leftovers()
-    epochs = shell.context.table.controller_epoch
-    if changed or max([shell.copy.highest_epoch, *(epochs[row] for row in rows)]) >= shell.context.epoch:
+    for name in changed:
+        if name in table.topic_by_name:
+            rows += table.topic_by_name[name].partitions()
+    highest = max([shell.copy.highest_epoch, *(table.controller_epoch[row] for row in rows)])
+    if highest >= shell.context.epoch:
         await failover.outrank_earlier_controllers(shell)
 
 

@@ -198,7 +198,7 @@ class MirroredCluster:
         names = {**self.topics, **self._topics_being_read, **self.unreadable_topics}
         table = self.context.table
         own = {topic.number for name in names if (topic := table.topic_by_name.get(name)) is not None}
-        marked = compress(range(len(self._marked)), self._marked) if self._marked.count(1) else ()
+        marked = (row for row in self._rows if self._marked[row])
         rows = sorted({*marked, *self._rows_being_read, *self.unreadable})
         return sorted(names), [row for row in rows if table.topic_of[row] not in own and table.topic_of[row] >= 0]
 

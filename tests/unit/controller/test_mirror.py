@@ -203,7 +203,9 @@ async def test_reading_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -
         assert is_active(active)
         copy_of(standby)._let_go("off")
         copy_of(standby).wake()
+        await it.until(lambda: "NoAuth" in copy_of(standby).status()["reason"])
         await it.sleep(10)
+        assert copy_of(standby).status()["reason"] == ""
         await create_topic(it, "t", 1)
         await it.until(lambda: copy_of(standby)._cluster is not None and states(standby) == {"t-0": 0})
 

@@ -200,6 +200,21 @@ async def test_topics_without_an_id_get_one_and_controllers_no_replicas() -> Non
 
 
 @virtual_time
+async def test_states_of_a_later_epoch_are_outranked() -> None:
+    """A restored backup leaves such states.  One is in the copy, the other among its leftovers."""
+    for late in (False, True):
+        async with pair() as (it, active, standby):
+            await warm(it, standby)
+            it.crash(active)
+            if late:
+                copy_of(standby)._woken.set = lambda: None  # type: ignore[method-assign]
+            await it.client.set("/brokers/topics/t/partitions/1/state", STATE % (50, 1, 8, 1), -1)
+            await it.until(lambda s=standby: is_active(s) and s.shell.context.epoch > 50)
+            await it.until(lambda s=standby: "schedule periodic work" in steps(s))
+            assert content(standby)["t-1"][2].leader_epoch >= 8
+
+
+@virtual_time
 async def test_changes_in_the_term_before_watches_are_armed_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(shell: Any) -> None:
         pass
