@@ -1,7 +1,7 @@
 """A warm standby: keeps a copy of the topics and partition states up to date while another controller is active.
 
  1. It arms one watch on everything, then reads everything (``core.mirror`` has the copy and its marks).
- 2. A notification marks a topic or a partition; what is marked is read again together, a few thousand at a time, and
+ 2. A notification marks a topic or a partition; what is marked is read again together, some thousand at a time, and
     taken in in steps of some milliseconds.
  3. When this process wins the role, the consumer takes the copy (``take``), in the same turn in which its term begins.
     ZooKeeper sends the notifications of all writes before the election's own multi before the reply to it, and
@@ -34,9 +34,9 @@ from aiocontroller.zookeeper.znodes import PartitionStates
 log = logging.getLogger(__name__)
 
 TOPICS_AT_ONCE = 100
-PARTITIONS_AT_ONCE = 2_000
+PARTITIONS_AT_ONCE = 1_000
 """Partitions of topics taken in in one step."""
-STATES_AT_ONCE = 3_000
+STATES_AT_ONCE = 2_000
 """States read together and taken in in one step: some milliseconds."""
 LOSSES, LOSSES_WITHIN_S = 5, 60.0
 """After so many lost connections within this time, the standby is cold for as long."""
