@@ -59,7 +59,7 @@ class Bench:
         self.brokers = cluster.brokers
         self.whole_quiet_s = min(1.5 + cluster.shape.partitions / 10_000, LONGEST_QUIET_S)
         """Between reading, deciding and sending a slow controller may be silent for long."""
-        self.victims = (n % stage.shape.brokers + 1 for n in count())
+        self.victims = (n % self.cluster.shape.brokers + 1 for n in count())
         self.names = count()
 
     async def measure(self, case: Case) -> tuple[Seconds, Cost]:
@@ -228,12 +228,12 @@ async def _restart(bench: Bench, broker: int, quiet_s: float) -> None:
 async def rolling_restart(bench: Bench) -> Seconds:
     """Every broker in turn: controlled shutdown, gone, back; until all is said."""
     started = time.monotonic()
-    for broker in range(1, bench.stage.shape.brokers + 1):
+    for broker in range(1, bench.cluster.shape.brokers + 1):
         await bench.brokers.ask_async(f"controlled-shutdown {broker} {await bench.address()}")
         await bench.brokers.ask_async(f"kill-broker {broker}")
         await bench.brokers.ask_async(f"start-broker {broker}")
     ended = await bench.brokers.quiet(time.monotonic() - 0.1, bench.whole_quiet_s)
-    for broker in range(1, bench.stage.shape.brokers + 1):
+    for broker in range(1, bench.cluster.shape.brokers + 1):
         await bench.restore(broker)
     return {"rolling restart": ended - started}
 
@@ -242,7 +242,7 @@ async def topics(bench: Bench) -> Seconds:
     """Topics come (last LeaderAndIsr), the last of them grow, all go (until no znode of theirs is left)."""
     seconds: dict[str, float] = {}
     for creation in CREATIONS:
-        shape = bench.stage.shape._replace(topics=creation.topics, per_topic=creation.per_topic)
+        shape = bench.cluster.shape._replace(topics=creation.topics, per_topic=creation.per_topic)
         tag, start = f"{shape.topics}x{shape.per_topic}", next(bench.names) * 1000 + 100_000
         names = {start + t: f"new-{start + t}" for t in range(shape.topics)}
         seconds[f"creation {tag}"] = await _put_topics(bench, shape, names, 0)
@@ -297,7 +297,7 @@ async def reassignment(bench: Bench) -> Seconds:
     names = [n for n in await bench.zk.get_all_topics_in_cluster(watch=False) if n.startswith("topic-")]
     found = (await bench.zk.get_topic_assignments(names, watch=False)).found
     keys = islice(((t.topic, p, r.replicas) for t in found for p, r in t.partitions.items()), REASSIGNED)
-    everyone = range(1, bench.stage.shape.brokers + 1)
+    everyone = range(1, bench.cluster.shape.brokers + 1)
     target = {
         TopicPartition(topic, p): (*replicas[:-1], next(b for b in everyone if b not in replicas))
         for topic, p, replicas in keys
@@ -329,7 +329,7 @@ async def alter_partition(bench: Bench) -> Seconds:
     return {
         "AlterPartition p50": one_by_one[len(one_by_one) // 2],
         "AlterPartition p99": one_by_one[int(len(one_by_one) * 0.99)],
-        f"AlterPartition, {bench.stage.shape.brokers} brokers x {ALTERED_BY_EACH}": sum(w["seconds"] for w in waves)
+        f"AlterPartition, {bench.cluster.shape.brokers} brokers x {ALTERED_BY_EACH}": sum(w["seconds"] for w in waves)
         / len(waves),
     }
 
