@@ -26,7 +26,7 @@ class ElectLeadersRequest(msgspec.Struct, frozen=True):
     partitions: tuple[TopicPartition, ...] | None
     """None: all."""
     election_type: int = 0
-    """``core.ElectionType``; version 0 has preferred elections only."""
+    """``core.request_content.ElectionType``; version 0 has preferred elections only."""
 
 
 class ElectLeadersResponse(msgspec.Struct, frozen=True):
