@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -57,13 +57,17 @@ def standalone(folder: Path, own: Mapping[str, str], workers: int, memory: str) 
         yield master
 
 
-@contextlib.contextmanager
-def _daemon(log: Path, own: Mapping[str, str], *command: str) -> Iterator[None]:
+def _daemon(log: Path, own: Mapping[str, str], *command: str) -> contextlib.AbstractContextManager[None]:
     import pyspark
 
-    spark_class = str(Path(pyspark.__file__).parent / "bin/spark-class")
+    return running([str(Path(pyspark.__file__).parent / "bin/spark-class"), *command], log, own)
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Run a process within the block, with its output in ``log``; it has 30 s to end before it is killed."""
     with log.open("wb") as output:
-        process = subprocess.Popen([spark_class, *command], stdout=output, stderr=output, env=own)
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ from aiocontroller.analytics.small.session import SmallSession
 from aiocontroller.analytics.store import Store
 from aiocontroller.java import find_java
 from aiocontroller.lab.cluster.embedded_zookeeper import free_port
+from benchmarks._spark_master import running
 from tests.integration.analytics.gold.build import lines
 from tests.integration.analytics.gold.histories import history
 from tests.integration.analytics.test_store import keeps_the_contract
@@ -60,21 +60,6 @@ def properties(folder: Path, name: str) -> str:
     }
     each = (f"<property><name>{key}</name><value>{value}</value></property>" for key, value in told.items())
     return f"<configuration>{''.join(each)}</configuration>"
-
-
-@contextlib.contextmanager
-def running(command: list[str], log: Path) -> Iterator[None]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture

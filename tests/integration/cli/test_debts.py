@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
@@ -14,18 +13,13 @@ from tests.integration.cli.test_status import register_broker
 ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
-@pytest.fixture
-def kazoo(zk_connect: str) -> Iterator[KazooClient]:
+@pytest.fixture(autouse=True)
+def debtors(kazoo: KazooClient) -> None:
     """Brokers 1 and 3 owe something, of which 3 is dead."""
-    client = KazooClient(zk_connect)
-    client.start(timeout=20)
-    register_broker(client, 1)
+    register_broker(kazoo, 1)
     for path, numbers in (("1/orders", [0]), ("3/orders", [7, 0]), ("3/users", range(12))):
         data = json.dumps({"version": 1, "topics": {ID: [*numbers]}}).encode()
-        client.create(f"/aiocontroller_debts/{path}", data, makepath=True)
-    yield client
-    client.stop()
-    client.close()
+        kazoo.create(f"/aiocontroller_debts/{path}", data, makepath=True)
 
 
 def test_debts_by_broker(kazoo: KazooClient, zk_connect: str) -> None:

@@ -37,15 +37,6 @@ BROKER = {
 
 
 @pytest.fixture
-def kazoo(zk_connect: str) -> Iterator[KazooClient]:
-    client = KazooClient(zk_connect)
-    client.start(timeout=20)
-    yield client
-    client.stop()
-    client.close()
-
-
-@pytest.fixture
 def listener(tmp_path: Path, zk_connect: str, kazoo: KazooClient) -> Iterator[str]:
     """The address of a controller's SASL listener."""
     settings = tmp_path / "server.properties"

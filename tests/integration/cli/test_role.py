@@ -19,15 +19,6 @@ from tests.integration.cli.test_status import register_broker
 
 
 @pytest.fixture
-def kazoo(zk_connect: str) -> Iterator[KazooClient]:
-    client = KazooClient(zk_connect)
-    client.start(timeout=20)
-    yield client
-    client.stop()
-    client.close()
-
-
-@pytest.fixture
 def controller(zk_connect: str, kazoo: KazooClient, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Of a cluster without brokers, whose role another holds."""
     kazoo.create("/controller", b'{"version":1,"brokerid":1,"timestamp":"0"}')

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
 
 from tests.integration.cli.program import aiocontroller
-
-
-@pytest.fixture
-def kazoo(zk_connect: str) -> Iterator[KazooClient]:
-    client = KazooClient(zk_connect)
-    client.start(timeout=20)
-    yield client
-    client.stop()
-    client.close()
 
 
 def put(kazoo: KazooClient, path: str, value: object) -> None:

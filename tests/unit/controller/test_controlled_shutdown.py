@@ -1,0 +1,66 @@
+"""Controlled shutdown on a cluster without I/O: what moves, what is answered, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiocontroller.core import events as ev
+from aiocontroller.core.errors import KafkaErrorCode
+from tests.unit.controller.pure_cluster import PureCluster, cluster
+
+
+def shut_down(it: PureCluster, broker: int, epoch: int | None = None) -> list[Any]:
+    """The answers, after everything that follows has been handled."""
+    answers: list[Any] = []
+    known = it.shell.context.brokers[broker].epoch if epoch is None else epoch
+    it.queue.append(ev.ControlledShutdown(broker=broker, broker_epoch=known, reply=ev.Reply(answers.append)))
+    it.step()
+    return answers
+
+
+def state(it: PureCluster, row: int) -> tuple[int, tuple[int, ...]]:
+    table = it.shell.context.table
+    return table.leader[row], table.isr(row)
+
+
+def test_leaders_move_and_the_broker_leaves_the_isrs() -> None:
+    it = cluster(1, 2, 3, t=[[1, 2, 3], [2, 1], [3, 2]])
+    assert shut_down(it, 1) == [[]]
+    assert [state(it, row) for row in range(3)] == [(2, (2, 3)), (2, (2,)), (3, (3, 2))]
+    assert it.shell.context.leaving == {1}, "it leads nothing from now on, although it is still registered"
+
+
+def test_partitions_that_no_other_replica_can_lead_are_the_answer() -> None:
+    it = cluster(1, 2, 3, t=[[1, 2], [1, 3]])
+    it.unregister(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    assert shut_down(it, 1) == [[("t", 0)]]
+    assert [state(it, row) for row in range(2)] == [(1, (1,)), (3, (3,))]
+
+
+def test_a_replica_that_has_no_other_stays_and_does_not_keep_the_broker() -> None:
+    """As in Kafka: the broker would otherwise never be allowed to end."""
+    it = cluster(1, 2, t=[[1]])
+    assert shut_down(it, 1) == [[]]
+    assert state(it, 0) == (1, (1,))
+
+
+def test_asking_again_moves_nothing_more() -> None:
+    it = cluster(1, 2, t=[[1, 2]])
+    shut_down(it, 1)
+    before = state(it, 0), it.shell.context.table.leader_epoch[0]
+    assert shut_down(it, 1) == [[]]
+    assert (state(it, 0), it.shell.context.table.leader_epoch[0]) == before
+
+
+def test_an_earlier_incarnation_is_refused_and_changes_nothing() -> None:
+    it = cluster(1, 2, t=[[1, 2]])
+    epoch = it.shell.context.brokers[1].epoch
+    assert shut_down(it, 1, epoch - 1) == [KafkaErrorCode.STALE_BROKER_EPOCH]
+    assert (state(it, 0), it.shell.context.leaving) == ((1, (1, 2)), frozenset())
+
+
+def test_an_unknown_broker_is_refused() -> None:
+    it = cluster(1, t=[[1]])
+    assert shut_down(it, 9, 1) == [KafkaErrorCode.BROKER_NOT_AVAILABLE]
