@@ -62,6 +62,8 @@ class ControllerElection:
         """Watches the active controller while standing by, where early detection of controllers is on."""
         self.mirror: Mirror | None = None
         """A copy of the cluster, kept while standing by, where the standby is warm."""
+        self.looked = False
+        """Whether ``/controller`` has been read, so that it is known for whom this process stands by."""
         self._watched: ControllerZNode | None = None
         self._known: KnownEpoch | None = None
         """The epoch of the holder's term; None unless another controller is the holder, and its role may be ours."""
@@ -303,6 +305,7 @@ class ControllerElection:
             self._known = await registration.known_epoch(self._shell.zk.client, found)
             if found.software == SOFTWARE:
                 self._followed = self._known
+        self.looked = True
         return found
 
     def _hold(self, holder: ControllerZNode | None) -> None:

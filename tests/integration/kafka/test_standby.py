@@ -112,5 +112,8 @@ async def test_standby_takes_the_role_back_from_a_broker(
             await until(active.held_by_a_broker, "a broker holds /controller")
         finally:
             standby._child.send_signal(signal.SIGCONT)
-        await until(standby._ours, "the standby has taken the role back")
+        try:
+            await until(standby._ours, "the standby has taken the role back")
+        except TimeoutError as error:
+            raise AssertionError(f"{error}; it says:\n{standby._child.log_tail()}") from error
         assert await active.epoch() == active._epoch_before + 2

@@ -385,6 +385,32 @@ async def test_role_is_taken_back_by_a_standby_that_did_not_hear_of_the_vacancy(
 
 
 @virtual_time
+async def test_standby_is_ready_only_when_it_knows_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it looks ready, finds a broker where the active instance was, and leaves the role to it for good."""
+    known_epoch, readable = registration.known_epoch, asyncio.Event()
+
+    async def slow(*args: Any) -> Any:
+        await readable.wait()
+        return await known_epoch(*args)
+
+    async with stage() as it:
+        await it.add_broker(1)
+        active = await it.add_controller()
+        await it.until(lambda: is_active(active))
+        monkeypatch.setattr(registration, "known_epoch", slow)
+        standby = await it.add_controller(aiocontroller_id=1_000_002, aiocontroller_takeover_policy="standby")
+        await it.sleep(5)
+        assert standby.controller.readiness().reasons == ("/controller has not been read yet",)
+        assert not standby.controller.readiness().ready
+        readable.set()
+        await it.until(lambda: standby.controller.readiness().ready, 1)
+        rival = await BrokersController(it).start()
+        it.crash(active)
+        await it.until(lambda: is_active(standby), 30)
+        await rival.stop()
+
+
+@virtual_time
 async def test_process_that_has_stood_by_for_nobody_waits() -> None:
     """It was started under a broker's controller: ``takeover`` is the policy for that."""
     async with stage() as it:
