@@ -15,7 +15,7 @@ from aiocontroller.controller.mutation_quotas import RATE, MutationQuotas
 from aiocontroller.controller.reassignment import drop_non_replicas
 from aiocontroller.core import debt_changes
 from aiocontroller.core import events as ev
-from aiocontroller.core.audit import Finding, Kind
+from aiocontroller.core.audit import Above, Finding, Kind
 from aiocontroller.core.debts import Changes
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import Endpoint, ReplicaAssignment, TopicAssignment, TopicPartition
@@ -318,6 +318,16 @@ def test_what_is_left_of_a_topic_that_another_has_deleted_is_owed() -> None:
     it.step()
     assert it.znodes.debts.held == {}
     assert it.views[2].topic_ids[T0] == b"the present one."
+
+
+def test_what_the_audit_has_noted_ends_with_the_term() -> None:
+    it = cluster(1, t=[[1]])
+    auditor = it.shell.auditor
+    auditor.noted[T0] = Above(7, 7)
+    auditor.look_soon(["t"], lists=True)
+    it.failover()
+    assert auditor.noted == {}
+    assert not auditor.lists_due
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
