@@ -9,6 +9,7 @@ Rules.
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 import ssl as ssl_module
 from collections import deque
@@ -73,6 +74,20 @@ class Deadline:
         self._callback()
 
 
+def _shuffle_tasks(ready: deque[asyncio.Handle | Deadline], chance: random.Random) -> None:
+    """A task is there once at most, so its own steps keep their order."""
+    places = [
+        place
+        for place, handle in enumerate(ready)
+        if isinstance(getattr(getattr(handle, "_callback", None), "__self__", None), asyncio.Task)
+    ]
+    if len(places) > 1:
+        drawn = [ready[place] for place in places]
+        chance.shuffle(drawn)
+        for place, handle in zip(places, drawn, strict=True):
+            ready[place] = handle
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """asyncio's loop on virtual time: ready callbacks run in order; if there are none, the clock jumps to the next
 
@@ -80,7 +95,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     It has its own heap of timers: asyncio's compares handles in Python, and half of a simulation is timers.  Timers of
     one deadline run in the order in which they were set.
+
+    With ``task_order`` the tasks that are ready at the same time run in a drawn order: no task may rely on its place.
+    Callbacks keep theirs, as the bytes of a connection must.
     """
+
+    task_order: random.Random | None = None
 
     _ready: deque[asyncio.Handle | Deadline]  # asyncio's own, by its name there
 
@@ -124,6 +144,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         now_s = self._now_s
         while timers and timers[0][0] <= now_s:
             ready.append(heappop(timers)[2])
+        if self.task_order is not None and len(ready) > 1:
+            _shuffle_tasks(ready, self.task_order)
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
@@ -570,6 +592,4 @@ class SimulatedNetwork:
 
 
 def simulated_world(network: SimulatedNetwork | Host, seed: int = 0) -> World:
-    import random
-
     return World(network, SimulatedClock(), random.Random(seed), debug=True)

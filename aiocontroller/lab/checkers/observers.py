@@ -73,7 +73,8 @@ class BrokerObserver:
             for s in topic.partitions:
                 known = (s.leader, s.leader_epoch, s.isr, s.partition_epoch)
                 self._history.received(self._broker, (topic.topic, s.partition), known)
-                self._history.placed(self._broker, (topic.topic, s.partition), s.replicas)
+                if s.leader == self._broker:  # followers do nothing with replicas, and may hear of them a moment early
+                    self._history.placed(self._broker, (topic.topic, s.partition), s.replicas)
         self._heard(self._broker, "LeaderAndIsr")
         return original(request, now_ms)
 

@@ -55,6 +55,14 @@ MOST_UNREACHED = 200
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep each seed's result in this file as it arrives; if it exists, go on where it ends.",
 )
+@click.option(
+    "--merge",
+    "merged",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Run nothing: report the results in these files of --results together.",
+)
+@click.option("--spark", metavar="MASTER", help="Run on a Spark cluster, such as local[2] or spark://host:7077.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Begin no more seeds after this time.")
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one for each core]")
 @JSON
@@ -72,6 +80,8 @@ def simulate(
     tries: int,
     most: int,
     results: Path | None,
+    merged: tuple[Path, ...],
+    spark: str | None,
     minutes: float | None,
     jobs: int | None,
     as_json: bool,
@@ -88,7 +98,9 @@ def simulate(
     jobs = jobs or os.cpu_count() or 1
     if (shrink or crash_points or crash_point) and seed is None:
         raise BadInputError("--shrink, --crash-points and --crash-point need --seed N")
-    if zoo:
+    if merged:
+        ok = _merge(merged, as_json)
+    elif zoo:
         ok = _zoo(jobs, bugs, tries, most, as_json)
     elif scenario is not None:
         ok = _scenario(scenario, as_json)
@@ -101,7 +113,7 @@ def simulate(
     elif seed is not None:
         ok = _replay(seed, as_json)
     else:
-        ok = _campaign(first, seeds, results, minutes, jobs, fresh=fresh, as_json=as_json)
+        ok = _campaign(first, seeds, results, minutes, jobs, spark, fresh=fresh, as_json=as_json)
     if not ok:
         sys.exit(1)
 
@@ -115,6 +127,7 @@ def _campaign(
     file: Path | None,
     minutes: float | None,
     jobs: int,
+    spark: str | None,
     *,
     fresh: bool,
     as_json: bool,
@@ -125,27 +138,44 @@ def _campaign(
     new = time.time_ns() // 1_000_000_000 * 1_000 if fresh else 1
     stop = Stop(minutes)
     with Results(file, new if first is None else first, seeds, told=first is not None) as results, stop.listening():
-        summary, coverage = _run(results, stop, jobs, as_json)
-        if as_json:
-            never, missing = coverage.never_reached(), results.seeds - summary.seeds
-            print_json(
-                {
-                    **msgspec.structs.asdict(summary),
-                    "seeds_per_s": round(summary.seeds_per_s, 2),
-                    "seeds_left": missing,
-                    "tuples": coverage.tuples(),
-                    "never_reached": never,
-                    "refused_state_changes": coverage.refused(),
-                }
-            )
-        else:
-            _tell_summary(summary, coverage, results.seeds)
+        summary, coverage = _run(results, stop, jobs, spark, as_json)
+        _tell(summary, coverage, results.seeds, as_json)
     if stop.signal:
         os.kill(os.getpid(), stop.signal)
     return not summary.failures
 
 
-def _run(results: Results, stop: Stop, jobs: int, as_json: bool) -> tuple[Summary, Coverage]:
+def _merge(files: tuple[Path, ...], as_json: bool) -> bool:
+    from aiocontroller.lab.simulation.campaign import run_seeds
+    from aiocontroller.lab.simulation.results import merge
+
+    merged = merge(files)
+    summary, coverage = run_seeds((), 1, earlier=merged.reports)
+    if not as_json:
+        for report in merged.reports:
+            if not report.ok:
+                _tell_failure(report)
+    _tell(summary, coverage, merged.seeds, as_json)
+    return not summary.failures
+
+
+def _tell(summary: Summary, coverage: Coverage, seeds: int, as_json: bool) -> None:
+    if not as_json:
+        _tell_summary(summary, coverage, seeds)
+        return
+    print_json(
+        {
+            **msgspec.structs.asdict(summary),
+            "seeds_per_s": round(summary.seeds_per_s, 2),
+            "seeds_left": seeds - summary.seeds,
+            "tuples": coverage.tuples(),
+            "never_reached": coverage.never_reached(),
+            "refused_state_changes": coverage.refused(),
+        }
+    )
+
+
+def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bool) -> tuple[Summary, Coverage]:
     from aiocontroller.lab.simulation.campaign import run_seeds
 
     printed_s = 0.0
@@ -161,10 +191,11 @@ def _run(results: Results, stop: Stop, jobs: int, as_json: bool) -> tuple[Summar
 
     if not as_json:
         last = results.first + results.seeds - 1
-        say(f"Seeds {results.first} to {last} on {plural(jobs, 'process')}".replace("processs", "processes"))
+        where = f"Spark, {spark}" if spark else plural(jobs, "process").replace("processs", "processes")
+        say(f"Seeds {results.first} to {last} on {where}")
         if results.reports:
             say(f"{plural(len(results.reports), 'seed')} done before")
-    return run_seeds(results.missing(), jobs, each, earlier=results.reports, stop=stop)
+    return run_seeds(results.missing(), jobs, each, earlier=results.reports, stop=stop, spark=spark)
 
 
 def _tell_failure(report: Report) -> None:
@@ -178,10 +209,9 @@ def _tell_failure(report: Report) -> None:
 def _tell_summary(summary: Summary, coverage: Coverage, seeds: int) -> None:
     never = coverage.never_reached()
     hours, minutes = summary.virtual_s / 3600, summary.wall_s / 60
+    now = f", {summary.seeds_now:,} of them in {minutes:.1f} minutes ({summary.seeds_per_s:.1f}/s)"
     say(
-        f"{plural(summary.seeds, 'seed')}, {summary.seeds_now:,} of them in {minutes:.1f} minutes "
-        f"({summary.seeds_per_s:.1f}/s): "
-        f"{hours:.1f} hours of cluster time ({summary.virtual_s / max(summary.wall_s, 1e-9):,.0f} times real time), "
+        f"{plural(summary.seeds, 'seed')}{now if summary.wall_s else ''}: {hours:.1f} hours of cluster time, "
         f"{summary.events:,} controller events, {summary.znode_writes:,} writes of partition states"
     )
     refused = coverage.refused()

@@ -7,7 +7,7 @@ itself) is a gap between versions, and has to be filled by steps of the specific
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from aiocontroller.journal.records import Record
 from aiocontroller.lab.exploration.specification import NOBODY, Request, ZNode, alteration, elections, members
 
 MOST_HIDDEN = 1
+ANOTHER = -2
+"""A broker that only a step knows that nobody recorded."""
 """Steps that nobody recorded; of longer gaps only the epochs are compared."""
 
 
@@ -25,9 +27,24 @@ class Stray(NamedTuple):
     before: Record | None
     why: str
 
+    def __str__(self) -> str:
+        record = self.record
+        subject = f"epoch {record.epoch}" if record.topic is None else f"{record.topic}-{record.partition}"
+        return f"{subject}: {_shown(record)} after {_shown(self.before)}: {self.why}"
 
-def first_stray(journals: Iterable[Sequence[Record]]) -> Stray | None:
-    """Return the first record that is no step of the specification, or None."""
+
+def _shown(record: Record | None) -> str:
+    if record is None:
+        return "nothing"
+    state = f"leader {record.leader}, leader epoch {record.leader_epoch}, ISR {list(record.isr or ())}"
+    return f"{state}, version {record.partition_epoch} ({record.kind} by controller {record.node}: {record.detail})"
+
+
+def first_stray(journals: Iterable[Sequence[Record]], uncertain: Collection[str] = ()) -> Stray | None:
+    """Return the first record that is no step of the specification, or None.
+
+    Topics in ``uncertain`` are left out: they changed in ways that no journal tells.
+    """
     latest: dict[tuple[str, int], Record] = {}
     winners: dict[int, int] = {}
     records = sorted(chain.from_iterable(journals), key=lambda record: (record.epoch, record.node, record.seq))
@@ -36,7 +53,9 @@ def first_stray(journals: Iterable[Sequence[Record]]) -> Stray | None:
             winner = winners.setdefault(record.epoch, record.node)
             if winner != record.node:
                 return Stray(record, None, f"controller {winner} was elected for this epoch, too")
-        elif record.kind == "finding" and record.topic is not None:  # somebody else wrote: begin anew
+        elif record.topic in uncertain:
+            continue
+        elif record.kind in ("finding", "topic_deleted") and record.topic is not None:  # what comes now begins anew
             latest = {partition: last for partition, last in latest.items() if partition[0] != record.topic}
         elif record.kind in ("partition", "isr") and record.leader_epoch is not None:
             assert record.topic is not None
@@ -52,7 +71,7 @@ def first_stray(journals: Iterable[Sequence[Record]]) -> Stray | None:
 
 
 def _why_not(before: Record, record: Record) -> str:
-    names = sorted({*_brokers(before), *_brokers(record)})
+    names = [*sorted({*_brokers(before), *_brokers(record)}), ANOTHER]
     old, new = _znode(before, names), _znode(record, names)
     versions, epochs = new.version - old.version, new.epoch - old.epoch
     if versions < 0 or not 0 <= epochs <= versions:

@@ -65,6 +65,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Size limits of the program that are smaller than usual; see ``limits``."""
     data: bool = False
     """Brokers keep logs."""
+    task_order: bool = False
+    """Tasks that are ready at the same time run in a drawn order; no seed draws this, only scenarios set it."""
     clients: int = 0
     """Clients that produce to all partitions and read, if brokers keep logs."""
     warm: bool = False

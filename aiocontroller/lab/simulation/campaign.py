@@ -21,6 +21,7 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.cluster.processes import die_with_parent
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.simulation.coverage import Coverage
+from aiocontroller.lab.simulation.on_spark import on_spark
 from aiocontroller.lab.simulation.simulation import Report, simulate, simulate_plan
 from aiocontroller.lab.simulation.zoo import MOST_SEEDS, TRIES, Hunt, attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import ALL_BUGS
@@ -60,7 +61,9 @@ class Summary(msgspec.Struct):
 
 def quiet() -> None:
     """Count log messages in a worker process without printing them."""
-    logging.getLogger().addHandler(logging.NullHandler())
+    root = logging.getLogger()
+    if not any(isinstance(handler, logging.NullHandler) for handler in root.handlers):
+        root.addHandler(logging.NullHandler())
 
 
 class Stop:
@@ -101,6 +104,11 @@ def _simulate(seed: int) -> Report:
         return Report(seed, [f"bug: the simulation itself ended with {error!r}"], 0.0, 0, 0, 0, 0, {}, {}, "")
 
 
+def _simulate_quietly(seed: int) -> Report:
+    quiet()
+    return _simulate(seed)
+
+
 def run_seeds(
     seeds: Iterable[int],
     jobs: int,
@@ -108,17 +116,22 @@ def run_seeds(
     *,
     earlier: Iterable[Report] = (),
     stop: Stop | None = None,
+    spark: str | None = None,
 ) -> tuple[Summary, Coverage]:
     """Simulate the seeds in ``jobs`` processes until ``stop``, and call ``each`` after each seed.
 
-    ``earlier`` are results of other seeds, which count as well.
+    ``earlier`` are results of other seeds, which count as well; ``spark`` is the master of a cluster to use instead.
     """
     summary, coverage = Summary(), Coverage()
     for report in earlier:
         summary.add(report)
         coverage.add(report.marks)
-    started_s = time.monotonic()
-    for _, report in _on_all_cores(_simulate, seeds, jobs, stop or Stop()):
+    started_s, stop = time.monotonic(), stop or Stop()
+    if spark is None:
+        arriving = _on_all_cores(_simulate, seeds, jobs, stop)
+    else:
+        arriving = on_spark(spark, _simulate_quietly, seeds, lambda: stop.due)
+    for _, report in arriving:
         summary.add(report)
         summary.seeds_now += 1
         summary.wall_s = time.monotonic() - started_s

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,22 +32,16 @@ class Results:
 
     def __init__(self, path: Path | None, first: int, seeds: int | None, *, told: bool = False) -> None:
         self.reports: Sequence[Report] = ()
-        lines = path.read_bytes().splitlines(keepends=True) if path is not None and path.exists() else []
-        whole = [line for line in lines if line.endswith(b"\n")]
-        campaign = Campaign(first, seeds or SEEDS)
-        if whole:
-            try:
-                campaign = msgspec.json.decode(whole[0], type=Campaign)
-                self.reports = [msgspec.json.decode(line, type=Report) for line in whole[1:]]
-            except msgspec.MsgspecError as error:
-                raise BadInputError(f"{path}: found no results of a campaign: {error}") from None
+        campaign, size = Campaign(first, seeds or SEEDS), 0
+        if path is not None and path.exists() and (found := read(path)) is not None:
+            campaign, self.reports, size = found
         if told and campaign.first != first:
             raise BadInputError(f"{path}: found results from seed {campaign.first} on, expected {first}")
         self.first, self.seeds = campaign.first, seeds or campaign.seeds
         self._file = None if path is None else open(path, "ab", buffering=0)  # noqa: SIM115 - closed by __exit__
         if self._file is not None:
-            self._file.truncate(sum(map(len, whole)))
-        if not whole:
+            self._file.truncate(size)
+        if not size:
             self._write(campaign)
 
     def __enter__(self) -> Results:
@@ -69,3 +64,43 @@ class Results:
     def _write(self, line: Campaign | Report) -> None:
         if self._file is not None:
             self._file.write(msgspec.json.encode(line) + b"\n")
+
+
+def read(path: Path) -> tuple[Campaign, list[Report], int] | None:
+    """Return the campaign, the results and the bytes of whole lines; None if there is no whole line."""
+    whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    if not whole:
+        return None
+    try:
+        campaign = msgspec.json.decode(whole[0], type=Campaign)
+        reports = [msgspec.json.decode(line, type=Report) for line in whole[1:]]
+    except msgspec.MsgspecError as error:
+        raise BadInputError(f"{path}: found no results of a campaign: {error}") from None
+    return campaign, reports, sum(map(len, whole))
+
+
+class Merged(NamedTuple):
+    seeds: int
+    """Seeds of all campaigns together, with and without results."""
+    reports: list[Report]
+    """One for each seed that has one, by seed."""
+
+
+def merge(paths: Sequence[Path]) -> Merged:
+    """Read the results of several campaigns; BadInputError if two files have different results of one seed."""
+    seeds: set[int] = set()  # only counted
+    reports: dict[int, tuple[Path, Report]] = {}
+    for path in paths:
+        found = read(path)
+        if found is None:
+            raise BadInputError(f"{path}: found no whole line, expected the results of a campaign")
+        campaign, here, _ = found
+        seeds.update(range(campaign.first, campaign.first + campaign.seeds))
+        for report in here:
+            before, known = reports.setdefault(report.seed, (path, report))
+            if known != report:
+                raise BadInputError(
+                    f"seed {report.seed}: {before} has digest {known.digest}, {path} has {report.digest}: "
+                    "found results of two versions of the program"
+                )
+    return Merged(len(seeds), [report for _, (_, report) in sorted(reports.items())])

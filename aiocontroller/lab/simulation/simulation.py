@@ -35,11 +35,12 @@ from aiocontroller.lab.checkers.mirrored import stale_parts
 from aiocontroller.lab.checkers.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.lab.checkers.wire_observer import WireObserver
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
+from aiocontroller.lab.exploration.journals import first_stray
 from aiocontroller.lab.scenarios.facts import Facts
 from aiocontroller.lab.scenarios.fleet import Fleet
 from aiocontroller.lab.scenarios.limits import in_force
 from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, Step, draw
-from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwork, run
+from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwork, run, running_loop
 from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
 from aiocontroller.lab.simulation.broker_settings import BrokerSettings
@@ -181,7 +182,9 @@ class Simulation:
     # -- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> Report:
-        asyncio.get_running_loop().set_exception_handler(self._unhandled)
+        loop = running_loop()
+        loop.set_exception_handler(self._unhandled)
+        loop.task_order = random.Random(f"{self.plan.seed} tasks") if self.plan.task_order else None
         await self.zookeeper.start()
         await self._start_followers()
         client = ZooKeeperClient(self.zookeeper.address, world=self.world("admin"), session_timeout_s=10)
@@ -238,6 +241,9 @@ class Simulation:
         for journal in self.journals:
             digest.update(journal.content())
             self.problems += check_journal(journal.records)
+        stray = first_stray((journal.records for journal in self.journals), self._untold())
+        if stray is not None:
+            self.problems.append(f"specification: {stray}")
         for name, count in self.history.probes.items():
             self.marks[f"probe/{name}"] += count
         seen = {
@@ -245,6 +251,7 @@ class Simulation:
             "overtaken on another connection": self.network.reordered,
             "clocks of different speed": int(self.plan.drift_percent > 0),
             "small limits": len(self.plan.limits),
+            "drawn order of tasks": int(self.plan.task_order),
         }
         self.marks.update({f"probe/{name}": count for name, count in seen.items() if count})
         return Report(
@@ -259,6 +266,15 @@ class Simulation:
             dict(sorted(self.marks.items())),
             digest.hexdigest()[:16],
         )
+
+    def _untold(self) -> set[str]:
+        """Return the topics that changed in ways that no journal tells; membership only.
+
+        A foreign client wrote to them, or a controller died after their deletion and before its record.
+        """
+        told = Counter(r.topic for journal in self.journals for r in journal.of_kind("topic_deleted"))
+        deleted = {topic for topic, times in self.history.deleted_in.items() if len(times) > told[topic]}
+        return deleted.union(self.history.written_by_hand)
 
     async def _end(self, client: ZooKeeperClient) -> None:
         for _, process in [*self.controllers.values(), *self.brokers.values()]:

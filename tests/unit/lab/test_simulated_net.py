@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import pytest
@@ -239,3 +240,45 @@ def _history(seed: int) -> list[str]:
 def test_two_runs_of_one_seed_are_alike() -> None:
     assert _history(7) == _history(7)
     assert _history(7) != _history(8)
+
+
+def _order(seed: int | None) -> list[int]:
+    """The order in which ten tasks run that get ready together, thrice."""
+    ran: list[int] = []
+
+    async def work(number: int) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+            ran.append(number)
+
+    async def main() -> None:
+        simulated_net.running_loop().task_order = None if seed is None else random.Random(seed)
+        await asyncio.gather(*map(work, range(10)))
+
+    simulated_net.run(main())
+    return ran
+
+
+def test_tasks_run_in_the_order_in_which_they_got_ready_or_in_a_drawn_one() -> None:
+    assert _order(None) == [*range(10)] * 3
+    drawn = _order(1)
+    assert [sorted(drawn[at : at + 10]) for at in (0, 10, 20)] == [[*range(10)]] * 3, "each round has each task once"
+    assert drawn not in (_order(None), _order(2))
+    assert drawn[:10] != drawn[10:20]
+    assert drawn == _order(1)
+
+
+def test_callbacks_keep_their_order_among_drawn_tasks() -> None:
+    called: list[int] = []
+
+    async def main() -> None:
+        loop = simulated_net.running_loop()
+        loop.task_order = random.Random(1)
+        tasks = []
+        for number in range(20):
+            loop.call_soon(called.append, number)
+            tasks.append(asyncio.ensure_future(asyncio.sleep(0)))
+        await asyncio.gather(*tasks)
+
+    simulated_net.run(main())
+    assert called == [*range(20)]

@@ -15,7 +15,7 @@ import pytest
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.scenarios.limits import SMALL, draw_limits, in_force
 from aiocontroller.lab.simulation.campaign import Stop, run_seeds
-from aiocontroller.lab.simulation.results import Results
+from aiocontroller.lab.simulation.results import Results, merge
 from aiocontroller.lab.simulation.simulation import Report
 from aiocontroller.zookeeper import writes
 
@@ -24,6 +24,33 @@ WAIT_S = 300.0
 
 def report(seed: int, *violations: str) -> Report:
     return Report(seed, list(violations), 1.0, 2, 3, 4, 5, {"wait": 1}, {"event/BrokerChange/done/-": 1}, "digest")
+
+
+def kept(file: Path, first: int, *reports: Report) -> Path:
+    with Results(file, first, 3) as results:
+        for each in reports:
+            results.add(each)
+    return file
+
+
+def test_results_of_several_machines_are_merged(tmp_path: Path) -> None:
+    one = kept(tmp_path / "one", 10, report(12), report(10, "I3 t-0: wrong"))
+    other = kept(tmp_path / "other", 12, report(12), report(14))
+    merged = merge([one, other])
+    assert merged.seeds == 5
+    assert [each.seed for each in merged.reports] == [10, 12, 14]
+    summary, coverage = run_seeds((), 1, earlier=merged.reports)
+    assert (summary.seeds, summary.failures) == (3, {10: ["I3 t-0: wrong"]})
+    assert coverage.tuples() == 1
+
+
+def test_results_that_contradict_each_other_are_not_merged(tmp_path: Path) -> None:
+    one, other = kept(tmp_path / "one", 10, report(11)), kept(tmp_path / "other", 11, report(11, "I3 t-0: wrong"))
+    with pytest.raises(BadInputError, match="seed 11"):
+        merge([one, other])
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(BadInputError, match="no whole line"):
+        merge([tmp_path / "empty"])
 
 
 def test_results_are_read_again(tmp_path: Path) -> None:

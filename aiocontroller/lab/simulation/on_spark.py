@@ -1,0 +1,38 @@
+"""Seeds on a Spark cluster: a seed is a pure function of its number, so a campaign is a map.
+
+Workers need the laboratory installed, in the same version.  Results come back in batches of some seeds for each core;
+an interrupted campaign loses the batch that is under way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from aiocontroller.lab.simulation.simulation import Report
+
+SEEDS_PER_CORE = 8
+"""Seeds of a batch for each core: enough that a long one holds up the others little."""
+
+
+def on_spark(
+    master: str, simulate: Callable[[int], Report], seeds: Iterable[int], due: Callable[[], bool]
+) -> Iterator[tuple[int, Report]]:
+    """Yield each seed with its report, batch by batch, until ``due``.  ``PipelineMissingError`` without PySpark."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    session = importlib.import_module("aiocontroller.analytics.session").spark_session(
+        master, app_name="aiocontroller simulate", for_little=True
+    )
+    for number, handler in handlers.items():
+        signal.signal(number, handler)  # Spark puts its own in their place, which would lose the batch
+    context: Any = session.sparkContext
+    waiting = iter(seeds)
+    while not due() and (batch := list(islice(waiting, SEEDS_PER_CORE * context.defaultParallelism))):
+        mapped = context.parallelize(batch, len(batch)).map(lambda seed: msgspec.json.encode(simulate(seed)))
+        for seed, line in zip(batch, mapped.collect(), strict=True):
+            yield seed, msgspec.json.decode(line, type=Report)

@@ -1,0 +1,17 @@
+"""A campaign on Spark has the results that the same seeds have without it."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from aiocontroller.lab.simulation.campaign import run_seeds
+from aiocontroller.lab.simulation.simulation import Report, simulate
+
+SEEDS = (3, 7, 18)
+
+
+def test_seeds_have_the_same_results_on_spark(spark_itself: SparkSession) -> None:
+    arrived: list[Report] = []
+    summary, _ = run_seeds(SEEDS, 1, lambda _, report: arrived.append(report), spark="local[2]")
+    assert arrived == [simulate(seed) for seed in SEEDS]
+    assert (summary.seeds, summary.failures) == (3, {})
