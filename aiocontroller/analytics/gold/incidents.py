@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from aiocontroller.analytics import schema
-from aiocontroller.analytics.dataframes import DataFrame, F
+from aiocontroller.analytics.dataframes import Column, DataFrame, F
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
 from aiocontroller.analytics.gold.onsets import Onset, Signs
 from aiocontroller.analytics.gold.rows import Row, collected
@@ -48,6 +48,7 @@ def incidents(
         for row in of_cluster(cluster, *(_only(rows, cluster) for rows in (turns, signs, counted, last)))
     ]
     spark = events.sparkSession
+    _count_once(windows, found)
     onsets: list[tuple[Any, ...]] = [
         tuple(row[name] for name in _ONSET_OF) for row in found if row["culprit"] is not None
     ]
@@ -82,20 +83,46 @@ def with_onsets(windows: DataFrame, onsets: DataFrame) -> DataFrame:
     )
 
 
+def _count_once(windows: DataFrame, found: Sequence[Row]) -> None:
+    """Correct the counts of incidents of several brokers: a partition may have lost one leader after the other."""
+    of = [(row["cluster"], *turn, row["number"]) for row in found for turn in row.get("served", ())]
+    if len(of) < 2:
+        return
+    groups = windows.sparkSession.createDataFrame(of, "cluster string, culprit string, broker int, number int")
+    counted = _outages(windows).join(F.broadcast(groups), ["cluster", "culprit", "broker"])
+    rows = {(row["cluster"], row["number"]): row for row in found}
+    for row in collected(counted.groupBy("cluster", "number").agg(*_distinct())):
+        rows[row["cluster"], row["number"]].update({name: row[name] for name in _ONCE})
+
+
+def _outages(windows: DataFrame) -> DataFrame:
+    causes = ", ".join(f"'{cause}'" for cause in (*NOT_AN_OUTAGE, "reassignment"))
+    return windows.where(f"cause NOT IN ({causes})")
+
+
+_LOST: Final = "if(unavailable, {}, NULL)"
+_ONCE: Final = {
+    "partitions": _LOST.format("struct(topic, partition)"),
+    "topics": _LOST.format("topic"),
+    "under_replicated": "if(unavailable, NULL, struct(topic, partition))",
+}
+
+
+def _distinct() -> list[Column]:
+    return [F.expr(f"count(DISTINCT {what})").alias(name) for name, what in _ONCE.items()]
+
+
 def _counted(windows: DataFrame) -> DataFrame:
     """Group the windows by event; windows without a known event by cause and minute."""
-    causes = ", ".join(f"'{cause}'" for cause in (*NOT_AN_OUTAGE, "reassignment"))
     bucket = F.expr(f"if(culprit IS NULL, start_us DIV {OUTAGES_APART_US}, NULL)").alias("bucket")
-    lost = "if(unavailable, {}, NULL)"
+    lost = _LOST
     begun, ended = "unavailable AND start_us IS NOT NULL", "unavailable AND end_us IS NOT NULL"
     return (
-        windows.where(f"cause NOT IN ({causes})")
+        _outages(windows)
         .groupBy("cluster", "culprit", bucket, "broker")
         .agg(
             F.expr("sort_array(collect_set(if(unavailable, cause, NULL)))").alias("causes"),
-            F.expr(f"count(DISTINCT {lost.format('struct(topic, partition)')})").alias("partitions"),
-            F.expr(f"count(DISTINCT {lost.format('topic')})").alias("topics"),
-            F.expr("count(DISTINCT if(unavailable, NULL, struct(topic, partition)))").alias("under_replicated"),
+            *_distinct(),
             F.expr(f"min({lost.format('start_us')})").alias("start_us"),
             F.expr(f"max({lost.format('error_us')})").alias("error_us"),
             F.expr(f"max({lost.format('end_us')})").alias("led_again_us"),
@@ -244,7 +271,7 @@ def _of_stall(stall: Stall, of_it: Sequence[Row], terms: Sequence[Row]) -> list[
     )
     for name in ("partitions", "under_replicated", "unavailable_us", "still_open"):
         row[name] = sum(each[name] for each in of_it)
-    # partitions of several brokers belong to the same topics
+    # these are bounds of the numbers that ``_count_once`` finds: several brokers may have led the same partitions
     row["topics"] = max((each["topics"] for each in of_it), default=0)
     for name in ("led_again_us", "in_sync_us", "longest_us"):
         row[name] = max((each[name] for each in of_it if each[name] is not None), default=None)

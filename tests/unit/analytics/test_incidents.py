@@ -8,9 +8,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from aiocontroller.analytics.dataframes import DUCKDB, computing_by
 from aiocontroller.analytics.gold.completeness import of_cluster as completeness_of
+from aiocontroller.analytics.gold.incidents import _count_once
 from aiocontroller.analytics.gold.incidents import of_cluster as incidents_of
 from aiocontroller.analytics.gold.onsets import DEFAULT_SESSION_US, EXPIRY_US, NOTICED_WITHIN_US, Signs
+from aiocontroller.analytics.small.session import SmallSession
 
 S = 1_000_000
 KILLED_US = 1000 * S
@@ -337,3 +340,29 @@ def test_twice_as_many_dead_brokers_take_no_more_than_twice_as_long() -> None:
     """3,000 took a minute: each one's rows were looked for among those of all."""
     for once, twice in zip(asked_of(100), asked_of(200), strict=True):
         assert 0 < twice < 2.5 * once
+
+
+def test_a_partition_that_lost_two_leaders_in_one_silence_counts_once() -> None:
+    lost = [("a", "p1", 1, "t", 0), ("a", "p1", 1, "t", 1), ("a", "p2", 2, "t", 0), ("a", "p2", 2, "u", 0)]
+    columns = (
+        "cluster string, culprit string, broker int, topic string, partition int, cause string, unavailable boolean"
+    )
+    with computing_by(DUCKDB):
+        windows = SmallSession().createDataFrame(
+            [
+                *((*row, "broker_death", True) for row in lost),
+                ("a", "p2", 2, "t", 1, "broker_death", False),
+                ("a", "p2", 2, "t", 7, "reassignment", False),
+                ("a", "p3", 1, "v", 0, "broker_death", True),
+            ],
+            columns,
+        )
+        silence = {"partitions": 4, "topics": 2, "under_replicated": 1, "number": 3}
+        found = [
+            {"cluster": "a", "served": [("p1", 1), ("p2", 2)], **silence},
+            {"cluster": "a", **silence, "number": 4},
+            {"cluster": "b", "served": [("p1", 1)], **silence},
+        ]
+        _count_once(windows, found)
+    counts = [(row["partitions"], row["topics"], row["under_replicated"]) for row in found]
+    assert counts == [(3, 2, 1), (4, 2, 1), (4, 2, 1)]
