@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from aiocontroller.controller.refused_brokers import GOES_ON_S, RefusedBrokers
+from aiocontroller.controller.refused_brokers import GOES_ON_S, TELL_AGAIN_S, RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.events import AlterPartitionReceived, CreateTopics, Reply
 from aiocontroller.core.ids import Broker
@@ -39,6 +41,20 @@ async def test_one_line_a_minute_a_metric_and_an_end(caplog: pytest.LogCaptureFi
     assert refused.going_on() == ["ALTER_PARTITION of broker 1, which comes as User:CN=b1 from 10.0.0.1"]
     await world.clock.sleep(GOES_ON_S + 1)
     assert refused.going_on() == []
+
+
+def test_the_next_line_comes_a_minute_later_to_the_moment(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    now_s = 1000.0
+    clock: Any = SimpleNamespace(monotonic=lambda: now_s)
+    refused, context = RefusedBrokers(clock, Metrics()), ControllerContext(1, 1)
+    context.add_brokers([Broker(1, 7, ())])
+    lines = []
+    for later_s in (0.0, TELL_AGAIN_S - 1, TELL_AGAIN_S, 2 * TELL_AGAIN_S - 1, 2 * TELL_AGAIN_S):
+        now_s = 1000.0 + later_s
+        refused.note(ApiKey.ALTER_PARTITION, "User:CN=b1", "10.0.0.1", alter_partition(1, 7), context)
+        lines.append(len(caplog.records))
+    assert lines == [1, 1, 2, 2, 3]
 
 
 @virtual_time

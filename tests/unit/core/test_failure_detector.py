@@ -63,6 +63,17 @@ def test_a_peer_that_refuses_twice_is_suspected_at_once(limits: Limits) -> None:
     assert suspicion.quiet_s < 0.2
 
 
+def test_one_refusal_puts_a_peer_in_doubt() -> None:
+    """Several of them at once are our own network's fault, before any has refused often enough to be suspected."""
+    it = Watching(REFUSED)
+    assert it.detector.in_doubt == 0
+    it.refuse(2, times=1)
+    assert (it.detector.in_doubt, it.suspects) == (1, {})
+    it.detector.answered(2, it.now_s)
+    it.detector.judge(it.now_s)
+    assert it.detector.in_doubt == 0
+
+
 def test_one_refusal_between_two_connections_is_none() -> None:
     it = Watching(REFUSED)
     for _ in range(5):
