@@ -23,7 +23,7 @@ from aiocontroller.controller import (
     unclean_elections,
 )
 from aiocontroller.controller.failover import Steps
-from aiocontroller.controller.leadership_writes import names
+from aiocontroller.controller.leadership_writes import names as names_of
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import elect_and_take_offline
 from aiocontroller.core import mirror
@@ -35,6 +35,19 @@ from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr
 from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
 TOPICS_AT_ONCE = 100
+
+
+async def take_notifications(shell: ControllerShell) -> None:
+    """As in a cold failover, but no full read follows: states named by notifications are read with what has changed."""
+    assert shell.copy is not None
+    zk, fence = shell.zk, shell.context.epoch_zk_version
+    await zk.delete_log_dir_event_notifications(await zk.get_all_log_dir_event_notifications(), fence=fence)
+    names = await zk.get_all_isr_change_notifications()
+    found, bad = await zk.get_partitions_from_isr_change_notifications(names)
+    shell.report_bad_znodes(bad)
+    for topic, partition in found:
+        shell.copy.state_changed(topic, partition)
+    await zk.delete_isr_change_notifications(names, fence=fence)
 
 
 async def read_what_has_changed(shell: ControllerShell) -> None:
@@ -67,7 +80,7 @@ async def _read_states(shell: ControllerShell, rows: Sequence[int]) -> None:
         readable = [value if isinstance(value, LeaderAndIsr) else None for value in states.values]
         mirror.load_again(shell.context, rows[start:taken], readable, states.number, states.version)
 
-    await shell.zk.each_topic_partition_states(*names(shell, rows), take_slice)
+    await shell.zk.each_topic_partition_states(*names_of(shell, rows), take_slice)
 
 
 async def outrank_earlier_controllers(shell: ControllerShell) -> None:
@@ -112,7 +125,7 @@ WARM_FAILOVER: Steps = (
     ("read the brokers, start their senders", brokers.load_brokers),
     ("read the ids of earlier controllers", own_replicas.load_known_controllers),
     ("send the new epoch and the broker list", failover.send_broker_list),
-    ("discard notifications", failover.discard_notifications),
+    ("take notifications", take_notifications),
     ("read dynamic settings", unclean_elections.load_dynamic_settings),
     ("read what has changed", read_what_has_changed),
     ("outrank earlier controllers", outrank_earlier_controllers),

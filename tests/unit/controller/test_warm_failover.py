@@ -9,6 +9,7 @@ import pytest
 from aiocontroller.controller import full_metadata, warm_failover
 from aiocontroller.core import full_metadata as slices
 from aiocontroller.core.events import FailoverStep, ProtocolChange
+from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.core.states import PartitionState
 from aiocontroller.journal.journal import MemoryJournal
@@ -197,6 +198,26 @@ async def test_topics_without_an_id_get_one_and_controllers_no_replicas() -> Non
         topic = standby.shell.context.table.topic_by_name["u"]
         assert topic.id != bytes(16)
         assert content(standby)["u-1"][1].replicas == (1,)
+
+
+@virtual_time
+async def test_isr_changes_are_read_that_were_notified_between_the_election_and_the_end_of_notifications() -> None:
+    """Found by the differential oracle: a cold failover reads all states after it has deleted notifications."""
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        names = standby.zk.get_all_isr_change_notifications
+
+        async def late(*, watch: bool = True) -> list[str]:
+            await it.client.set("/brokers/topics/t/partitions/1/state", STATE % (1, 1, 8, 1), -1)
+            await it.zk.propagate_isr_changes([TopicPartition("t", 1), TopicPartition("unknown", 0)])
+            standby.zk.get_all_isr_change_notifications = names  # type: ignore[method-assign]
+            return await names(watch=watch)
+
+        standby.zk.get_all_isr_change_notifications = late  # type: ignore[method-assign]
+        await take_over(it, active, standby)
+        await settle(it, standby)
+        assert content(standby)["t-1"][2].leader_epoch == 8
+        assert await it.zk.get_all_isr_change_notifications(watch=False) == []
 
 
 @virtual_time
