@@ -201,11 +201,11 @@ class ControllerShell:
         return self.channels is not None
 
     def end_term(self) -> None:
+        self.let_copy_go()  # first: requests that channels give up must not be followed by more
         if self.channels is not None:
             self.channels.shutdown()
             self.channels = None
         self._requests = None
-        self.let_copy_go()
         self.reported_offline = frozenset()
         self._deletion_waiters.clear()
         self._reported_bad.clear()

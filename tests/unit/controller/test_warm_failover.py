@@ -16,7 +16,7 @@ from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.zookeeper.codec import SetData
+from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from tests.unit.controller.test_mirror import FIRST, SECOND, copy_of, create_topic, pair, warm
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage, terms
 
@@ -359,6 +359,34 @@ async def test_silent_broker_holds_up_no_step_for_long_and_events_come_between(m
         last = len(taken) - 1 - taken[::-1].index("TopicChange")
         assert 2 <= taken[:last].count("FailoverStep") <= 4
         assert taken.count("FailoverStep") == 13
+
+
+@virtual_time
+async def test_requests_given_up_at_the_end_of_a_term_set_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 493: the senders' end counted as the acknowledgement of the last step."""
+    monkeypatch.setattr(slices, "ROWS", 1)
+    async with pair() as (it, active, standby):
+        await create_topic(it, "u", 10)
+        await it.sleep(1)
+        await warm(it, standby)
+        it.brokers[1].unanswered.add(ApiKey.LEADER_AND_ISR)
+        await take_over(it, active, standby)
+        await it.sleep(0.2)
+        assert standby.shell.full_metadata is not None
+        late: list[str] = []
+        schedule = standby.queue.schedule
+
+        def observed(tag: str, delay_s: float, event: Any) -> None:
+            if standby.journal.of_kind("resigned"):
+                late.append(tag)
+            schedule(tag, delay_s, event)
+
+        monkeypatch.setattr(standby.queue, "schedule", observed)
+        found = b'{"version":1,"brokerid":1,"timestamp":"0"}'
+        await it.client.multi([Delete("/controller"), Create("/controller", found, ephemeral=True)])
+        await it.until(lambda: not is_active(standby))
+        await it.sleep(1)
+        assert late == []
 
 
 @virtual_time
