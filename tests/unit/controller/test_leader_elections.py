@@ -9,7 +9,7 @@ import pytest
 
 from aiocontroller.controller import leader_elections
 from aiocontroller.controller.leader_elections import AUTO_REBALANCE, schedule_auto_leader_rebalance
-from aiocontroller.controller.obeyed_settings import PROTOCOL, Told
+from aiocontroller.controller.obeyed_settings import PROTOCOL, ReportedSettings
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
 from aiocontroller.core.events import ElectionType
@@ -74,7 +74,7 @@ def test_without_names_those_that_needed_an_election_are_answered(it: PureCluste
 
 
 def test_tools_of_old_releases_hear_that_an_election_that_was_not_needed_is_done(it: PureCluster) -> None:
-    it.shell.settings.heard({1: Told({}, {PROTOCOL: "2.2-IV1"})}, no_brokers=False)
+    it.shell.settings.heard({1: ReportedSettings({}, {PROTOCOL: "2.2-IV1"})}, no_brokers=False)
     assert elect(it, ElectionType.PREFERRED, U0) == {U0: Code.NONE}
 
 
