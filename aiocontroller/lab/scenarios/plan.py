@@ -66,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
     data: bool = False
     """Brokers keep logs."""
     task_order: bool = False
-    """Tasks that are ready at the same time run in a drawn order; no seed draws this, only scenarios set it."""
+    """Tasks that are ready at the same time run in a drawn order; only scenarios set this."""
     clients: int = 0
     """Clients that produce to all partitions and read, if brokers keep logs."""
     warm: bool = False

@@ -101,6 +101,8 @@ class Process:
         self.name = name
         self.host = host
         self.task = task
+        self.begun = False
+        """It runs and is registered among the controllers or brokers."""
 
 
 class ObservedJournal(MemoryJournal):
@@ -178,6 +180,7 @@ class Simulation:
         self.wire.watch(self.network)
         self.data = SimulatedData(self) if plan.data else None
         self._born = 0
+        self._latest: dict[str, Process] = {}
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -304,9 +307,14 @@ class Simulation:
         self._born += 1
         world = self.world(f"{name}#{self._born}")
         self._host.clock_rate = 1.0 + self.plan.drift_percent / 100 * (2 * self._drift.random() - 1)
-        process = Process(name, self._host, asyncio.ensure_future(serve(world)))
+        process = self._latest[name] = Process(name, self._host, asyncio.ensure_future(serve(world)))
         process.task.add_done_callback(lambda task: self._ended(process, task))
         return process
+
+    def _is_starting(self, name: str) -> bool:
+        """Return whether the process was started, and its task has not run yet; a second one would go unnoticed."""
+        latest = self._latest.get(name)
+        return latest is not None and not (latest.begun or latest.task.done())
 
     def _ended(self, process: Process, task: asyncio.Task[None]) -> None:
         if task.cancelled() or process.host.crashed or (error := task.exception()) is None:
@@ -321,6 +329,8 @@ class Simulation:
         process.task.cancel()
 
     def start_broker(self, broker: int) -> None:
+        if self._is_starting(f"broker {broker}"):
+            return
         config = BrokerConfig(
             broker,
             self.zookeeper_connect,
@@ -339,6 +349,7 @@ class Simulation:
             self._all_brokers.append(made)
             BrokerObserver(self.history, made, self._heard)
             self.brokers[broker] = (made, process)
+            process.begun = True
             if self.data is not None:
                 await self.data.mount(made, process, world)
             await made.run()
@@ -357,6 +368,8 @@ class Simulation:
         self.heard(broker, api)
 
     def start_controller(self, number: int) -> None:
+        if self._is_starting(f"controller {number}"):
+            return
         ours, _ = load_config(overrides=self.settings.controllers[number])
         config = msgspec.structs.replace(
             ours,
@@ -385,6 +398,7 @@ class Simulation:
             self.requests[number] = RequestObserver(service.queue, self.clock.monotonic)
             wrap(service.controller, "_handle", lambda handle, events: counting(handle(events), self._at_await(number)))
             self.controllers[number] = (service, process)
+            process.begun = True
             await service.run()
 
         process = self._start(f"controller {number}", serve)

@@ -15,7 +15,7 @@ from aiocontroller.lab.simulation.simulation import DATA_RULES, Report, Simulati
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import DATA_BUGS
 
-WITH_DATA = [*[seed for seed in range(200, 260) if draw(seed).data][:8], 268, 355]
+WITH_DATA = [*[seed for seed in range(200, 260) if draw(seed).data][:7], 28, 75, 79]
 """Among them the probes of data are all left."""
 
 
@@ -102,11 +102,12 @@ def test_a_loss_that_nothing_excuses_is_seen(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["data: a leader is elected from outside the ISR", "data: a leader commits what it has alone"]
+    "name, number",
+    [("data: a leader is elected from outside the ISR", 3), ("data: a leader commits what it has alone", 2)],
 )
-def test_a_bug_of_the_zoo_is_found_by_the_records_alone(name: str) -> None:
+def test_a_bug_of_the_zoo_is_found_by_the_records_alone(name: str, number: int) -> None:
     bug = next(bug for bug in DATA_BUGS if bug.name == name)
-    seeds, complaint = attempt(bug, 2, 15)
+    seeds, complaint = attempt(bug, number, 15)
     assert seeds is not None
     assert invariant_of(complaint) in DATA_RULES
 
