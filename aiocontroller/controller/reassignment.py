@@ -150,12 +150,15 @@ async def resume_reassignments(shell: ControllerShell) -> None:
 
 
 async def drop_non_replicas(shell: ControllerShell, found: Mapping[int, Sequence[int]]) -> None:
-    """Remove brokers that are not replicas from ISRs, have them delete their logs, and tell leaders the real replicas.
+    """Brokers that are not replicas stop leading, leave the ISR and delete their logs; leaders hear the real replicas.
 
-    They exist when a controller ended between writing an assignment and sending it.  In Kafka they stay as long as they
-    follow.  They are kept where the partition would have no leader without them.
+    They exist when a controller ended between writing an assignment and sending it, or when somebody else wrote one.
+    In Kafka they stay as long as they follow.  They are kept where the partition would have no leader without them.
     """
     context = shell.context
+    led = plan.led_by_non_replicas(context, found)
+    if led:
+        await handle_partition_state_changes(shell, led, PartitionState.OnlinePartition, Strategy.REASSIGN)
     odd = plan.plan_non_replicas(context, found)
     if not odd.all:
         return

@@ -420,6 +420,18 @@ class NonReplicas(NamedTuple):
     """Those that ISRs contain."""
 
 
+def led_by_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> list[int]:
+    """Rows of which a live, in-sync replica can lead instead of a broker that is none."""
+    table = context.table
+    return [
+        row
+        for row, brokers in found.items()
+        if table.leader[row] in brokers
+        and not table.topic(row).deleting
+        and any(b in table.isr(row) and context.is_replica_online(row, b) for b in table.replicas(row))
+    ]
+
+
 def plan_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> NonReplicas:
     table = context.table
     odd = {

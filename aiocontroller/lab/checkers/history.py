@@ -123,6 +123,8 @@ class ZNodeHistory:
         self._known: dict[Partition, set[Leadership]] = {}
         self._asked: dict[Partition, set[tuple[int, tuple[int, ...], int]]] = {}
         self.unclean = UncleanElections(now_s)
+        self._led_uncleanly: dict[Partition, int] = {}
+        """The leader epoch of the last unclean election."""
         self.answers = Answers(now_s, self.complain)
         """What clients were told, and what could be known."""
         self.config_answers = ConfigAnswers(now_s, self.complain)
@@ -223,11 +225,16 @@ class ZNodeHistory:
         if leadership not in self._known.get(partition, ()):
             self.complain("I3", partition, f"acknowledged to broker {broker} and never written: {leadership}")
 
-    def replica_deleted(self, broker: int, partition: Partition) -> None:
-        """A broker has deleted its replica because it was told to."""
+    def replica_deleted(self, broker: int, partition: Partition, leader_epoch: int) -> None:
+        """A broker has deleted its replica, as a StopReplica with this leader epoch asked it to.
+
+        The request may be on its way when an unclean election chooses the broker, which promises nothing of its log.
+        """
         state = self.states.get(partition)
         asked_for = not self.deletion_forbidden and self._exists(paths.delete_topics_topic(partition[0]))
-        if state is not None and broker in state.isr and broker in self.assigned.get(partition, ()) and not asked_for:
+        in_sync = state is not None and broker in state.isr and broker in self.assigned.get(partition, ())
+        chosen_later = leader_epoch < self._led_uncleanly.get(partition, leader_epoch)
+        if in_sync and not (asked_for or chosen_later):
             self.complain("deleted", partition, f"broker {broker} has deleted a replica in sync: {state}")
         if asked_for:
             self.data.topic_gone(partition[0])  # for good, even if brokers forbid the rest of its deletion
@@ -394,6 +401,7 @@ class ZNodeHistory:
             if not (by_hand or self.unclean.allowed(partition)):
                 self.complain("I4", partition, f"leader {after.leader} from outside the ISR {before.isr}")
             else:
+                self._led_uncleanly[partition] = after.leader_epoch
                 self.data.elected_uncleanly(partition, after.leader_epoch)
         elif after.leader_epoch == before.leader_epoch:
             self._check_within_epoch(partition, before, after)

@@ -48,7 +48,7 @@ class Witness(Protocol):
 
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None: ...
 
-    def replica_deleted(self, broker: int, partition: Partition) -> None: ...
+    def replica_deleted(self, broker: int, partition: Partition, leader_epoch: int) -> None: ...
 
     def probe(self, name: str) -> None: ...
 
@@ -80,11 +80,11 @@ class BrokerObserver:
 
     def _stop_replicas(self, original: Any, request: StopReplicaRequest) -> Any:
         self._heard(self._broker, "StopReplica")
-        deletes = {(topic, number) for topic, number, _, delete in request.partitions if delete}  # membership only
+        deletes = {(topic, number): epoch for topic, number, epoch, delete in request.partitions if delete}
         answers = yield from original(request)
         for topic, number, code in answers:
             if not code and (topic, number) in deletes:
-                self._history.replica_deleted(self._broker, (topic, number))
+                self._history.replica_deleted(self._broker, (topic, number), deletes[topic, number])
         return answers
 
     def _metadata(self, original: Any, request: UpdateMetadataRequest) -> Any:

@@ -56,7 +56,7 @@ class ObservationLog:
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
         self._write("acknowledged", broker, partition, leadership)
 
-    def replica_deleted(self, broker: int, partition: Partition) -> None:
+    def replica_deleted(self, broker: int, partition: Partition, leader_epoch: int) -> None:
         """Ignore the deletion: its order among the changes in ZooKeeper is unknown."""
 
     def probe(self, name: str) -> None:

@@ -129,8 +129,9 @@ class Peace:
             partition = (replica.topic, replica.partition)
             state = history.states.get(partition)
             same = topic_id_to_text(replica.topic_id) == history.topic_ids.get(replica.topic)
-            assigned = number in history.assigned.get(partition, ())
-            lost = state is None or not (same and assigned) or _knows_otherwise(replica, state)
+            assigned = history.assigned.get(partition, frozenset())
+            known = same and number in assigned
+            lost = state is None or not known or _knows_otherwise(replica, state, assigned)
             if lost and history.cannot_be_mended(replica.topic):
                 return True
         return False
@@ -151,13 +152,14 @@ class Peace:
         return missing + [wrong for service in active for wrong in simulation.settings.wrong(service.shell.settings)]
 
 
-def _knows_otherwise(replica: Replica, state: LeaderAndIsr) -> bool:
+def _knows_otherwise(replica: Replica, state: LeaderAndIsr, assigned: frozenset[int]) -> bool:
     """Return whether no LeaderAndIsr with this state would change what the replica knows, and both differ.
 
-    Only a leader knows its ISR; followers do not hear of each change.
+    Only of a leader do the ISR and the assigned replicas matter; followers do not hear of each change.
     """
     if replica.leader_epoch != state.leader_epoch:
         return replica.leader_epoch > state.leader_epoch
     if replica.leader != state.leader:
         return True
-    return replica.is_leader and (replica.isr, replica.partition_epoch) != (state.isr, state.partition_epoch)
+    known = (frozenset(replica.replicas), replica.isr, replica.partition_epoch)
+    return replica.is_leader and known != (assigned, state.isr, state.partition_epoch)

@@ -32,6 +32,7 @@ from aiocontroller.core.reassignment import (
     is_complete,
     leaders_that_stay,
     led_by_dropped,
+    led_by_non_replicas,
     leftovers,
     no_longer_in_sync,
     non_replicas_of,
@@ -367,6 +368,16 @@ def test_leftovers_of_a_controller_that_ended() -> None:
     lead(context, "t-1", 1, (1, 3, 2))
     assert leftovers(context) == {1: [3]}
     assert non_replicas_of(context, [0, 1]) == {0: [], 1: [3]}
+
+
+def test_replicas_in_sync_lead_instead_of_brokers_that_are_none() -> None:
+    context = ctx(4, {"t": [[1, 2]] * 5, "going": [[1]]}, dead=[2])
+    states = (("t-0", 3, (3, 1)), ("t-1", 3, (3, 2)), ("t-2", 3, (3,)), ("t-3", 1, (1, 3)), ("going-0", 3, (3, 1)))
+    for name, leader, isr in states:
+        lead(context, name, leader, isr)
+    context.queue_topic_deletion(["going"])
+    found = {0: [3], 1: [3], 2: [3], 3: [3], 4: [], 5: [3]}
+    assert led_by_non_replicas(context, found) == [0], "2 is dead, t-2 has no other replica in sync, 1 leads t-3"
 
 
 def test_strangers_go_where_a_replica_leads() -> None:

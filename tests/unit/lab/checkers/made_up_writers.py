@@ -166,32 +166,47 @@ def a_topic_is_deleted_and_brokers_may_not_know(s: Story) -> None:
 
 @case("deleted")
 def a_replica_in_sync_is_deleted(s: Story) -> None:
-    s.history.replica_deleted(2, ("t", 0))
+    s.history.replica_deleted(2, ("t", 0), 0)
+
+
+@case()
+def a_replica_is_deleted_that_was_elected_uncleanly_meanwhile(s: Story) -> None:
+    """Seed 611."""
+    s.settings('"unclean.leader.election.enable":"true"')
+    s.state(3, 1, (3,))
+    s.history.replica_deleted(3, ("t", 0), 0)
+
+
+@case("deleted")
+def a_replica_is_deleted_that_was_elected_uncleanly_before(s: Story) -> None:
+    s.settings('"unclean.leader.election.enable":"true"')
+    s.state(3, 1, (3,))
+    s.history.replica_deleted(3, ("t", 0), 1)
 
 
 @case()
 def a_replica_out_of_sync_is_deleted(s: Story) -> None:
-    s.history.replica_deleted(3, ("t", 0))
-    s.history.replica_deleted(1, ("u", 0))
+    s.history.replica_deleted(3, ("t", 0), 0)
+    s.history.replica_deleted(1, ("u", 0), 0)
 
 
 @case()
 def a_replica_that_was_taken_away_is_deleted(s: Story) -> None:
     s.topic({0: [1, 3]}, topic_id="A" * 22)
-    s.history.replica_deleted(2, ("t", 0))
+    s.history.replica_deleted(2, ("t", 0), 0)
 
 
 @case()
 def a_replica_of_a_topic_to_be_deleted(s: Story) -> None:
     s.there |= {paths.delete_topics_topic("t")}
-    s.history.replica_deleted(1, ("t", 0))
+    s.history.replica_deleted(1, ("t", 0), 0)
 
 
 @case("deleted")
 def a_replica_of_a_topic_that_must_not_be_deleted(s: Story) -> None:
     s.there |= {paths.delete_topics_topic("t")}
     s.history.deletion_forbidden = True
-    s.history.replica_deleted(1, ("t", 0))
+    s.history.replica_deleted(1, ("t", 0), 0)
 
 
 # -- what brokers hear -------------------------------------------------------------------------------------------------
@@ -462,7 +477,7 @@ def a_record_goes_with_a_deletion_that_brokers_forbid_half_way(s: Story) -> None
     """Seed 30761."""
     acknowledge(s)
     s.there.add(paths.delete_topics_topic("t"))
-    s.history.replica_deleted(1, ("t", 0))
+    s.history.replica_deleted(1, ("t", 0), 0)
     s.there.clear()
     led(s, 1, 0)
 
@@ -470,5 +485,5 @@ def a_record_goes_with_a_deletion_that_brokers_forbid_half_way(s: Story) -> None
 @case("I13")
 def a_record_goes_with_a_replica_out_of_sync(s: Story) -> None:
     acknowledge(s)
-    s.history.replica_deleted(3, ("t", 0))
+    s.history.replica_deleted(3, ("t", 0), 0)
     led(s, 1, 0)
