@@ -102,10 +102,10 @@ class DataChecker:
         self._damaged: dict[tuple[int, Partition], tuple[int, int]] = {}
         """(broker, partition) -> the end of the log after it lost records, and before."""
 
-    def _ledger(self, partition: Partition, topic_id: str) -> Ledger | None:
-        """None for a topic that is gone or is to go."""
+    def _ledger(self, partition: Partition, topic_id: str, *, to_go: bool = False) -> Ledger | None:
+        """None for a topic that is gone; also for one that is to go, unless ``to_go``."""
         known = self._topic_ids.get(partition[0])
-        if known is None or NO_ID != topic_id != known != NO_ID or self._deleting(partition[0]):
+        if known is None or NO_ID != topic_id != known != NO_ID or (self._deleting(partition[0]) and not to_go):
             return None
         return self._ledgers.setdefault(partition, Ledger())
 
@@ -152,9 +152,11 @@ class DataChecker:
 
     def led(self, broker: int, partition: Partition, epoch: int, runs: Sequence[Run], topic_id: str) -> None:
         """A broker begins to lead in this epoch, with this log; or it leads at the end of a run."""
-        ledger = self._ledger(partition, topic_id)
+        ledger = self._ledger(partition, topic_id, to_go=True)
         if ledger is None or epoch < ledger.newest.epoch:
             return
+        if self._deleting(partition[0]) and all(epoch != each.epoch for each in ledger.excuses):
+            return  # but what is given up now stays so if the deletion is refused
         leader = Leadership(epoch, list(runs))
         after, _ = self._damaged.get((broker, partition), (None, None))
         damage = [] if after is None else [Excuse(epoch, after, "lost power or a lost disk")]

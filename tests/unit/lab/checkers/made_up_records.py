@@ -360,6 +360,30 @@ def its_deletion_was_refused(s: Story) -> None:
     s.led(2, 1)
 
 
+@case(excused="unclean,unclean")
+def its_deletion_was_refused_after_an_unclean_election(s: Story) -> None:
+    """Seed 70848."""
+    s.to_go.add("t")
+    s.unclean(2)
+    s.led(2, 2)
+    s.to_go.clear()
+    s.raised(2, 2, 3, (2, 2, 3))
+    s.acknowledged(2, 2, 0, 3)
+    s.led(2, 3, (2, 2, 3))
+
+
+@case("I13 I14", excused="unclean,unclean")
+def its_deletion_was_refused_and_an_unclean_election_was_earlier(s: Story) -> None:
+    s.unclean(1)
+    s.led(1, 1, (0, 1, 9))
+    s.acknowledged(1, 1, 9, 12)
+    s.raised(1, 1, 12, (0, 1, 9), (1, 1, 12))
+    s.to_go.add("t")
+    s.led(1, 2, (0, 1, 9), (1, 1, 12))
+    s.to_go.clear()
+    s.led(2, 3)
+
+
 @case("I13 I14")
 def another_topic_is_to_be_deleted(s: Story) -> None:
     s.to_go.add("u")
