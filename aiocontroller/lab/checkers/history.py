@@ -382,7 +382,8 @@ class ZNodeHistory:
         if state.leader >= 0 and state.leader not in state.isr:
             self.complain("I3", partition, f"leader {state.leader} is not in the ISR {state.isr}")
         replicas = self.replicas.get(partition)
-        if replicas is not None and not replicas.issuperset(state.isr):
+        anew = partition[0] in self._replaced  # a state for the topic before may still come
+        if replicas is not None and not replicas.issuperset(state.isr) and not anew:
             self.complain("I3", partition, f"ISR {state.isr} with others than the replicas {sorted(replicas)}")
         if state.leader >= 0:
             known = self._leaders.setdefault((*partition, state.leader_epoch), state.leader)

@@ -289,6 +289,27 @@ def a_write_for_the_topic_before_passes_since_versions_begin_anew(s: Story) -> N
     s.topic({0: [1, 2], 1: [2]}, topic_id="A" * 22)
 
 
+def state_for_the_topic_before(s: Story) -> None:
+    for path in (paths.topic_partition_state("t", 0), paths.topic("t")):
+        s.delete(path, s.writer(8, by_hand=True))
+    make_anew(s, "B" * 22)
+    s.state(1, 0, (1, 4), version=0)
+
+
+@case()
+def a_state_for_the_topic_before_may_still_come(s: Story) -> None:
+    """Seed 70121."""
+    state_for_the_topic_before(s)
+    s.topic({0: [1]}, topic_id="B" * 22)
+
+
+@case("I3")
+def a_state_for_the_topic_before_comes_later(s: Story) -> None:
+    state_for_the_topic_before(s)
+    s.topic({0: [1]}, topic_id="B" * 22)
+    s.state(1, 1, (1, 4))
+
+
 @case("I2")
 def only_the_next_write_may_be_for_the_topic_before(s: Story) -> None:
     make_anew(s, "B" * 22)
