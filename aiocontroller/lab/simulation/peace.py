@@ -89,6 +89,7 @@ class Peace:
         if simulation.foreign_writes:
             self._restart(self._knows_what_is_lost, "started anew after a write by hand")
         self._restart(self._has_lost_its_registration, "registration removed")
+        self._restart(self._has_lost_an_answer, "started anew after a lost answer")
         for number in range(1, simulation.plan.brokers + 1):
             if number not in simulation.brokers or simulation.brokers[number][1].task.done():
                 simulation.start_broker(number)
@@ -115,6 +116,22 @@ class Peace:
             and broker.status().epoch > 0
             and broker.session_id in simulation.model.sessions
             and paths.broker_id(number) not in simulation.model.tree.nodes
+        )
+
+    def _has_lost_an_answer(self, number: int, broker: SimulatedBroker) -> bool:
+        """Return whether a leader does not know the ISR that it has written itself, as its session expired meanwhile.
+
+        Then it can change that ISR no more (KAFKA-2729): each write expects an earlier version of the znode.  The
+        controller cannot know, and writes in another leader epoch only.
+        """
+        states = self._simulation.history.states
+        return not broker.protocol.isr_by_alter_partition and any(
+            replica.is_leader
+            and replica.pending_isr is None
+            and (state := states.get((replica.topic, replica.partition))) is not None
+            and (state.leader, state.leader_epoch) == (number, replica.leader_epoch)
+            and state.partition_epoch > replica.partition_epoch
+            for replica in broker.replicas.partitions()
         )
 
     def _knows_what_is_lost(self, number: int, broker: SimulatedBroker) -> bool:
