@@ -26,7 +26,7 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 
 FIXED = range(1, 41)
 FRESH = [int(time.time()) * 10 + i for i in range(4)]
-REGRESSIONS = (18, 60, 64, 77, 99, 1005, 1112, 2310, 2366, 2229, 70073, 70198)
+REGRESSIONS = (18, 60, 64, 77, 99, 611, 1005, 1112, 2310, 2366, 2229, 60350, 70073, 70121, 70198, 70848, 71576)
 """Seeds that once found a bug; plans have changed since, so they are seeds like others now."""
 
 
