@@ -19,6 +19,7 @@ def of(
     active: bool = False,
     connected: bool = True,
     looked: bool = True,
+    read: bool = True,
     failure: str = "",
     observing: bool = False,
     policy: str = "wait",
@@ -29,7 +30,7 @@ def of(
         refused_brokers=SimpleNamespace(going_on=lambda: refused),
         config=SimpleNamespace(aiocontroller_takeover_policy=policy),
     )
-    election: Any = SimpleNamespace(active=active, failure=failure, observing=observing)
+    election: Any = SimpleNamespace(active=active, failure=failure, observing=observing, looked=read)
     guard: Any = SimpleNamespace(reasons=list(reasons), looked=looked)
     return readiness(shell, election, guard)
 
@@ -61,6 +62,7 @@ def test_problems_of_the_controller_come_before_what_is_unknown() -> None:
         ({"failure": "the epoch cannot be raised"}, "the epoch cannot be raised"),
         ({"observing": True}, "the role was released"),
         ({"policy": "observe"}, "aiocontroller.takeover.policy is observe"),
+        ({"read": False}, "/controller has not been read yet"),
         ({"looked": False}, "the cluster has not been checked yet"),
     ],
 )
