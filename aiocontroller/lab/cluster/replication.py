@@ -96,13 +96,16 @@ class Leading:
         return FetchAnswer(topic, partition, self.epoch, log.hw, known.end, runs, None)
 
     def _diverging(self, known: FollowerEnd) -> EpochEnd | None:
-        if known.epoch == NO_EPOCH:
-            return None
+        out_of_range = EpochEnd(NO_EPOCH, self.log.end)  # Kafka: OFFSET_OUT_OF_RANGE; a longer follower truncates to it
+        if (
+            known.epoch == NO_EPOCH
+        ):  # it has no records, or is a follower before 2.7, which fetches without its last epoch
+            return out_of_range if known.end > self.log.end else None
         found = self.log.end_for(known.epoch)
         if known.end == NO_OFFSET:
             return found
-        if found == UNKNOWN_END:  # Kafka: OFFSET_OUT_OF_RANGE, and a follower that is longer truncates to our end
-            return EpochEnd(NO_EPOCH, self.log.end)
+        if found == UNKNOWN_END:
+            return out_of_range
         return found if found.epoch < known.epoch or found.end < known.end else None
 
     def in_sync(self, follower: int, now_ms: int) -> bool:

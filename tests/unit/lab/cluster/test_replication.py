@@ -123,6 +123,18 @@ def test_a_follower_removes_what_the_leader_does_not_have(protocol: Protocol | N
     assert brokers.log(1).runs == [Run(0, 1, 2), Run(1, 2, 6)]
 
 
+@pytest.mark.parametrize("protocol", [None, OLD])
+def test_a_follower_removes_what_its_leader_lost_with_its_power(protocol: Protocol | None) -> None:
+    brokers = Brokers("2.4" if protocol else "3.9", protocol)
+    brokers.lead(1, (1, 2), epoch=0)
+    brokers.append(1, 2)
+    brokers.beat(2, 2)
+    assert brokers.log(2).end == 2
+    brokers.log(1).truncate(0)
+    brokers.beat(2, 2)
+    assert brokers.log(2).end == 0
+
+
 def test_a_follower_that_has_led_twice_asks_again() -> None:
     brokers = Brokers("2.4", OLD)
     brokers.lead(1, (1, 2, 3), epoch=0)
