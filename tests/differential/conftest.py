@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -95,7 +96,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _variant(item: pytest.Item) -> str:
     assert isinstance(item, pytest.Function)
-    given = item.callspec.params
+    given: Mapping[str, Any] = item.callspec.params
     if "differential_seed" in given:
         return variant_of(given["differential_seed"])
     return str(given["differential_variant"] if "differential_variant" in given else given["scenario"].variant)

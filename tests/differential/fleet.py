@@ -48,7 +48,7 @@ class Listener(RecordingBroker):
         """From its next registration on."""
         self.generation = generation(version.release)
         self.protocol: Protocol = protocol_of(self.generation, version.protocol)
-        self.served = {api: tuple(self.generation.offered[api]) for api in SERVED}
+        self.served = {api: self.generation.offered[api] for api in SERVED}
 
     @property
     def alter_partition(self) -> int:

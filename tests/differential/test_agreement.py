@@ -13,7 +13,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from tests.differential.agreement import Disagreement, Ledger, disagreements
 from tests.differential.allowances import DEPARTURES, GONE, deletes
-from tests.differential.observed_cluster import WITNESS, Moment, Scenario, Step
+from tests.differential.observed_cluster import WITNESS, Live, Moment, Scenario, Step
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.report import of_a_run, side_by_side
 from tests.differential.scenarios import NAMED
@@ -30,9 +30,13 @@ async def nothing(_: Any) -> None:
     return None
 
 
+def live(*brokers: int) -> tuple[Live, ...]:
+    return tuple((broker, None, ()) for broker in brokers)
+
+
 def moment(*told: Told, dies: tuple[int, ...] = (), answer: Any = None, **znodes: Any) -> Moment:
     step = Step("something happens", nothing, dies)
-    return Moment(step, False, answer, {(1, "a-0"): told}, {1: (1, 2, 3)}, _ZNODES | znodes)
+    return Moment(step, False, answer, {(1, "a-0"): told}, {1: live(1, 2, 3)}, _ZNODES | znodes)
 
 
 def compare(kafka: Moment, ours: Moment) -> tuple[list[Disagreement], list[str]]:
@@ -111,7 +115,7 @@ def test_offline_replicas_and_the_delete_flag_count() -> None:
 
 def test_answers_live_brokers_and_znodes_count() -> None:
     kafka, ours = moment(answer="NONE", path=1), moment(answer="INVALID_REQUEST", path=2)
-    ours.live = {1: (1, 2)}
+    ours.live = {1: live(1, 2)}
     assert [d.where for d in compare(kafka, ours)[0]] == [
         "the answer",
         "live brokers as broker 1 knows them",
@@ -273,9 +277,9 @@ WRITTEN = {"leader": 2, "leader_epoch": 1, "isr": (2, 3), "partition_epoch": 1, 
 
 def terms(told: int, term: int = 2) -> list[Moment]:
     """The state of term 0 is there; then, in another term, brokers are told it as one of term ``told``."""
-    znodes = {"a-0 state": WRITTEN, "a-0 replicas": {"replicas": (1, 2, 3)}}
-    before = moment(**znodes, **{paths.CONTROLLER_EPOCH: term})
-    return [before, moment(changed(ISR, controller_epoch=told), **znodes, **{paths.CONTROLLER_EPOCH: term})]
+    znodes: dict[str, Any] = {"a-0 state": WRITTEN, "a-0 replicas": {"replicas": (1, 2, 3)}}
+    znodes[paths.CONTROLLER_EPOCH] = term
+    return [moment(**znodes), moment(changed(ISR, controller_epoch=told), **znodes)]
 
 
 def test_kafka_tells_an_unchanged_state_in_the_present_term_and_we_in_that_of_the_write() -> None:
