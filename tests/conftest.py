@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis  # noqa: F401  (below)
 import pytest
 
 from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
@@ -20,6 +21,10 @@ from aiocontroller.net.real import real_world
 pytest_plugins = ["pytester", "aiocontroller.lab.pytest_plugin"]
 
 os.environ.setdefault("AIOCONTROLLER_DEBUG", "1")  # of the processes that tests start, too
+
+# Hypothesis is imported early, since its pytest plugin would import it in the summary of a run without properties.  To
+# parse it then fails in CPython 3.11 ("AST constructor recursion depth mismatch") if unfinished coroutines that a test
+# left behind are collected in the middle of it.
 
 _chroots = itertools.count(1)
 

@@ -61,6 +61,7 @@ class BrokersController:
         await self.zk.get_controller(watch=True)
 
     async def stop(self) -> None:
+        self.zk.on_change = lambda *_: None  # closing may cause changes
         await asyncio.gather(*self._elections)
         await self.client.close()
 
