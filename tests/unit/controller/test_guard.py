@@ -12,6 +12,7 @@ import pytest
 
 import aiocontroller
 from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
@@ -437,6 +438,29 @@ async def test_cluster_is_read_whole_only_when_brokers_came_or_went() -> None:
         assert 1 <= reads <= 2
         await it.sleep(60)
         assert reads <= 5
+
+
+@virtual_time
+async def test_reasons_that_are_gone_are_one_occasion_to_try_again() -> None:
+    """Even if another controller has the role by then, so that no election follows."""
+    async with stage() as it:
+        await it.add_broker(1)
+        await it.create("/migration")
+        service = await it.add_controller()
+        assert service.controller.election.refusals
+        await it.make_broker_controller()
+        await it.delete("/migration")
+        await it.until(lambda: service.controller.readiness().state == "standing by")
+        await it.sleep(10)
+        tried = attempts(service)
+        assert tried
+        await it.sleep(60)
+        assert attempts(service) == tried
+
+
+def attempts(service: Service) -> int:
+    assert isinstance(service.journal, MemoryJournal)
+    return sum(record.event == "GuardChange" for record in service.journal.of_kind("event"))
 
 
 # -- which brokers are asked -------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.client import ZooKeeperClient
-from aiocontroller.zookeeper.codec import Create
+from aiocontroller.zookeeper.codec import Create, Delete
 from aiocontroller.zookeeper.errors import ClientClosedError, Code
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.reads import Reads
@@ -25,11 +25,11 @@ from aiocontroller.zookeeper.znode_access import ZNodeAccess
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[ZooKeeperClient]:
+async def connected(chroot: str = "") -> AsyncIterator[ZooKeeperClient]:
     world = simulated_world(SimulatedNetwork())
     server = ZooKeeperServer(world, ZooKeeperModel(tick_ms=500))
     await server.start()
-    client = ZooKeeperClient(server.address, world=world, session_timeout_s=6)
+    client = ZooKeeperClient(server.address + chroot, world=world, session_timeout_s=6)
     await client.start(10)
     try:
         yield client
@@ -46,6 +46,20 @@ async def test_the_clusters_id_is_proposed_once() -> None:
         await zk.create_top_level_paths()
         assert await zk.create_or_get_cluster_id("first") == "first"
         assert await zk.create_or_get_cluster_id("second") == "first"
+
+
+@virtual_time
+async def test_all_paths_are_those_below_the_chroot() -> None:
+    async with connected("/kafka/one") as client:
+        await client.create("/a", data=b"a")
+        await client.set("/", b"root", -1)
+        assert (await client.get_many(["/", "/a", "/kafka"])).data == [b"root", b"a", None]
+        assert (await client.children_many(["/"])).names == [["a"]]
+        found = await client.exists_many(["/a", "/kafka"])
+        assert [Code(code) for code in found.code] == [Code.OK, Code.NO_NODE]
+        results = await client.multi([Create("/b"), Delete("/a")])
+        assert [(result.code, result.path) for result in results] == [(0, "/b"), (0, None)]
+        assert (await client.children_many(["/"])).names == [["b"]]
 
 
 @virtual_time
