@@ -61,8 +61,6 @@ def add_leader_and_isr(batch: RequestBatch, table: PartitionTable, rows: Sequenc
     Topics that are being deleted are left out: their replicas must not be made again.
     """
     rows = table.staying(rows)
-    if not rows:
-        return
     pairs = list(zip(*take(rows, table.assignment_of, table.replica_states_of), strict=True))
     known = {pair: _in_use(table, *pair) for pair in dict.fromkeys(pairs)}
     own: dict[int, list[int]] = {}

@@ -157,8 +157,7 @@ class MirroredCluster:
             row = waiting.popleft()
             if marked[row]:
                 marked[row] = 0
-                if self.context.table.topic_of[row] >= 0:
-                    taken.append(row)
+                taken.append(row)
         taken.sort()
         self._rows_being_read = taken
         return taken
@@ -179,13 +178,6 @@ class MirroredCluster:
         load_again(self.context, rows, values, numbers, versions)
         self._rows_being_read = ()
         self._see()
-
-    def reading_failed(self) -> None:
-        """What was being read has to be read again."""
-        for name, deleted in self._topics_being_read.items():
-            self.topic_changed(name, deleted=deleted)
-        self._mark(self._rows_being_read)
-        self._topics_being_read, self._rows_being_read = {}, ()
 
     def _see(self) -> None:
         if not (self.list_is_marked or self.topics or self._topics_being_read or self._marked.count(1)):
@@ -233,8 +225,7 @@ class MirroredCluster:
         if topic is None:
             return
         for row in topic.partitions():
-            if row < len(self._marked):
-                self._marked[row] = 0
+            self._marked[row] = 0
             self.unreadable.pop(row, None)
             self.recent.pop(row, None)
             self.context.read_with_non_replicas.pop(row, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.lab.zookeeper.zookeeper_model import RecursiveWatches, Watches
 from aiocontroller.service import Service
-from aiocontroller.zookeeper.codec import Delete, SetData
+from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.session_events import SessionEvent
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage
@@ -268,6 +268,57 @@ async def test_changes_of_the_moment_are_among_the_leftovers() -> None:
         )  # the standby hears of both at once
         await it.until(lambda: taken)
         await it.until(lambda: is_active(standby) or is_active(active))
+
+
+@virtual_time
+async def test_what_was_being_read_when_the_copy_was_taken_is_left_to_the_successor() -> None:
+    async with pair() as (it, _active, standby):
+        await warm(it, standby)
+        mirror, read, taken = copy_of(standby), standby.zk.get_topic_assignments, []
+
+        async def then_taken(names: Sequence[str], *, watch: bool) -> Any:
+            found = await read(names, watch=watch)
+            standby.zk.get_topic_assignments = read  # type: ignore[method-assign]
+            taken.append(mirror.take())
+            return found
+
+        standby.zk.get_topic_assignments = then_taken  # type: ignore[method-assign]
+        await create_topic(it, "u", 1)
+        await it.until(lambda: taken)
+        await it.sleep(0)
+        assert taken[0].leftovers() == (["u"], [])
+        assert "u" not in taken[0].context.table.topic_by_name
+        await warm(it, standby)
+        assert states(standby).keys() == {"t-0", "t-1", "t-2", "u-0"}
+
+
+@virtual_time
+async def test_topics_that_were_not_taken_in_when_the_copy_was_taken_are_left_to_the_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other tasks run between the steps in which many topics are taken in."""
+    monkeypatch.setattr(mirror_module, "PARTITIONS_AT_ONCE", 1)
+    async with pair() as (it, active, standby):
+        it.crash(active)  # or it would write states
+        await warm(it, standby)
+        mirror, breathe, taken = copy_of(standby), standby.shell.breathe, []
+
+        async def then_taken() -> None:
+            await breathe()
+            if not taken:
+                taken.append(mirror.take())
+
+        monkeypatch.setattr(standby.shell, "breathe", then_taken)
+        data = b'{"version":2,"partitions":{"0":[1]},"adding_replicas":{},"removing_replicas":{}}'
+        await it.client.multi([Create(f"/brokers/topics/{name}", data) for name in ("u", "v", "w")])
+        await it.until(lambda: taken)
+        names, rows = taken[0].leftovers()
+        table = taken[0].context.table
+        assert (names, [str(table.topic_partition(row)) for row in rows]) == (["v", "w"], ["u-0"])
+        await it.sleep(0)
+        assert taken[0].leftovers() == (names, rows)
+        await warm(it, standby)
+        assert states(standby).keys() == {"t-0", "t-1", "t-2", "u-0", "v-0", "w-0"}
 
 
 @virtual_time

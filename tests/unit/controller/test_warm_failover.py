@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller import full_metadata, warm_failover
+from aiocontroller.controller import full_metadata, reassignment, warm_failover
+from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import full_metadata as slices
 from aiocontroller.core.events import FailoverStep, ProtocolChange
 from aiocontroller.core.ids import TopicPartition
@@ -218,6 +219,30 @@ async def test_isr_changes_are_read_that_were_notified_between_the_election_and_
         await settle(it, standby)
         assert content(standby)["t-1"][2].leader_epoch == 8
         assert await it.zk.get_all_isr_change_notifications(watch=False) == []
+
+
+@virtual_time
+async def test_brokers_that_are_no_replicas_leave_isrs_before_reassignments_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a cold failover: an assignment that is written meanwhile would be ahead of the states that were read."""
+    async with pair() as (it, active, standby):
+        await it.add_broker(2)
+        await warm(it, standby)
+        it.crash(active)
+        in_sync = b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":3,"isr":[1,2]}'
+        await it.client.set("/brokers/topics/t/partitions/1/state", in_sync, -1)
+        await it.sleep(0.5)
+        resume, found = reassignment.resume_reassignments, []
+
+        async def observed(shell: ControllerShell) -> None:
+            found.append(content(standby)["t-1"][2].isr)
+            await resume(shell)
+
+        monkeypatch.setattr(reassignment, "resume_reassignments", observed)
+        await it.until(lambda: is_active(standby) and "schedule periodic work" in steps(standby))
+        assert was_warm(standby)
+        assert found == [(1,)]
 
 
 @virtual_time

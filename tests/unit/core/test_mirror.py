@@ -234,8 +234,6 @@ def test_copy_with_its_leftovers_read_equals_a_cold_load(seed: int) -> None:
             pending = tree.read(copy, random.randint(1, 3))
     if pending is not None and random.random() < 0.5:
         pending()
-    elif random.random() < 0.5:
-        copy.reading_failed()
         pending = None
     if is_whole(copy) or pending is not None:
         if not is_whole(copy):
@@ -325,20 +323,31 @@ def test_change_while_a_state_is_read_leaves_the_row_marked() -> None:
     assert is_whole(copy), "the mark says that it differs"
 
 
-def test_failed_reads_are_repeated() -> None:
+def test_states_of_a_topic_that_was_made_again_are_read_with_it() -> None:
     tree = some_tree()
     copy = whole(tree)
     tree._set_state("b", 1, None)
     tree.delete("a")
     tree.create("a")
+    assert copy.leftovers() == (["a"], [row_of(copy.context, "b-1")])
     assert copy.take_rows(10) == [row_of(copy.context, name) for name in ("a-0", "a-1", "a-2", "b-1")]
     assert copy.take_topics(10) == ["a"]
-    copy.reading_failed()
-    assert copy.take_rows(10) == [row_of(copy.context, name) for name in ("a-0", "a-1", "a-2", "b-1")]
-    assert copy.take_topics(10) == ["a"]
+    assert copy.leftovers() == (["a"], [row_of(copy.context, "b-1")]), "what is being read may change meanwhile"
     tree.read_topics(copy, ["a"])()
     names = [*(f"a-{number}" for number in tree.topics["a"].partitions), "b-1"]
     assert copy.leftovers()[1] == sorted(row_of(copy.context, name) for name in names), "states of the earlier topic"
+
+
+def test_partitions_that_a_successor_has_removed_are_no_leftovers() -> None:
+    """It asks once more after it has read what was left."""
+    tree = some_tree()
+    copy = whole(tree)
+    for name in ("a", "b"):
+        copy.state_changed(name, 0)
+    copy.take_rows(10)
+    left = row_of(copy.context, "b-0")
+    copy.context.remove_topic(copy.context.table.topic_by_name["a"])
+    assert copy.leftovers() == ([], [left])
 
 
 def test_unreadable_topics_and_states_are_left_to_the_successor() -> None:
