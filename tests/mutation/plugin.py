@@ -20,6 +20,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -99,8 +100,8 @@ class Plugin:
 
             serve(self, session)
         else:
-            wanted = set(self.job.tests)
-            self.run([item for item in session.items if item.nodeid in wanted], Path(self.job.said))
+            items = {item.nodeid: item for item in session.items}
+            self.run([items[name] for name in self.job.tests if name in items], Path(self.job.said))
             session.testsfailed = len(self.failed)
         return True
 
@@ -174,18 +175,18 @@ class Functions:
                 module = found.__code__.co_filename.removeprefix(root)
                 self._live.setdefault(module, {}).setdefault(_place(found.__code__), []).append(found)
 
-    def mutate(self, mutant: Mutant) -> None:
-        """Give the functions that differ their mutated code.
+    def changes(self, mutant: Mutant) -> list[tuple[FunctionType, CodeType]]:
+        """The functions that differ, and the mutated code of each.
 
         What is inside of a function is made anew by it each time; only what was made before, at import, is looked for.
         """
-        name = str(PACKAGE / mutant.module)
-        before = _by_place(compile(ast.parse(source_of(mutant.module)), name, "exec"))
-        after = _by_place(compile(mutated(mutant), name, "exec"))
+        before = _by_place_of(mutant.module)
+        after = _by_place(compile(mutated(mutant), str(PACKAGE / mutant.module), "exec"))
         live = self._live.get(mutant.module, {})
         changed = [place for place in before if before[place] != after.get(place)]
         if not any("<locals>" not in qualified and (qualified, line) in live for qualified, line in changed):
             raise NeedsInterpreterError(mutant.key)
+        found = []
         for place in changed:
             for function in live.get(place, ()):
                 codes = after.get(place, [])
@@ -195,7 +196,18 @@ class Functions:
                     or len(function.__code__.co_freevars) != len(codes[0].co_freevars)
                 ):
                     raise NeedsInterpreterError(mutant.key)
-                function.__code__ = codes[0]
+                found.append((function, codes[0]))
+        return found
+
+
+def give(changes: Sequence[tuple[FunctionType, CodeType]]) -> None:
+    for function, code in changes:
+        function.__code__ = code
+
+
+@cache
+def _by_place_of(module: str) -> dict[_Place, list[CodeType]]:
+    return _by_place(compile(ast.parse(source_of(module)), str(PACKAGE / module), "exec"))
 
 
 def _by_place(code: CodeType) -> dict[_Place, list[CodeType]]:

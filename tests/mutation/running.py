@@ -13,12 +13,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import msgspec
 import pytest
 
 from tests.mutation.mutants import Mutant
-from tests.mutation.plugin import ENVIRONMENT, Functions, NeedsInterpreterError, Plugin, share_zookeeper
+from tests.mutation.plugin import ENVIRONMENT, Functions, NeedsInterpreterError, Plugin, give, share_zookeeper
 from tests.mutation.recording import Recording, digest, kept, own_seconds
 
 SUITES = ("unit", "conformance", "differential", "simulation", "integration")
@@ -35,7 +36,6 @@ SUITE_PATHS = {
 _GRACE_S = 20.0
 _PATIENCE = 6
 """Tests with a mutant may take so many times as long as without, and the grace; then one of them hangs."""
-_NEEDS_INTERPRETER = 77
 
 
 class Verdict(msgspec.Struct):
@@ -127,6 +127,17 @@ class Selection:
         return sum(s for name, s in zip(self._recording.tests, self._recording.seconds, strict=True) if name in wanted)
 
 
+class Subject:
+    """A mutant, or none, and what is known of it while its suites are asked."""
+
+    def __init__(self, mutant: Mutant | None, changes: list[tuple[FunctionType, CodeType]] | None) -> None:
+        self.mutant = mutant
+        self.changes = changes
+        """None where an interpreter of its own is needed."""
+        self.survived: set[str] = set()
+        """Tests that have not noticed it; a test may be in several suites."""
+
+
 class Worker:
     def __init__(self, plugin: Plugin, session: pytest.Session) -> None:
         self._plugin = plugin
@@ -144,8 +155,9 @@ class Worker:
     def work(self) -> None:
         while (task := self._next()) is not None:
             mutant, verdicts = task.mutant, task.verdicts
+            subject = self._subject(mutant)
             while suites := unasked(self._order.suites, verdicts, first_kill=self._order.first_kill):
-                verdicts[suites[0]] = self._verdict(mutant, suites[0])
+                verdicts[suites[0]] = self._verdict(subject, suites[0])
                 result = Result(mutant.key, mutant.module, mutant.lines[0], digest(mutant.module), verdicts)
                 with (self._folder / "results.jsonl").open("ab") as file:
                     file.write(msgspec.json.encode(result) + b"\n")
@@ -165,50 +177,59 @@ class Worker:
             file.write(".")
         return self._order.tasks[number]
 
-    def _verdict(self, mutant: Mutant, suite: str) -> Verdict:
-        tests, covering = self._selection.tests(mutant, suite)
+    def _subject(self, mutant: Mutant) -> Subject:
+        if self._selection.runs_at_import(mutant):
+            return Subject(mutant, None)
+        try:
+            return Subject(mutant, self._functions.changes(mutant))
+        except NeedsInterpreterError:
+            return Subject(mutant, None)
+
+    def _verdict(self, subject: Subject, suite: str) -> Verdict:
+        assert subject.mutant is not None
+        tests, covering = self._selection.tests(subject.mutant, suite)
         began = time.monotonic()
-        killer = self._ask(mutant, tests)
-        while killer in tests and self._ask(None, [killer]) is not None:
+        killer = self._ask(subject, tests)
+        while killer in tests and self._ask(Subject(None, []), [killer]) is not None:
             tests.remove(killer)  # it fails without the mutant too: the machine is busy, or the test is not sound
-            killer = self._ask(mutant, tests)
+            killer = self._ask(subject, tests)
         return Verdict(killer, len(tests), covering, round(time.monotonic() - began, 1))
 
-    def _ask(self, mutant: Mutant | None, tests: list[str]) -> str | None:
+    def _ask(self, subject: Subject, tests: Sequence[str]) -> str | None:
         """The test that notices; None if none does."""
-        if not tests:
+        left = [name for name in tests if name not in subject.survived]
+        if not left:
             return None
-        within_s = _GRACE_S + _PATIENCE * self._selection.seconds(tests)
-        code: int | None = _NEEDS_INTERPRETER
+        within_s = _GRACE_S + _PATIENCE * self._selection.seconds(left)
         with tempfile.NamedTemporaryFile("r") as said:
-            if mutant is None or not self._selection.runs_at_import(mutant):
-                code = self._in_a_fork(mutant, tests, Path(said.name), within_s)
-            if code == _NEEDS_INTERPRETER and mutant is not None:
-                code = self._in_an_interpreter(mutant, tests, Path(said.name), within_s)
-            return None if code == 0 else said.read() or tests[0]
+            if subject.mutant is not None and subject.changes is None:
+                code = self._in_an_interpreter(subject.mutant, left, Path(said.name), within_s)
+            else:
+                code = self._in_a_fork(subject.changes or [], left, Path(said.name), within_s)
+            killer = None if code == 0 else said.read() or left[0]
+        subject.survived.update(left[: left.index(killer)] if killer in left else left if killer is None else ())
+        return killer
 
-    def _in_a_fork(self, mutant: Mutant | None, tests: list[str], said: Path, within_s: float) -> int | None:
+    def _in_a_fork(
+        self, changes: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[str], said: Path, within_s: float
+    ) -> int | None:
         """The exit code; None where it had to be ended."""
         self._forks += 1
         child = os.fork()
         if child == 0:
-            os._exit(self._as_child(mutant, tests, said))
+            os._exit(self._as_child(changes, tests, said))
         return wait_for(child, within_s)
 
-    def _as_child(self, mutant: Mutant | None, tests: list[str], said: Path) -> int:
+    def _as_child(self, changes: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[str], said: Path) -> int:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._job.zookeeper:
             share_zookeeper(self._job.zookeeper, self._job.worker, self._forks)
-        if mutant is not None:
-            try:
-                self._functions.mutate(mutant)
-            except NeedsInterpreterError:
-                return _NEEDS_INTERPRETER
+        give(changes)
         return int(self._plugin.run([self._items[name] for name in tests], said))
 
-    def _in_an_interpreter(self, mutant: Mutant, tests: list[str], said: Path, within_s: float) -> int | None:
-        job = msgspec.structs.replace(self._job, kind="once", mutant=mutant, tests=tests, said=str(said))
+    def _in_an_interpreter(self, mutant: Mutant, tests: Sequence[str], said: Path, within_s: float) -> int | None:
+        job = msgspec.structs.replace(self._job, kind="once", mutant=mutant, tests=[*tests], said=str(said))
         path = self._folder / f"once-{self._job.worker}.json"
         path.write_bytes(msgspec.json.encode(job))
         files = sorted({name.partition("::")[0] for name in tests})

@@ -18,7 +18,7 @@ import pytest
 from tests.mutation import mutants, recording, running
 from tests.mutation.__main__ import draw
 from tests.mutation.mutants import ROOT, Mutant, modules, mutants_of, mutated, reasons, semantic
-from tests.mutation.plugin import Functions, NeedsInterpreterError
+from tests.mutation.plugin import Functions, NeedsInterpreterError, give
 from tests.mutation.running import Result, Verdict, unasked
 from tests.mutation.table import Judged, show
 
@@ -112,7 +112,7 @@ def test_functions_in_memory_are_given_the_mutated_code() -> None:
     (mutant,) = (m for m in mutants_of("core/columns.py") if m.key.endswith("take: condition: if n < 2"))
     before = columns.take.__code__
     try:
-        Functions().mutate(mutant)
+        give(Functions().changes(mutant))
         assert columns.take.__code__ != before
         assert columns.take.__code__.co_firstlineno == before.co_firstlineno
     finally:
@@ -126,7 +126,7 @@ def test_a_function_may_lose_what_is_inside_of_it() -> None:
     (mutant,) = (m for m in mutants_of("controller/leadership_writes.py") if m.key.endswith(wanted))
     before = leadership_writes.journal_partitions.__code__
     try:
-        Functions().mutate(mutant)
+        give(Functions().changes(mutant))
         assert len(leadership_writes.journal_partitions.__code__.co_code) < len(before.co_code)
     finally:
         leadership_writes.journal_partitions.__code__ = before
@@ -135,7 +135,7 @@ def test_a_function_may_lose_what_is_inside_of_it() -> None:
 def test_what_runs_at_import_cannot_be_changed_in_memory() -> None:
     (mutant,) = (m for m in mutants_of("controller/producer_ids.py") if m.key.endswith(": constant: 1000"))
     with pytest.raises(NeedsInterpreterError):
-        Functions().mutate(mutant)
+        Functions().changes(mutant)
 
 
 def test_every_suite_is_asked_and_the_last_resort_about_survivors_only() -> None:
