@@ -15,9 +15,11 @@ answered, after a grace period.
 Three things keep evidence from becoming suspicion:
  * *ourselves*: a pause of our own process does not count as a peer's silence; and while more peers are late or gone
    together than may be suspected at a time, our own network is in doubt, and no peer is suspected;
- * *the limit*: at most a share of the peers is suspected at a time, and at most so many a minute;
+ * *the limit*: at most a share of the peers is suspected at a time, and at most so many a minute.  Half of a minute's
+   alarms are for peers that have had none in it, so peers that come and go never delay the alarm of one that dies;
  * *flapping*: a suspicion ends when the peer has answered without a break for a certain time, which doubles with every
-   false alarm.  So a peer that comes and goes is suspected at once and trusted late.
+   false alarm.  So a peer that comes and goes is suspected at once and trusted late.  Only answers after the suspicion
+   count, so one pause of a peer is one alarm.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Limits(NamedTuple):
     share: float = 0.34
     """The share of the peers that may be suspected at a time; with two or more peers, one always may."""
     per_minute: int = 10
+    """Alarms; from half of them on, only a peer's first alarm of the minute is raised."""
 
 
 class Suspicion(NamedTuple):
@@ -85,7 +88,8 @@ class FailureDetector:
         self._judged_s: float | None = None
         self._forgiven_s = 0.0
         """Silence before this time was caused by our own pause."""
-        self._alarms: deque[float] = deque()
+        self._alarms: deque[Suspicion] = deque()
+        """Those of the last ``RATE_WINDOW_S``."""
         self._false_alarms: dict[int, tuple[int, float]] = {}
         """Peer -> (number in a row, time of the last)."""
 
@@ -165,11 +169,13 @@ class FailureDetector:
         if self.held:
             return changed
         for peer, reason in evidence.items():
-            if not self._within_rate(now_s):
+            if not self._is_within_rate(peer, now_s):
                 self.held = True
-                break
+                continue
             known = self.peers[peer]
             known.suspicion = Suspicion(peer, known.epoch, reason, now_s, now_s - self._heard_s(known))
+            known.steady_s = None  # what it answered before says nothing about now
+            self._alarms.append(known.suspicion)
             changed = True
         return changed
 
@@ -200,13 +206,11 @@ class FailureDetector:
     def _heard_s(self, known: Peer) -> float:
         return known.watched_s if known.answered_s is None else known.answered_s
 
-    def _within_rate(self, now_s: float) -> bool:
-        while self._alarms and now_s - self._alarms[0] > RATE_WINDOW_S:
+    def _is_within_rate(self, peer: int, now_s: float) -> bool:
+        while self._alarms and now_s - self._alarms[0].since_s > RATE_WINDOW_S:
             self._alarms.popleft()
-        if len(self._alarms) >= self.limits.per_minute:
-            return False
-        self._alarms.append(now_s)
-        return True
+        repeated = any(alarm.peer == peer for alarm in self._alarms)
+        return len(self._alarms) < (self.limits.per_minute // 2 if repeated else self.limits.per_minute)
 
     def _is_trusted_again(self, peer: int, known: Peer, now_s: float) -> bool:
         if known.steady_s is None or known.refusals or known.answered_s is None:

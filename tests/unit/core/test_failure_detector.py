@@ -241,6 +241,46 @@ def test_so_many_alarms_a_minute_and_no_more() -> None:
     assert list(it.suspects) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("uptime_s", [2, 10, 120])
+def test_one_silence_is_one_alarm_however_long_the_peer_answered_before(uptime_s: float) -> None:
+    """Only answers after the suspicion count: those before it do not make a silent peer trusted again."""
+    it = Watching(FULL)
+    it.run(uptime_s)
+    it.quiet.add(3)
+    assert len(it.run(3)) == 1
+    it.quiet.clear()
+    it.run(0.8)
+    assert it.suspects == {3: "silent"}
+    it.run(0.6)
+    assert it.suspects == {}, "a first false alarm costs a second"
+
+
+def test_a_suspect_that_answered_once_and_fell_silent_again_stays_suspected() -> None:
+    it = Watching(FULL)
+    it.quiet.add(3)
+    it.run(3)
+    it.quiet.clear()
+    it.run(0.8)
+    it.quiet.add(3)
+    it.run(60)
+    assert it.suspects == {3: "silent"}
+
+
+def test_flapping_peers_leave_room_for_the_alarm_of_another() -> None:
+    """Half of the alarms of a minute are for peers that have had none in it."""
+    it = Watching(Limits(per_minute=4), peers=9)
+    for _ in range(3):
+        for peer in (1, 2):
+            it.refuse(peer)
+            it.quiet.clear()
+            it.run(5)
+    assert it.suspects == {}, "their third alarms are beyond half of the limit"
+    it.refuse(1)
+    assert (it.suspects, it.detector.held) == ({}, True)
+    it.refuse(3)
+    assert it.suspects == {3: "refused"}
+
+
 def test_to_be_forgotten_under_suspicion_is_told() -> None:
     it = Watching(REFUSED)
     it.refuse(2)

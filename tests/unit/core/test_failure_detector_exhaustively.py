@@ -1,0 +1,141 @@
+"""The failure detector over every short history, beside rules that are read off the history itself.
+
+One step is half a second, and silence and trust are limits of one second.  In each step a watched peer answers,
+says nothing, loses its connection or refuses twice; other peers answer always.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import pytest
+
+from aiocontroller.core.failure_detector import FailureDetector, Limits
+
+STEP_S = 0.5
+SILENCE_S = 1.0
+TRUST_S = 1.0
+ANSWER, NOTHING, LOST, REFUSE = "answer", "nothing", "lost", "refuse"
+ACTIONS = (ANSWER, NOTHING, LOST, REFUSE)
+STEADY = 3
+
+Step = tuple[str, ...]
+"""One action for each free peer."""
+
+
+class Verdicts(NamedTuple):
+    suspected: frozenset[int]
+    """Peers under suspicion after the step."""
+    held: bool
+
+
+def _copied(detector: FailureDetector) -> FailureDetector:
+    other = copy.copy(detector)
+    other.peers = {peer: copy.copy(known) for peer, known in detector.peers.items()}
+    other._alarms = copy.copy(detector._alarms)
+    other._false_alarms = dict(detector._false_alarms)
+    return other
+
+
+def _play(detector: FailureDetector, step: Step, now_s: float) -> Verdicts:
+    for peer, action in enumerate(step, start=1):
+        if action == ANSWER:
+            detector.answered(peer, now_s)
+        elif action == LOST:
+            detector.lost(peer)
+        elif action == REFUSE:
+            detector.refused(peer, now_s)
+            detector.refused(peer, now_s)
+    for peer in range(len(step) + 1, len(detector.peers) + 1):
+        detector.answered(peer, now_s)
+    before = detector.suspects()
+    changed = detector.judge(now_s)
+    assert changed == (before != detector.suspects())
+    return Verdicts(frozenset(detector.suspects()), detector.held)
+
+
+def _histories(limits: Limits, free: int, length: int) -> Iterator[tuple[list[Step], list[Verdicts]]]:
+    """Every history, each once; of two with the same beginning, that is played once."""
+    detector = FailureDetector(limits)
+    for peer in range(1, free + STEADY + 1):
+        detector.watch(peer, 1, 0.0)
+        detector.answered(peer, 0.0)
+    steps: list[Step] = []
+    verdicts: list[Verdicts] = []
+
+    def go_on(detector: FailureDetector) -> Iterator[tuple[list[Step], list[Verdicts]]]:
+        if len(steps) == length:
+            return
+        for step in product(ACTIONS, repeat=free):
+            other = _copied(detector)
+            steps.append(step)
+            verdicts.append(_play(other, step, len(steps) * STEP_S))
+            yield steps, verdicts
+            yield from go_on(other)
+            steps.pop()
+            verdicts.pop()
+
+    return go_on(detector)
+
+
+def _answers_for_s(actions: list[str], silence_s: float | None) -> float:
+    """Length of the unbroken run of answers at the end; -1 if it is broken now."""
+    first = last = None
+    for at, action in enumerate(actions):
+        if action in (LOST, REFUSE):
+            first = last = None
+        elif action == ANSWER:
+            if first is None or (silence_s is not None and (at - last) * STEP_S > silence_s):
+                first = at
+            last = at
+    if first is None or (silence_s is not None and (len(actions) - 1 - last) * STEP_S > silence_s):
+        return -1.0
+    return (last - first) * STEP_S
+
+
+def _evidence(actions: list[str], silence_s: float | None) -> bool:
+    """Whether the peer, which had answered before, seems to be dead at the end."""
+    since_answer = next((n for n, action in enumerate(reversed(actions)) if action == ANSWER), len(actions))
+    refusing = next((action == REFUSE for action in reversed(actions) if action != NOTHING), False)
+    return refusing or (silence_s is not None and since_answer * STEP_S > silence_s)
+
+
+def _check(steps: list[Step], verdicts: list[Verdicts], limits: Limits) -> None:
+    """The last verdict follows from the history."""
+    before = verdicts[-2].suspected if len(verdicts) > 1 else frozenset()
+    after, held = verdicts[-1]
+    watched = len(steps[0]) + STEADY
+    assert len(after) <= max(1, int(watched * limits.share))
+    assert after <= set(range(1, len(steps[0]) + 1)), "peers that answer always"
+    for peer in range(1, len(steps[0]) + 1):
+        actions = [step[peer - 1] for step in steps]
+        suspected = [peer in verdict.suspected for verdict in verdicts]
+        if peer in before:
+            alarmed = max(n for n, is_so in enumerate(suspected[:-1]) if is_so and (n == 0 or not suspected[n - 1]))
+            earlier = sum(was and not is_so for was, is_so in pairwise(suspected[:-1]))
+            run_s = _answers_for_s(actions[alarmed + 1 :], limits.silence_s)
+            assert (peer not in after) == (run_s >= TRUST_S * 2**earlier), (
+                "trusted when, and only when, it has answered"
+            )
+        elif peer in after:
+            assert _evidence(actions, limits.silence_s)
+    waiting = [
+        peer
+        for peer in range(1, len(steps[0]) + 1)
+        if peer not in after and _evidence([step[peer - 1] for step in steps], limits.silence_s)
+    ]
+    assert held == bool(waiting), "what seems to be dead is suspected, unless a limit holds it back"
+
+
+@pytest.mark.parametrize("silence_s", [None, SILENCE_S])
+@pytest.mark.parametrize("free, length", [(1, 7), (2, 4)])
+def test_every_short_history(silence_s: float | None, free: int, length: int) -> None:
+    limits = Limits(silence_s=silence_s, trust_s=TRUST_S)
+    histories = 0
+    for steps, verdicts in _histories(limits, free, length):
+        histories += 1
+        _check(steps, verdicts, limits)
+    assert histories == sum((len(ACTIONS) ** free) ** n for n in range(1, length + 1))
