@@ -13,7 +13,7 @@ from aiocontroller.controller import debts
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.debts import Changes
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment
-from aiocontroller.core.reassignment import no_longer_owed
+from aiocontroller.core.reassignment import debts_of, no_longer_owed
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES
 from aiocontroller.zookeeper.errors import CONFLICTS, TOO_LARGE, Code, is_refusal
@@ -34,7 +34,7 @@ async def write_assignments(
     by_topic: dict[str, dict[int, int]] = {}
     for row in wanted:
         by_topic.setdefault(table.topic(row).name, {})[table.index_of[row]] = row
-    changes = to_be_deleted(shell, removed)
+    changes = debts_of(shell.context, removed)
     for debt in no_longer_owed(shell.context, wanted):
         changes.forget(debt)
     failed: dict[int, str] = {}
@@ -91,17 +91,6 @@ async def _write_topics(shell: ControllerShell, changed: Sequence[TopicAssignmen
             elif code in CONFLICTS:
                 await debts.read_again(shell, owed)
     return codes
-
-
-def to_be_deleted(shell: ControllerShell, removed: Mapping[int, Sequence[int]]) -> Changes:
-    """The debts of brokers (row -> brokers) that are no longer replicas."""
-    table, changes = shell.context.table, Changes(shell.context.debts)
-    for row, brokers in removed.items():
-        topic = table.topic(row)
-        for broker in brokers:
-            if broker not in shell.context.controllers:
-                changes.owe(broker, topic.name, topic.id, table.index_of[row])
-    return changes
 
 
 def too_large(topic: str, size: int, partitions: int) -> str:

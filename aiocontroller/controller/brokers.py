@@ -6,24 +6,19 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from aiocontroller.controller import debts
-from aiocontroller.controller.own_replicas import load_known_controllers, naming_controllers
-from aiocontroller.controller.reassignment import resume_for_brokers
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.state_changes import (
-    elect_and_take_offline,
-    handle_partition_state_changes,
-    handle_replica_state_changes,
-)
-from aiocontroller.controller.topic_deletion import fail_replica_deletion, resume_deletion_for_topics
+from aiocontroller.controller.state_changes import elect_and_take_offline, handle_partition_state_changes
+from aiocontroller.controller.steps import carry_out_steps
+from aiocontroller.controller.topic_deletion import fail_replica_deletion
 from aiocontroller.core import broker_changes as plan
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import BrokersAdded, BrokersRemoved
 from aiocontroller.core.effects import Replicas
 from aiocontroller.core.election import Strategy
-from aiocontroller.core.events import BrokerChange, BrokerModifications, OwnReplicas
+from aiocontroller.core.events import BrokerChange, BrokerModifications
 from aiocontroller.core.ids import Broker
-from aiocontroller.core.states import PartitionState, ReplicaState
+from aiocontroller.core.states import PartitionState
 from aiocontroller.zookeeper.znodes import BadZNode
 
 log = logging.getLogger(__name__)
@@ -77,30 +72,8 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
 
 
 async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
-    """Tell all brokers about the new ones, send the new ones everything, and retry elections."""
-    context, table = shell.context, shell.context.table
     log.info("New broker startup callback for %s", list(ids))
-    await shell.send_update_metadata(plan.others(context, ids))
-    # Topics being deleted are included, marked as such: a broker whose session expired may still know them.
-    await shell.send_update_metadata(ids, table.worth_telling(table.rows()))
-    for broker in ids:
-        await debts.look_and_pay(shell, broker)
-    batch = shell.new_batch()
-    replicas = plan.replicas_on(context, ids)
-    staying = plan.replicas_to_start(context, replicas)
-    await handle_replica_state_changes(shell, staying, ReplicaState.OnlineReplica, batch=batch)
-    to_bring_online = psm.partitions_to_bring_online(context)
-    if to_bring_online:
-        await handle_partition_state_changes(
-            shell, to_bring_online, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch
-        )
-    await shell.send(batch)
-    await resume_for_brokers(shell, ids)
-    if not context.controllers.isdisjoint(ids):
-        await load_known_controllers(shell)
-    if naming_controllers(shell):
-        shell.queue.append(OwnReplicas())  # until now there may have been no other broker to hold them
-    await resume_deletion_for_topics(shell, plan.queued_topics_of(context, replicas))
+    await carry_out_steps(shell, plan.on_broker_startup(shell.context, ids))
 
 
 async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:

@@ -14,8 +14,8 @@ from aiocontroller.controller import (
     delegation_tokens,
     features,
     full_metadata,
+    known_controllers,
     leader_elections,
-    own_replicas,
     reassignment,
     topic_deletion,
     topics,
@@ -203,7 +203,7 @@ Steps = tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...]
 FAILOVER: Steps = (
     ("set up feature versioning", features.set_up_feature_versioning),
     ("read the brokers, start their senders", brokers.load_brokers),
-    ("read the ids of earlier controllers", own_replicas.load_known_controllers),
+    ("read the ids of earlier controllers", known_controllers.load_known_controllers),
     ("send the new epoch and the broker list", send_broker_list),
     ("discard notifications", discard_notifications),
     ("read dynamic settings", unclean_elections.load_dynamic_settings),

@@ -16,37 +16,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aiocontroller.controller.reassignment import (
-    log_refused,
-    too_large_for_their_znodes,
-    trigger_partition_reassignment,
-)
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.apply import apply
-from aiocontroller.core.context_changes import ControllersKnown
+from aiocontroller.controller.steps import carry_out_steps
 from aiocontroller.core.events import OwnReplicas
-from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, distinct
-from aiocontroller.core.reassignment import Refused, check_target, without_controllers
-from aiocontroller.zookeeper.znodes import BadZNode
+from aiocontroller.core.ids import TopicAssignment, distinct
+from aiocontroller.core.reassignment import without_controllers
+from aiocontroller.core.reassignment_phases import move_replicas_of_controllers
 
 log = logging.getLogger(__name__)
-
-MAX_ATTEMPTS = 16
-
-
-async def load_known_controllers(shell: ControllerShell) -> None:
-    context = shell.context
-    for _attempt in range(MAX_ATTEMPTS):
-        found, version = await shell.zk.get_known_controllers()
-        if isinstance(found, BadZNode):
-            shell.report_bad_znodes([found])  # our own id is known anyway
-            return
-        apply(context, ControllersKnown(found.difference(context.brokers) | {shell.id}))
-        if context.controllers == found or await shell.zk.set_known_controllers(
-            context.controllers, version, fence=context.epoch_zk_version
-        ):
-            return
-    log.warning("The ids of earlier controllers changed %d times meanwhile and are left as they are", MAX_ATTEMPTS)
 
 
 async def without_leader(shell: ControllerShell, found: Sequence[TopicAssignment]) -> dict[str, list[int]]:
@@ -88,33 +65,4 @@ def replaced(shell: ControllerShell, assignment: TopicAssignment, numbers: Seque
 
 
 async def move_own_replicas(shell: ControllerShell, event: OwnReplicas) -> None:
-    """Start reassigning partitions that name a controller and are not moving away from it already."""
-    context, table = shell.context, shell.context.table
-    live = sorted(context.live)
-    wanted: dict[int, ReplicaAssignment] = {}
-    for row in naming_controllers(shell):
-        target = table.assignment(row).target
-        if context.controllers.isdisjoint(target) or table.topic(row).deleting:
-            continue
-        spread = table.index_of[row]
-        other = without_controllers(ReplicaAssignment(target), context.controllers, live, spread).replicas
-        assignment = check_target(context, row, other)
-        if isinstance(assignment, Refused):
-            log.warning(
-                "%s names a controller as a replica and cannot be moved now: %s",
-                shell.topic_partition(row),
-                assignment.message,
-            )
-        else:
-            wanted[row] = assignment
-    if wanted:
-        refused = await too_large_for_their_znodes(shell, wanted)
-        wanted = {row: assignment for row, assignment in wanted.items() if row not in refused}
-        log_refused(shell, refused)
-        log.info("Reassigning partitions that name a controller as a replica: %s", shell.sample(list(wanted)))
-        await trigger_partition_reassignment(shell, wanted)
-
-
-def naming_controllers(shell: ControllerShell) -> list[int]:
-    table = shell.context.table
-    return sorted({row for controller in shell.context.controllers for row in table.partitions_on_broker(controller)})
+    await carry_out_steps(shell, move_replicas_of_controllers(shell.context))

@@ -19,10 +19,11 @@ from typing import Any
 
 from aiocontroller.controller import debts
 from aiocontroller.controller.controller_election import ControllerElection
-from aiocontroller.controller.own_replicas import move_own_replicas, naming_controllers
+from aiocontroller.controller.own_replicas import move_own_replicas
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.topics import topic_change
 from aiocontroller.core.events import GoOnReleasing, OwnReplicas, PayDebts, Release, TopicChange
+from aiocontroller.core.reassignment import naming_controllers
 from aiocontroller.core.request_content import Released
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class RoleRelease:
             return
         now_s = shell.world.clock.monotonic()
         await topic_change(shell, TopicChange())
-        left = naming_controllers(shell)
+        left = naming_controllers(shell.context)
         if left and not shell.leaving and now_s < self._began_s + MOVED_WITHIN_S:
             await move_own_replicas(shell, OwnReplicas())
             shell.queue.schedule(_TAG, LOOK_AGAIN_S, GoOnReleasing())

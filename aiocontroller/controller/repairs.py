@@ -21,16 +21,13 @@ from aiocontroller.controller.leadership_writes import (
     is_still_there,
     names,
 )
-from aiocontroller.controller.reassignment import (
-    log_refused,
-    maybe_complete_reassignment,
-    trigger_partition_reassignment,
-)
+from aiocontroller.controller.reassignment import maybe_complete_reassignment, trigger_partition_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
     trigger_online_partition_state_change,
 )
+from aiocontroller.controller.steps import carry_out_steps
 from aiocontroller.core.apply import apply
 from aiocontroller.core.audit import Above, Finding, FoundState, Kind, RepairPlan, plan_repairs
 from aiocontroller.core.context_changes import TopicsGone, TopicsRemoved
@@ -53,6 +50,7 @@ from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.leadership_changes import Written
 from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.reassignment import Refused, check_target
+from aiocontroller.core.reassignment_phases import report_refused
 from aiocontroller.core.states import PartitionState
 from aiocontroller.core.topic_deletion import replicas_of
 from aiocontroller.zookeeper import paths
@@ -172,7 +170,7 @@ async def _assignments(shell: ControllerShell, findings: Sequence[Finding]) -> N
         else:
             wanted[row] = assignment
     refused |= await trigger_partition_reassignment(shell, wanted)
-    log_refused(shell, refused)
+    await carry_out_steps(shell, report_refused(context, refused))
     by_topic: dict[str, list[int]] = {}
     for row in refused:
         by_topic.setdefault(table.topic(row).name, []).append(table.index_of[row])

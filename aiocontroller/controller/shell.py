@@ -340,8 +340,7 @@ class ControllerShell:
 
     def sample(self, rows: Sequence[int], most: int = 5) -> str:
         """The names of a few of the partitions, for a log line."""
-        names = ", ".join(str(self.context.table.topic_partition(row)) for row in rows[:most])
-        return f"{names}, … ({len(rows)} in all)" if len(rows) > most else names
+        return self.context.table.sample(rows, most)
 
     def topic_partition(self, row: int) -> TopicPartition:
         return self.context.table.topic_partition(row)

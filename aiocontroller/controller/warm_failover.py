@@ -16,7 +16,7 @@ from aiocontroller.controller import (
     failover,
     features,
     full_metadata,
-    own_replicas,
+    known_controllers,
     reassignment,
     topic_deletion,
     topics,
@@ -32,6 +32,7 @@ from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import TopicsLoaded, TopicsRemoved
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr
+from aiocontroller.core.reassignment import naming_controllers
 from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
 TOPICS_AT_ONCE = 100
@@ -59,7 +60,7 @@ async def read_what_has_changed(shell: ControllerShell) -> None:
     repaired = [topic for topic in table.topic_by_name.values() if topic.id == NO_TOPIC_ID]
     if not shell.policy.topic_ids_supported:
         repaired = []
-    repaired += [table.topic(row) for row in own_replicas.naming_controllers(shell)]
+    repaired += [table.topic(row) for row in naming_controllers(context)]
     again = dict.fromkeys((*changed, *(topic.name for topic in repaired)))
     numbers = {table.topic_by_name[name].number for name in again if name in table.topic_by_name}
     await _read_states(shell, [row for row in rows if table.topic_of[row] not in numbers])
@@ -123,7 +124,7 @@ async def resume_reassignments(shell: ControllerShell) -> None:
 WARM_FAILOVER: Steps = (
     ("set up feature versioning", features.set_up_feature_versioning),
     ("read the brokers, start their senders", brokers.load_brokers),
-    ("read the ids of earlier controllers", own_replicas.load_known_controllers),
+    ("read the ids of earlier controllers", known_controllers.load_known_controllers),
     ("send the new epoch and the broker list", failover.send_broker_list),
     ("take notifications", take_notifications),
     ("read dynamic settings", unclean_elections.load_dynamic_settings),

@@ -8,9 +8,25 @@ from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.effects import Replicas
+from aiocontroller.core.election import Strategy
+from aiocontroller.core.events import OwnReplicas
 from aiocontroller.core.ids import Broker
+from aiocontroller.core.partition_state_machine import partitions_to_bring_online
+from aiocontroller.core.reassignment import naming_controllers, waiting_for
+from aiocontroller.core.reassignment_phases import on_partition_reassignment
 from aiocontroller.core.replica_state_machine import check_valid_previous_states
 from aiocontroller.core.states import ReplicaState
+from aiocontroller.core.steps import (
+    AskForDebts,
+    ElectLeaders,
+    Enqueue,
+    LoadKnownControllers,
+    MoveReplicas,
+    ResumeDeletions,
+    SendMetadata,
+    SendRequests,
+    Steps,
+)
 
 
 class BrokerChanges(NamedTuple):
@@ -40,6 +56,28 @@ def compare_registrations(
 
 
 # -- a broker starts ---------------------------------------------------------------------------------------------------
+
+
+def on_broker_startup(context: ControllerContext, ids: Sequence[int]) -> Steps[None]:
+    """Send all brokers the new ones' addresses, send the new ones everything, and retry elections."""
+    table = context.table
+    yield SendMetadata(others(context, ids))
+    # Topics being deleted are included, marked as such: a broker whose session expired may still know them.
+    yield SendMetadata(ids, table.worth_telling(table.rows()))
+    for broker in ids:
+        yield AskForDebts(broker)
+    replicas = replicas_on(context, ids)
+    yield MoveReplicas(replicas_to_start(context, replicas), ReplicaState.OnlineReplica)
+    to_bring_online = partitions_to_bring_online(context)
+    if to_bring_online:
+        yield ElectLeaders(to_bring_online, Strategy.OFFLINE)
+    yield SendRequests()
+    yield from on_partition_reassignment(context, waiting_for(context, ids))
+    if not context.controllers.isdisjoint(ids):
+        yield LoadKnownControllers()
+    if naming_controllers(context):
+        yield Enqueue(OwnReplicas())  # until now there may have been no other broker to hold them
+    yield ResumeDeletions(queued_topics_of(context, replicas))
 
 
 def others(context: ControllerContext, started: Collection[int]) -> list[int]:

@@ -144,6 +144,11 @@ class PartitionTable:
     def topic_partition(self, row: int) -> TopicPartition:
         return TopicPartition(self.topic(row).name, self.index_of[row])
 
+    def sample(self, rows: Sequence[int], most: int = 5) -> str:
+        """The names of a few of the partitions, for a log line."""
+        names = ", ".join(str(self.topic_partition(row)) for row in rows[:most])
+        return f"{names}, … ({len(rows)} in all)" if len(rows) > most else names
+
     def assignment(self, row: int) -> ReplicaAssignment:
         return self.assignments.values[self.assignment_of[row]]
 

@@ -5,7 +5,8 @@ replicas.  The topic znode holds all of it, so any controller can continue from 
 
 Phases, as in Kafka: *U* writes, replaces or cancels the new assignment; in *A* the added replicas catch up; in *B* all
 of the target is in sync: the leader moves into the target, the removed replicas are stopped and deleted, and the target
-alone is written.  For each phase there are functions that plan it and that say what follows from what was written.
+alone is written.  For each phase there are functions that plan it and that say what follows from what was written;
+``core.reassignment_phases`` puts them in order.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from aiocontroller.core.alter_partition import non_replicas
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.context_changes import ReassignmentsBegun
-from aiocontroller.core.debts import Debt
+from aiocontroller.core.debts import Changes, Debt
 from aiocontroller.core.effects import Effects, LeaderAndIsrRequests, SharedLeaderAndIsrRequests
 from aiocontroller.core.election import Strategy, elect
 from aiocontroller.core.errors import KafkaErrorCode
@@ -288,7 +289,7 @@ def not_raised(context: ControllerContext, plan: PhaseU, failed: Collection[int]
 
 
 def effects_of_dropping(
-    context: ControllerContext, plan: PhaseU, failed: Collection[int], raised: list[int]
+    context: ControllerContext, plan: PhaseU, failed: Collection[int], raised: Sequence[int]
 ) -> Effects:
     """Stop replicas that are no longer wanted, once the leader epochs are above the known ones."""
     dropped = {row: b for row, b in plan.dropped_but(failed).items() if context.table.topic_of[row] >= 0}
@@ -463,6 +464,17 @@ def owed(context: ControllerContext, removed: Mapping[int, Sequence[int]]) -> li
     return found
 
 
+def debts_of(context: ControllerContext, removed: Mapping[int, Sequence[int]]) -> Changes:
+    """The debts that brokers incur, row -> brokers, because they are no longer replicas."""
+    table, changes = context.table, Changes(context.debts)
+    for row, brokers in removed.items():
+        topic = table.topic(row)
+        for broker in brokers:
+            if broker not in context.controllers:
+                changes.owe(broker, topic.name, topic.id, table.index_of[row])
+    return changes
+
+
 def no_longer_owed(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> list[Debt]:
     """Debts of brokers that are replicas again by the ``wanted`` assignments."""
     table, ledger = context.table, context.debts
@@ -483,6 +495,12 @@ def by_broker(replicas: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
         for broker in replicas[row]:
             found.setdefault(broker, []).append(row)
     return dict(sorted(found.items()))
+
+
+def naming_controllers(context: ControllerContext) -> list[int]:
+    """The rows whose assignments name a controller as a replica, ascending."""
+    table = context.table
+    return sorted({row for controller in context.controllers for row in table.partitions_on_broker(controller)})
 
 
 def without_controllers(

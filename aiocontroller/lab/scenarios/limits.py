@@ -31,7 +31,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "controller.request_queue.MERGED_FROM": (2, 4),
     "controller.request_queue.LITTLE": (1, 4),
     "controller.request_queue.MOST": (2, 8),
-    "controller.reassignment.PARTITIONS_AT_ONCE": (1, 2),
+    "core.reassignment_phases.PARTITIONS_AT_ONCE": (1, 2),
     "controller.leader_elections.PARTITIONS_AT_ONCE": (1, 2),
     "controller.kafka_controller.MAX_GATHERED": (1, 3),
     "controller.auditor.SLICE": (1, 3),

@@ -12,10 +12,12 @@ from aiocontroller.controller import (
     brokers,
     controller_election,
     failover,
+    known_controllers,
     leadership_writes,
     own_replicas,
     reassignment,
     state_changes,
+    steps,
     topic_deletion,
 )
 from aiocontroller.controller.channel_manager import ControllerChannelManager, RequestSender
@@ -205,7 +207,7 @@ def _stale_epoch_after_bump() -> list[Patch]:
             shell.context.table.leader_epoch[row] -= 1
         return written
 
-    return [(reassignment, "bump_leader_epochs", bump)]
+    return [(steps, "bump_leader_epochs", bump)]
 
 
 def _alter_partition(*as_current: str) -> Callable[[], list[Patch]]:
@@ -406,8 +408,8 @@ def _earlier_ids_forgotten() -> list[Patch]:
         shell.context.controllers = frozenset({shell.id})
 
     return [
-        _step(own_replicas.load_known_controllers, ours_alone),
-        (brokers, "load_known_controllers", ours_alone),
+        _step(known_controllers.load_known_controllers, ours_alone),
+        (steps, "load_known_controllers", ours_alone),
     ]
 
 
@@ -419,7 +421,7 @@ def _deletion_does_not_wait() -> list[Patch]:
             shell.context.topics_ineligible_for_deletion.pop(name, None)
         await original(shell)
 
-    return [(brokers, "resume_deletion_for_topics", resume)]
+    return [(steps, "resume_deletion_for_topics", resume)]
 
 
 def _leaderless_deletion() -> list[Patch]:

@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
-from aiocontroller.controller import reassignment as reassignments
+from aiocontroller.core import reassignment_phases as reassignments
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CreatePartitions, ListPartitionReassignments
 from aiocontroller.core.ids import (

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 
-from aiocontroller.controller import reassignment, state_changes
+from aiocontroller.controller import state_changes, steps
 from aiocontroller.controller.leadership_writes import Change
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import BrokerChange
@@ -162,18 +162,18 @@ async def test_broker_that_its_leader_took_in_late_and_that_is_no_replica_is_dro
     if read_by == "the end of the move":
         await reassign(service, {T0: (1, 2, 3)})
         await idle(service)
-        real = reassignment.bump_leader_epochs
+        real = steps.bump_leader_epochs
 
         async def late(shell: ControllerShell, rows: Sequence[int]) -> Change:
             """The leader has not heard of the cancellation when it takes the added replica in."""
             if rows and service.shell.context.table.replicas(0) == (1, 2):
-                monkeypatch.setattr(reassignment, "bump_leader_epochs", real)
+                monkeypatch.setattr(steps, "bump_leader_epochs", real)
                 await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2, 3)))
             return await real(shell, rows)
 
-        monkeypatch.setattr(reassignment, "bump_leader_epochs", late)
+        monkeypatch.setattr(steps, "bump_leader_epochs", late)
         await reassign(service, {T0: None})
-        assert reassignment.bump_leader_epochs is real, "the leader has written"
+        assert steps.bump_leader_epochs is real, "the leader has written"
         await cluster.until_state("t", 1, (1, 2))
     else:
         await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2, 3)))

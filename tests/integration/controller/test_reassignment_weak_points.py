@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.controller import reassignment
+from aiocontroller.controller import steps
 from aiocontroller.core import reassignment as core_reassignment
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import ReplicaLeaderElection
@@ -107,14 +107,14 @@ async def test_dropped_replica_leaves_the_isr_before_the_assignment(
     """A controller that ends in between leaves a partition that its successor's brokers can lead."""
     service, before = await half_moved(cluster)
     isrs = []
-    write = reassignment.write_assignments
+    write = steps.write_assignments
 
     async def recorded(*args: Any) -> dict[int, str]:
         isrs.append((await cluster.state("t")).isr)
         assert await assignment(cluster) == before
         return await write(*args)
 
-    monkeypatch.setattr(reassignment, "write_assignments", recorded)
+    monkeypatch.setattr(steps, "write_assignments", recorded)
     await reassign(service, {T0: (3, 4)})
     assert isrs == [(1,)]
 
@@ -128,7 +128,7 @@ async def test_assignment_that_cannot_be_written_keeps_its_brokers_informed(
     async def refused(shell: Any, wanted: dict[int, Any], removed: object) -> dict[int, str]:
         return dict.fromkeys(wanted, "its topic znode changed")
 
-    monkeypatch.setattr(reassignment, "write_assignments", refused)
+    monkeypatch.setattr(steps, "write_assignments", refused)
     cluster.brokers[2].take()
     assert await reassign(service, {T0: (3, 4)}) == {
         T0: (KafkaErrorCode.UNKNOWN_SERVER_ERROR, "its topic znode changed")

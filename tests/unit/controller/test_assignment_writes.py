@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from aiocontroller.controller.assignment_writes import to_be_deleted, write_assignments
+from aiocontroller.controller.assignment_writes import write_assignments
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import ControllersKnown
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment
+from aiocontroller.core.reassignment import debts_of
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES
 from aiocontroller.zookeeper.errors import TOO_LARGE, Code
 from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments
@@ -175,5 +176,5 @@ def test_a_topic_too_large_for_its_znode_is_not_sent(it: PureCluster, monkeypatc
 
 def test_a_controller_owes_nothing(it: PureCluster) -> None:
     apply(it.shell.context, ControllersKnown(frozenset({3})))
-    changes = to_be_deleted(it.shell, {row(it, "t"): [2, 3], row(it, "u"): [3]})
+    changes = debts_of(it.shell.context, {row(it, "t"): [2, 3], row(it, "u"): [3]})
     assert list(changes.wanted()) == [(2, "t")]

@@ -8,6 +8,7 @@ from aiocontroller.core.broker_changes import (
     Modification,
     compare_registrations,
     judge_modification,
+    on_broker_startup,
     others,
     queued_topics_of,
     replicas_being_deleted,
@@ -15,10 +16,23 @@ from aiocontroller.core.broker_changes import (
     replicas_to_start,
     replicas_to_take_offline,
 )
-from aiocontroller.core.ids import Broker
+from aiocontroller.core.election import Strategy
+from aiocontroller.core.events import OwnReplicas
+from aiocontroller.core.ids import Broker, ReplicaAssignment
 from aiocontroller.core.replica_state_machine import set_replica_states
-from aiocontroller.core.states import ReplicaState
-from tests.builders import broker, ctx
+from aiocontroller.core.states import PartitionState, ReplicaState
+from aiocontroller.core.steps import (
+    AskForDebts,
+    ElectLeaders,
+    Enqueue,
+    LoadKnownControllers,
+    MoveReplicas,
+    RaiseLeaderEpochs,
+    ResumeDeletions,
+    SendMetadata,
+)
+from tests.builders import broker, ctx, lead
+from tests.unit.core.playing import Played
 
 
 def test_registrations_are_new_bounced_or_gone() -> None:
@@ -79,3 +93,52 @@ def test_replicas_of_topics_being_deleted_are_kept_apart() -> None:
 def test_a_registration_that_changes(known: list[int], found: Broker | None, verdict: Modification) -> None:
     """Another incarnation, and a registration that is gone, are for BrokerChange."""
     assert judge_modification(ctx(brokers=known), 1, found) is verdict
+
+
+# -- a broker starts ---------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_starts_gets_everything_before_anything_is_elected() -> None:
+    context = ctx(brokers=[1, 2, 3], topics={"t": [[1, 2], [2, 3]]})
+    context.table.set_state([1], PartitionState.OfflinePartition)
+    set_replica_states(context.table, {2: [0, 1]}, ReplicaState.OfflineReplica)
+    played = Played(context, on_broker_startup(context, [2]))
+    assert played.steps[:3] == [SendMetadata([1, 3]), SendMetadata([2], range(2)), AskForDebts(2)]
+    assert played.steps[3:5] == [
+        MoveReplicas({2: [0, 1]}, ReplicaState.OnlineReplica),
+        ElectLeaders([1], Strategy.OFFLINE),
+    ]
+    assert played.kinds[5] == "SendRequests"
+    assert context.table.state[1] == PartitionState.OnlinePartition
+    assert played.steps[-1] == ResumeDeletions([])
+
+
+def test_without_offline_partitions_nothing_is_elected() -> None:
+    context = ctx(brokers=[1, 2], topics={"t": [[1, 2]]})
+    assert Played(context, on_broker_startup(context, [2])).of(ElectLeaders) == []
+
+
+def test_moves_to_a_broker_that_starts_are_resumed() -> None:
+    move = ReplicaAssignment((3, 1, 2), adding=(3,), removing=(2,))
+    context = ctx(brokers=3, topics={"t": [move, move]})
+    context.begin_reassignments([0, 1])
+    for name in ("t-0", "t-1"):
+        lead(context, name, 1, (1, 2))
+    assert Played(context, on_broker_startup(context, [2])).of(RaiseLeaderEpochs) == []
+    assert Played(context, on_broker_startup(context, [3])).of(RaiseLeaderEpochs) == [RaiseLeaderEpochs([0, 1])]
+
+
+def test_queued_deletions_go_on_when_a_broker_starts() -> None:
+    context = ctx(brokers=3, topics={"t": [[1, 2]], "u": [[2, 3]]})
+    context.queue_topic_deletion(["t", "u"])
+    assert Played(context, on_broker_startup(context, [3])).steps[-1] == ResumeDeletions(["u"])
+
+
+def test_a_broker_with_the_id_of_a_controller_takes_it_over() -> None:
+    context = ctx(brokers=[1, 2], topics={"t": [[1, 9]]})
+    context.controllers = frozenset({2, 9})
+    played = Played(context, on_broker_startup(context, [2]))
+    assert played.of(LoadKnownControllers) == [LoadKnownControllers()]
+    assert played.of(Enqueue) == [Enqueue(OwnReplicas())], "2 may hold the replica of 9 now"
+    context.controllers = frozenset({8})
+    assert not {"LoadKnownControllers", "Enqueue"}.intersection(Played(context, on_broker_startup(context, [2])).kinds)
