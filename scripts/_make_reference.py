@@ -355,7 +355,7 @@ def verbs_page() -> str:
     playing = verbs_by_place()
     for verb in VERBS.values():
         letters = "".join(letter for letter, verbs in playing.items() if verb.name in verbs)
-        lines.append(f"| `{verb.name}` | {verb.words} | {verb.meaning} | {letters} |")
+        lines.append(f"| `{verb.name}` | {verb.shape.shown} | {verb.meaning} | {letters} |")
     return "\n".join(lines) + "\n"
 
 

@@ -210,7 +210,8 @@ async def controlled_shutdown(bench: Bench) -> Seconds:
     """Until the broker that asks is answered."""
     victim = next(bench.victims)
     started = time.monotonic()
-    seconds: float = await bench.brokers.ask_async(f"controlled-shutdown {victim} {await bench.address()}")
+    await bench.brokers.ask_async(f"controller {await bench.address()}")
+    seconds: float = await bench.brokers.ask_async(f"controlled-shutdown {victim}")
     await bench.brokers.quiet(started, bench.whole_quiet_s)
     await _restart(bench, victim, bench.whole_quiet_s)
     await bench.restore(victim)
@@ -228,8 +229,9 @@ async def _restart(bench: Bench, broker: int, quiet_s: float) -> None:
 async def rolling_restart(bench: Bench) -> Seconds:
     """Every broker in turn: controlled shutdown, gone, back; until all is said."""
     started = time.monotonic()
+    await bench.brokers.ask_async(f"controller {await bench.address()}")
     for broker in range(1, bench.cluster.shape.brokers + 1):
-        await bench.brokers.ask_async(f"controlled-shutdown {broker} {await bench.address()}")
+        await bench.brokers.ask_async(f"controlled-shutdown {broker}")
         await bench.brokers.ask_async(f"kill-broker {broker}")
         await bench.brokers.ask_async(f"start-broker {broker}")
     ended = await bench.brokers.quiet(time.monotonic() - 0.1, bench.whole_quiet_s)

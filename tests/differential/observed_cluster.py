@@ -315,13 +315,13 @@ class ObservedCluster:
         (found,) = (await self.zk.get_topic_assignments([self.named(topic)], watch=False)).found
         return found
 
-    async def state(self, partition: str) -> LeaderAndIsr | None:
-        """Of ``a-0``; None where there is none."""
-        topic, number = split(partition)
+    async def state(self, partition: TopicPartition) -> LeaderAndIsr | None:
+        """None where there is none."""
+        topic, number = partition
         (found,) = await self.zk.get_topic_partition_states([self.named(topic)], [number])
         return found if isinstance(found, LeaderAndIsr) else None
 
-    async def until_leader(self, partition: str, leader: int) -> None:
+    async def until_leader(self, partition: TopicPartition, leader: int) -> None:
         async def leads() -> bool:
             found = await self.state(partition)
             return found is not None and found.leader == leader
@@ -379,7 +379,7 @@ class ObservedCluster:
         found: dict[str, Any] = {f"{topic}: has an id": assignment.topic_id != NO_TOPIC_ID}
         for number, replicas in assignment.partitions.items():
             found[f"{topic}-{number} replicas"] = replicas._asdict()
-            state = await self.state(f"{topic}-{number}")
+            state = await self.state(TopicPartition(topic, number))
             plain = None if state is None else msgspec.structs.asdict(state)
             if plain is not None:
                 plain["controller_epoch"] -= self._first_term

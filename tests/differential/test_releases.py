@@ -86,10 +86,10 @@ def test_a_roll_never_goes_back_and_leaves_no_broker_behind_a_protocol() -> None
         scenario = random_scenario(seed)
         now = dict(zip(BROKERS, scenario.versions, strict=True))
         for step in scenario.steps:
-            _, words, options = parse_line(step.text)
-            if "release" not in options:
+            given = parse_line(step.text).given
+            if "release" not in given:
                 continue
-            broker, release, protocol = int(words[0]), options["release"], options["protocol"]
+            broker, release, protocol = given["brokers"][0], given["release"], given["protocol"]
             releases = list(GENERATIONS)
             assert releases.index(release) >= releases.index(now[broker].release), step.text
             assert Protocol.of(protocol) >= Protocol.of(now[broker].protocol), step.text

@@ -11,7 +11,7 @@ Verbs are those of ``lab.scenarios.verbs``, here the methods ``step_VERB``.  ``s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -22,15 +22,9 @@ from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.lab.cluster.asking import ask
 from aiocontroller.lab.recording_brokers.recording_broker import Received
-from aiocontroller.lab.scenarios.arguments import (
-    StepArgumentError,
-    assignment,
-    given_epoch,
-    move_target,
-    partition,
-    replicas,
-)
+from aiocontroller.lab.scenarios.arguments import StepArgumentError
 from aiocontroller.lab.scenarios.facts import Facts, judge
+from aiocontroller.lab.scenarios.shapes import Given
 from aiocontroller.lab.scenarios.verbs import Line, method_of, parse_line
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
@@ -85,31 +79,34 @@ class RecordedCluster:
     # -- brokers and controllers -----------------------------------------------------------------------------------
 
     async def step_start_broker(self, line: Line) -> None:
-        for name in line.words:
-            await self.cluster.add_broker(int(name), **line.options)
+        options = {name: value for name, value in line.given.items() if name != "brokers"}
+        for broker in line.given["brokers"]:
+            await self.cluster.add_broker(broker, **options)
 
     async def step_kill_broker(self, line: Line) -> None:
-        for name in line.words:
-            await self.cluster.kill_broker(int(name))
+        for broker in line.given["brokers"]:
+            await self.cluster.kill_broker(broker)
 
     async def step_stop_broker(self, line: Line) -> list[str]:
-        told = await self.step_controlled_shutdown(line)
+        answers = []
+        for broker in line.given["brokers"]:
+            answers += await self._controlled_shutdown(Given(broker=broker))
         await self.step_kill_broker(line)
-        return told
+        return answers
 
     async def step_bounce_broker(self, line: Line) -> None:
         await self.step_kill_broker(line)
         await self.step_start_broker(line)
 
     async def step_fail_log_dir(self, line: Line) -> None:
-        broker, *names = line.words
-        for name in names:
-            self.cluster.brokers[int(broker)].errors[partition(name)] = KafkaErrorCode.KAFKA_STORAGE_ERROR
-        await self.cluster.zk.propagate_log_dir_event(int(broker))
+        broker = line.given["broker"]
+        for partition in line.given["partitions"]:
+            self.cluster.brokers[broker].errors[partition] = KafkaErrorCode.KAFKA_STORAGE_ERROR
+        await self.cluster.zk.propagate_log_dir_event(broker)
 
     async def step_start_controller(self, line: Line) -> None:
         changes: dict[str, Any] = {"auto_leader_rebalance_enable": False}
-        for key, value in line.options.items():
+        for key, value in line.given.get("options", {}).items():
             changes[key.replace(".", "_")] = value == "true" if value in ("true", "false") else _number_or_text(value)
         await self.cluster.add_controller(**changes)
 
@@ -130,7 +127,7 @@ class RecordedCluster:
     async def step_rewrite_controller_epoch(self, line: Line) -> None:
         epoch = await self.cluster.zk.get_controller_epoch()
         assert epoch is not None
-        value = int(line.words[0]) if line.words else epoch[0] + 1
+        value = line.given.get("number", epoch[0] + 1)
         await self.cluster.client.set(paths.CONTROLLER_EPOCH, str(value).encode(), epoch[1])
 
     async def step_status(self, line: Line) -> list[str]:
@@ -139,41 +136,39 @@ class RecordedCluster:
         return [f"{key}: {status[key]}" for key in shown]
 
     async def step_wait(self, line: Line) -> None:
-        await asyncio.sleep(float(line.words[0]) - SETTLE_S)
+        await asyncio.sleep(line.given["seconds"] - SETTLE_S)
 
     async def step_expect(self, line: Line) -> list[str]:
         """The world has settled, so the fact holds now or not at all."""
-        wrong = judge(line.words, await self._facts())
+        wrong = judge(line.given["fact"], await self._facts())
         return [] if wrong is None else [f"VIOLATION {wrong}"]
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
     async def step_create_topic(self, line: Line) -> None:
-        name, *lists = line.words
-        await self.admin.create_topic(name, assignment(lists))
+        await self.admin.create_topic(line.given["topic"], dict(enumerate(line.given["placed"])))
 
     async def step_add_partitions(self, line: Line) -> None:
-        name, *lists = line.words
+        name = line.given["topic"]
         (present,) = (await self.cluster.zk.get_topic_assignments([name], watch=False)).found
         first = len(present.partitions)
-        await self.admin.add_partitions(name, {first + n: placed for n, placed in assignment(lists).items()})
+        await self.admin.add_partitions(name, dict(enumerate(line.given["placed"], first)))
 
     async def step_delete_topic(self, line: Line) -> None:
-        await self.admin.delete_topic(line.words[0])
+        await self.admin.delete_topic(line.given["topic"])
 
     async def step_allow_unclean(self, line: Line) -> None:
-        name, value = (*line.words, "true")[:2]
-        await self.admin.change_topic_configs(name, {"unclean.leader.election.enable": value})
+        change = {"unclean.leader.election.enable": line.given.get("value", "true")}
+        await self.admin.change_topic_configs(line.given["topic"], change)
 
     async def step_alter_topic_configs(self, line: Line) -> None:
-        name, *configs = line.words
-        await self.admin.change_topic_configs(name, dict(config.split(":", 1) for config in configs))
+        await self.admin.change_topic_configs(line.given["topic"], dict(line.given["settings"]))
 
     async def step_reassign(self, line: Line) -> list[str]:
-        return await self._reassign({partition(n): move_target(to) for n, to in _pairs(line.words)})
+        return await self._reassign(dict(line.given["moves"]))
 
     async def step_cancel_reassignment(self, line: Line) -> list[str]:
-        return await self._reassign(dict.fromkeys(map(partition, line.words)))
+        return await self._reassign(dict.fromkeys(line.given["partitions"]))
 
     async def _reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[str]:
         topics = [
@@ -186,8 +181,8 @@ class RecordedCluster:
         return _refusals(answer.error_code, codes)
 
     async def step_reassign_by_znode(self, line: Line) -> None:
-        moves = {partition(name): replicas(to) for name, to in _pairs(line.words)}
-        entries = [{"topic": tp.topic, "partition": tp.partition, "replicas": r} for tp, r in moves.items()]
+        moves = line.given["moves"]
+        entries = [{"topic": tp.topic, "partition": tp.partition, "replicas": to} for tp, to in moves]
         await self._create("/admin/reassign_partitions", {"version": 1, "partitions": entries})
 
     async def step_elect_preferred(self, line: Line) -> list[str]:
@@ -197,7 +192,7 @@ class RecordedCluster:
         return await self._elect(1, line)
 
     async def _elect(self, kind: int, line: Line) -> list[str]:
-        topics = [{"topic": tp.topic, "partitions": (tp.partition,)} for tp in map(partition, line.words)]
+        topics = [{"topic": tp.topic, "partitions": (tp.partition,)} for tp in line.given["partitions"]]
         asked = {"election_type": kind, "topic_partitions": topics, "timeout": REQUEST_TIMEOUT_MS}
         answer = await self._ask(ApiKey.ELECT_LEADERS, 2, **asked)
         results = answer.replica_election_results
@@ -205,12 +200,12 @@ class RecordedCluster:
         return _refusals(answer.error_code, codes)
 
     async def step_elect_by_znode(self, line: Line) -> None:
-        entries = [partition(name)._asdict() for name in line.words]
+        entries = [partition._asdict() for partition in line.given["partitions"]]
         await self._create("/admin/preferred_replica_election", {"version": 1, "partitions": entries})
 
     async def step_damage_state(self, line: Line) -> None:
-        name, *text = line.words
-        await self.cluster.client.set(_state_path(partition(name)), " ".join(text).encode(), -1)
+        text = " ".join(line.given["text"])
+        await self.cluster.client.set(_state_path(line.given["partition"]), text.encode(), -1)
 
     async def _create(self, path: str, content: object) -> None:
         await self.cluster.client.create(path, data=msgspec.json.encode(content))
@@ -219,56 +214,59 @@ class RecordedCluster:
 
     async def step_catch_up(self, line: Line) -> list[str]:
         """The leader asks for an ISR of all live replicas."""
-        name = line.words[0]
-        if "until-leader" in line.options:
+        if "until-leader" in line.given:
             raise StepArgumentError(f"{line.text}: found until-leader=, which transcripts do not wait for")
-        return await self.step_alter_partition(Line(line.verb, ("leader", name), {"isr": "live"}))
+        given = Given(by="leader", partition=line.given["partition"], isr="live")
+        return await self.step_alter_partition(Line(line.verb, given, line.text))
 
     async def step_alter_partition(self, line: Line) -> list[str]:
-        (by, name), options = line.words, line.options
-        tp = partition(name)
+        given = line.given
+        by, tp = given["by"], given["partition"]
         (now,) = await self.cluster.zk.get_topic_partition_states([tp.topic], [tp.partition])
         assert isinstance(now, LeaderAndIsr)
         topic = (await self.cluster.zk.get_topic_assignments([tp.topic], watch=False)).found[0]
-        broker = now.leader if by == "leader" else int(by)
+        broker = now.leader if by == "leader" else by
         live = [number for number in topic.partitions[tp.partition].replicas if number in self.cluster.brokers]
-        isr = {"live": live, "leader": [now.leader]}.get(options["isr"]) or replicas(options["isr"])
+        isr = {"live": live, "leader": [now.leader]}.get(given["isr"]) or given["isr"]
         asked = {
             "partition_index": tp.partition,
-            "leader_epoch": given_epoch(options.get("leader-epoch"), now.leader_epoch),
+            "leader_epoch": given.epoch("leader-epoch", now.leader_epoch),
             "new_isr_with_epochs": [{"broker_id": b, "broker_epoch": -1} for b in isr],
-            "leader_recovery_state": int(options.get("recovery", 0)),
-            "partition_epoch": given_epoch(options.get("partition-epoch"), now.partition_epoch),
+            "leader_recovery_state": given.get("recovery", 0),
+            "partition_epoch": given.epoch("partition-epoch", now.partition_epoch),
         }
         answer = await self._ask(
             ApiKey.ALTER_PARTITION,
             3,
             broker_id=broker,
-            broker_epoch=self._broker_epoch(broker, options),
+            broker_epoch=self._broker_epoch(broker, given),
             topics=[{"topic_id": UUID(bytes=topic.topic_id), "partitions": [asked]}],
         )
         if answer.error_code:
             return [f"answer: {KafkaErrorCode(answer.error_code).name}"]
         (result,) = answer.topics[0].partitions
         if result.error_code:
-            return [f"answer: {name} {KafkaErrorCode(result.error_code).name}"]
+            return [f"answer: {tp} {KafkaErrorCode(result.error_code).name}"]
         return [
-            f"answer: {name} leader {result.leader_id} epoch {result.leader_epoch} isr {ids(result.isr)} "
+            f"answer: {tp} leader {result.leader_id} epoch {result.leader_epoch} isr {ids(result.isr)} "
             f"version {result.partition_epoch}"
         ]
 
     async def step_controlled_shutdown(self, line: Line) -> list[str]:
-        (broker,) = map(int, line.words)
-        epoch = self._broker_epoch(broker, line.options)
+        return await self._controlled_shutdown(line.given)
+
+    async def _controlled_shutdown(self, given: Given) -> list[str]:
+        broker = given["broker"]
+        epoch = self._broker_epoch(broker, given)
         answer = await self._ask(ApiKey.CONTROLLED_SHUTDOWN, 3, broker_id=broker, broker_epoch=epoch)
         if answer.error_code:
             return [f"answer: {KafkaErrorCode(answer.error_code).name}"]
         remaining = [f"{p.topic_name}-{p.partition_index}" for p in answer.remaining_partitions]
         return [f"answer: still leads {' '.join(remaining) or 'nothing'}"]
 
-    def _broker_epoch(self, broker: int, options: Mapping[str, str]) -> int:
+    def _broker_epoch(self, broker: int, given: Given) -> int:
         known = self.cluster.brokers.get(broker)
-        return given_epoch(options.get("broker-epoch"), known.epoch if known is not None else 0)
+        return given.epoch("broker-epoch", known.epoch if known is not None else 0)
 
     async def _ask(self, api: ApiKey, version: int, **fields: Any) -> Any:
         """One request to the active controller's listener, and its answer."""
@@ -328,10 +326,6 @@ class RecordedCluster:
                     f"replicas {ids(placed.replicas)}{moving if placed.being_reassigned else ''}, {_state(state)}"
                 )
         return found
-
-
-def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    return zip(words[::2], words[1::2], strict=True)
 
 
 def _refusals(code: int, found: Iterable[tuple[str, int]]) -> list[str]:

@@ -15,6 +15,7 @@ from aiocontroller.lab.processes.steps import ProcessSteps
 from aiocontroller.lab.scenarios.arguments import StepArgumentError
 from aiocontroller.lab.scenarios.plan import BY_HAND, DATA_FAULTS, DETECTION_FAULTS, KINDS, ROLLS, SETTING_CHANGES, draw
 from aiocontroller.lab.scenarios.scenario import ScenarioError, format_scenario, parse_scenario
+from aiocontroller.lab.scenarios.shapes import NO_WORDS
 from aiocontroller.lab.scenarios.verbs import VERBS, Verb, _by_name, played_by, verb_of
 from aiocontroller.lab.simulation.playing import play
 from aiocontroller.lab.simulation.steps.steps import Steps
@@ -58,7 +59,7 @@ def test_places_play_verbs_of_the_one_table_and_no_others() -> None:
 
 
 def test_a_second_meaning_of_a_verb_is_refused() -> None:
-    verbs = [Verb("stop-broker", "broker", "a controlled shutdown"), Verb("stop-broker", "broker", "gone at once")]
+    verbs = [Verb("stop-broker", NO_WORDS, "a controlled shutdown"), Verb("stop-broker", NO_WORDS, "gone at once")]
     with pytest.raises(ValueError, match="stop-broker: found two meanings, 'a controlled shutdown' and 'gone at once'"):
         _by_name(verbs)
 
@@ -97,7 +98,7 @@ def test_a_line_that_makes_no_sense_is_named(text: str, named: str) -> None:
 @pytest.mark.parametrize(
     "line, named",
     [
-        ("kill-broker 9", "found '9', expected one of 1, 2, 3"),
+        ("kill-broker 9", "found 9, expected one of 1, 2, 3"),
         ("wait long", "found 'long', expected a number of seconds"),
         ("create-topic t 1;2", "found '1;2', expected broker ids such as 1,2,3"),
         ("expect weather fine", "expect weather fine: found no such form"),

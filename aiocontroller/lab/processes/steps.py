@@ -14,7 +14,7 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from aiocontroller.core.ids import TopicPartition
@@ -22,20 +22,13 @@ from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.cluster.asking import ask
 from aiocontroller.lab.processes.cluster import Actor, ProcessCluster
 from aiocontroller.lab.processes.recovery_checks import process_facts
-from aiocontroller.lab.scenarios.arguments import (
-    NAMES,
-    StepArgumentError,
-    assignment,
-    known_number,
-    move_target,
-    naming,
-    partition,
-    seconds,
-)
+from aiocontroller.lab.scenarios.arguments import NAMES, StepArgumentError, known_number, naming
 from aiocontroller.lab.scenarios.background import ADMIN_TIMEOUT_S, PATIENCE_S, BackgroundTasks
 from aiocontroller.lab.scenarios.catching_up import CATCH_UP_WITHIN_S, still_behind
 from aiocontroller.lab.scenarios.facts import EXPECT_WITHIN_S, judge
 from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.shapes import Given
+from aiocontroller.lab.scenarios.verbs import VERBS, verb_of
 from aiocontroller.lab.zookeeper.fault_proxy import Do
 from aiocontroller.lab.zookeeper.zookeeper_model import MULTI
 from aiocontroller.wire.apis import ApiKey
@@ -59,22 +52,24 @@ class ProcessSteps(BackgroundTasks):
         self.topics: dict[str, int] = {}
         """The topics that the operator has created -> their number of partitions."""
         self.chance = random.Random(0)
-        self._arguments: Sequence[str] = ()
+        self._given = Given()
+        """What the step's arguments say, until it is taken."""
         self._repairs: dict[asyncio.TimerHandle, Callable[[], None]] = {}
         self._full: dict[Actor, tuple[int, int]] = {}
 
     async def take(self, step: Step) -> None:
         self.chance = random.Random(step.seed)
-        self._arguments = step.arguments
         method = getattr(self, f"step_{step.kind}", None)
         if method is None:
             raise StepArgumentError(f"{step}: found a verb that storms do not play (docs/scenarios.md)")
         self.taken[step.kind] += 1
         log.info("%s", step)
         with naming(step):
+            self._given = VERBS[verb_of(step.kind)].shape.read(step.arguments)
             result = method()
             if result is not None:
                 await result
+            self._given.refuse_rest()
         await asyncio.sleep(step.pause_s)
 
     def _later(self, delay_s: float, repair: Callable[[], object]) -> None:
@@ -90,16 +85,18 @@ class ProcessSteps(BackgroundTasks):
     # -- targets -----------------------------------------------------------------------------------------------
 
     def _named(self, group: dict[int, Actor], *, running: bool = True) -> Actor | None:
-        """Return the actor that the first argument names, otherwise one of those that run (or that do not run)."""
-        if self._arguments:
-            return group[known_number(self._arguments[0], group)]
+        """Return the broker or controller that the step names, otherwise one of those that run (or that do not run)."""
+        number = self._given.take("controller" if group is self.cluster.controllers else "broker")
+        if number is not None:
+            return group[known_number(number, group)]
         chosen = [actor for actor in group.values() if actor.running is running]
         return self.chance.choice(chosen) if chosen else None
 
     async def _controller(self) -> Actor | None:
-        word = self._arguments[0] if self._arguments else ""
+        word = self._given.get("controller")
         if word not in ("active", "standby"):
             return self._named(self.cluster.controllers)
+        del self._given["controller"]
         active = await self._active()
         others = [a for a in self.cluster.controllers.values() if a is not active and a.running]
         return active if word == "active" else (self.chance.choice(others) if others else None)
@@ -112,18 +109,19 @@ class ProcessSteps(BackgroundTasks):
             return None
         return None if number is None else self.cluster.controllers[number]
 
-    def _seconds(self, word: int, *choices: float) -> float:
-        return seconds(self._arguments[word]) if len(self._arguments) > word else self.chance.choice(choices)
+    def _seconds(self, *choices: float) -> float:
+        given: float | None = self._given.take("seconds")
+        return self.chance.choice(choices) if given is None else given
 
     # -- the operator ------------------------------------------------------------------------------------------
 
     async def step_create_topic(self) -> None:
-        name, *lists = self._arguments or [""]
+        name, lists = self._given.take("topic"), self._given.take("placed")
         free = [known for known in NAMES if known not in self.topics]
         if not name and not free:
             return
         name = name or self.chance.choice(free)
-        placed = assignment(lists) if lists else self._placed(self.chance.randint(1, 6))
+        placed = dict(enumerate(lists)) if lists else self._placed(self.chance.randint(1, 6))
         self.topics[name] = len(placed)
         await self._administer(self.cluster.admin.create_topic(name, placed))
 
@@ -146,8 +144,7 @@ class ProcessSteps(BackgroundTasks):
         if found.found and 0 in found.found[0].partitions:
             present = found.found[0].partitions
             ids = sorted(self.cluster.brokers)
-            placed = list(assignment(self._arguments[1:]).values())
-            added = placed or [self.chance.sample(ids, min(len(ids), len(present[0].replicas)))]
+            added = self._given.take("placed") or [self.chance.sample(ids, min(len(ids), len(present[0].replicas)))]
             self.topics[name] = len(present) + len(added)
             new = {len(present) + n: on for n, on in enumerate(added)}
             await self._administer(self.cluster.admin.add_partitions(name, new))
@@ -155,7 +152,7 @@ class ProcessSteps(BackgroundTasks):
     async def step_allow_unclean(self) -> None:
         name = self._topic()
         if name is not None:
-            value = (*self._arguments[1:], self.chance.choice(("true", "true", "false")))[0]
+            value = self._given.take("value") or self.chance.choice(("true", "true", "false"))
             change = {"unclean.leader.election.enable": value}
             await self._administer(self.cluster.admin.change_topic_configs(name, change))
 
@@ -183,9 +180,9 @@ class ProcessSteps(BackgroundTasks):
             await self._administer(self.cluster.client.create(paths.PREFERRED_REPLICA_ELECTION, data))
 
     def _targets(self) -> dict[TopicPartition, tuple[int, ...] | None]:
-        pairs = zip(self._arguments[::2], self._arguments[1::2], strict=True)
+        moves: list[tuple[TopicPartition, tuple[int, ...] | None]] = self._given.take("moves", [])
         ids = sorted(self.cluster.brokers)
-        return {partition(name): move_target(to) for name, to in pairs} or {
+        return dict(moves) or {
             tp: tuple(self.chance.sample(ids, self.chance.randint(1, len(ids)))) for tp in self._partitions(3)
         }
 
@@ -217,22 +214,25 @@ class ProcessSteps(BackgroundTasks):
             log.info("%s: %s", api.name, await ask(self.cluster.world.network, host, int(port), api, version, **fields))
 
     def _topic(self) -> str | None:
-        if self._arguments:
-            return self._arguments[0]
+        named: str | None = self._given.take("topic")
+        if named is not None:
+            return named
         return self.chance.choice(sorted(self.topics)) if self.topics else None
 
     def _partitions(self, most: int) -> list[TopicPartition]:
-        if self._arguments:
-            return [partition(word) for word in self._arguments]
+        named: list[TopicPartition] | None = self._given.take("partitions")
+        if named is not None:
+            return named
         known = [TopicPartition(name, n) for name in sorted(self.topics) for n in range(self.topics[name])]
         return self.chance.sample(known, min(self.chance.randint(1, most), len(known)))
 
     # -- brokers -----------------------------------------------------------------------------------------------
 
     def _each_broker(self, *, running: bool = True) -> list[Actor]:
-        """Return the brokers that the arguments name, otherwise one that is drawn, if there is any."""
-        if self._arguments:
-            return [self.cluster.brokers[known_number(word, self.cluster.brokers)] for word in self._arguments]
+        """Return the brokers that the step names, otherwise one that is drawn, if there is any."""
+        named: list[int] | None = self._given.take("brokers")
+        if named is not None:
+            return [self.cluster.brokers[known_number(number, self.cluster.brokers)] for number in named]
         drawn = self._named(self.cluster.brokers, running=running)
         return [] if drawn is None else [drawn]
 
@@ -265,8 +265,9 @@ class ProcessSteps(BackgroundTasks):
 
     def step_fail_log_dir(self) -> None:
         """Make a log directory fail, if the broker is registered: the signal would kill a process that is still
-        starting."""
+        starting.  All replicas of a broker are in one directory, whichever the step names."""
         actor = self._named(self.cluster.brokers)
+        self._given.take("partitions")
         if actor is not None and actor.ready and not self.cluster.shape.kafka:
             actor.send(signal.SIGUSR1)
 
@@ -276,7 +277,7 @@ class ProcessSteps(BackgroundTasks):
 
     def step_pause_broker(self) -> None:
         if (actor := self._named(self.cluster.brokers)) is not None:
-            self._pause(actor, self._seconds(1, 1.0, 3.0, 8.0))
+            self._pause(actor, self._seconds(1.0, 3.0, 8.0))
 
     def step_cut_broker(self) -> None:
         if (actor := self._named(self.cluster.brokers)) is not None:
@@ -312,7 +313,7 @@ class ProcessSteps(BackgroundTasks):
     async def step_pause_controller(self) -> None:
         """Suspend a controller, often for longer than its session lasts."""
         if (actor := await self._controller()) is not None:
-            self._pause(actor, self._seconds(1, 0.5, 2.0, 6.0, 10.0))
+            self._pause(actor, self._seconds(0.5, 2.0, 6.0, 10.0))
 
     async def step_cut_controller(self) -> None:
         if (actor := await self._controller()) is not None:
@@ -325,7 +326,7 @@ class ProcessSteps(BackgroundTasks):
         async def raise_it() -> None:
             found = await self.cluster.zk.get_controller_epoch()
             if found is not None:
-                value = int(self._arguments[0]) if self._arguments else found[0] + 1
+                value = self._given.take("number", found[0] + 1)
                 await self.cluster.client.set(paths.CONTROLLER_EPOCH, b"%d" % value, found[1])
 
         await self._administer(raise_it())
@@ -388,12 +389,14 @@ class ProcessSteps(BackgroundTasks):
 
         If the step names the broker, and otherwise half of the time, also block requests from the broker.
         """
-        cluster = self.cluster
-        broker = self._named(cluster.brokers)
+        cluster, host, other = self.cluster, self._given.take("host"), self._given.take("other")
+        if isinstance(host, str) or other not in (None, "active"):
+            raise StepArgumentError(f"found {host} and {other}, expected a broker, and perhaps active")
+        broker = self._named(cluster.brokers) if host is None else cluster.brokers[known_number(host, cluster.brokers)]
         controller = await self._active() or self._one_of(cluster.controllers)
         if broker is not None and controller is not None:
             broker.front.blocked.add(controller.id)
-            if self.chance.random() < 0.5 or self._arguments:
+            if self.chance.random() < 0.5 or host is not None:
                 controller.front.blocked.add(broker.id)
 
     def _one_of(self, group: dict[int, Actor]) -> Actor | None:
@@ -444,7 +447,7 @@ class ProcessSteps(BackgroundTasks):
         server = await asyncio.to_thread(self.cluster.leader_server)
         if server.running:
             server.kill()
-            await asyncio.sleep(self._seconds(0, 0.1, 1.0, 3.0))
+            await asyncio.sleep(self._seconds(0.1, 1.0, 3.0))
             self._begin(self._start(lambda _: server.start_async(), 0))
 
     async def step_pause_zookeeper(self) -> None:
@@ -452,30 +455,32 @@ class ProcessSteps(BackgroundTasks):
         stall."""
         server = await asyncio.to_thread(self.cluster.leader_server)
         server.suspend()
-        self._later(self._seconds(0, 0.5, 2.0, 6.0), server.resume)
+        self._later(self._seconds(0.5, 2.0, 6.0), server.resume)
 
     async def step_catch_up(self) -> None:
+        partition, leader = self._given.need("partition"), self._given.take("until-leader")
         until_s = time.monotonic() + CATCH_UP_WITHIN_S
-        while (missing := await self._still_behind()) is not None:
+        while (missing := await self._still_behind(partition, leader)) is not None:
             if time.monotonic() > until_s:
                 self.problems.append(missing)
                 return
             await asyncio.sleep(0.2)
 
-    async def _still_behind(self) -> str | None:
-        return await still_behind(self.cluster.zk, self._arguments, await process_facts(self.cluster))
+    async def _still_behind(self, partition: TopicPartition, leader: int | None) -> str | None:
+        facts = await process_facts(self.cluster)
+        return await still_behind(self.cluster.zk, partition, leader, facts)
 
     async def step_expect(self) -> None:
         """Wait until the expectation holds, for EXPECT_WITHIN_S at most."""
-        until_s = time.monotonic() + EXPECT_WITHIN_S
-        while (wrong := judge(self._arguments, await process_facts(self.cluster))) is not None:
+        fact, until_s = self._given.take("fact", []), time.monotonic() + EXPECT_WITHIN_S
+        while (wrong := judge(fact, await process_facts(self.cluster))) is not None:
             if time.monotonic() > until_s:
                 self.problems.append(wrong)
                 return
             await asyncio.sleep(0.2)
 
     async def step_wait(self) -> None:
-        await asyncio.sleep(self._seconds(0, 1.0, 3.0, 5.0))
+        await asyncio.sleep(self._seconds(1.0, 3.0, 5.0))
 
     # -- helpers -----------------------------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ from aiocontroller.lab.cluster.replica_manager import IsrChange
 from aiocontroller.lab.recording_brokers.isr import IsrAsker, isr_change
 from aiocontroller.lab.recording_brokers.timed_broker import TimedBroker
 from aiocontroller.lab.recording_brokers.views import Views
-from aiocontroller.lab.scenarios.verbs import method_of, played_by
+from aiocontroller.lab.scenarios.shapes import Given
+from aiocontroller.lab.scenarios.verbs import VERBS, method_of, parse_line, played_by
 from aiocontroller.net.real import real_world
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -44,6 +45,7 @@ class Fleet:
         self.views = Views(self.brokers)
         self._client = ZooKeeperClient(zookeeper, world=real_world(), session_timeout_s=30)
         self._zk = KafkaZkClient(self._client)
+        self._controller = ("", 0)
 
     async def begin(self) -> None:
         await self._client.start(30)
@@ -111,28 +113,35 @@ class Fleet:
     async def dead(self) -> list[int]:
         return [number for number, broker in self.brokers.items() if not broker.alive]
 
-    async def step_kill_broker(self, n: str) -> float:
+    async def step_kill_broker(self, given: Given) -> float:
         """The registration goes at once; the time just before."""
         at = time.monotonic()
-        await self.brokers[int(n)].kill()
-        self.brokers[int(n)].heard.clear()
-        self.views.forget(int(n))
+        for number in given["brokers"]:
+            await self.brokers[number].kill()
+            self.brokers[number].heard.clear()
+            self.views.forget(number)
         return at
 
-    async def step_start_broker(self, n: str) -> float:
+    async def step_start_broker(self, given: Given) -> float:
         at = time.monotonic()
-        await self.brokers[int(n)].start()
+        for number in given["brokers"]:
+            await self.brokers[number].start()
         return at
 
-    async def step_bounce_broker(self, n: str) -> float:
+    async def step_bounce_broker(self, given: Given) -> float:
         """A new incarnation at once; the time just before."""
         at = time.monotonic()
-        await self.brokers[int(n)].bounce()
+        for number in given["brokers"]:
+            await self.brokers[number].bounce()
         return at
 
-    async def step_controlled_shutdown(self, n: str, host: str, port: str) -> float:
-        """Ask for a controlled shutdown; the seconds that it took."""
-        return await self.brokers[int(n)].shut_down(host, int(port))
+    async def step_controlled_shutdown(self, given: Given) -> float:
+        """Ask the controller for a controlled shutdown; the seconds that it took."""
+        return await self.brokers[given["broker"]].shut_down(*self._controller)
+
+    async def controller(self, host: str, port: str) -> None:
+        """Where the controller that is asked listens."""
+        self._controller = host, int(port)
 
     async def follow(self, host: str, port: str) -> None:
         """From now on replicas that are being added catch up at once."""
@@ -212,7 +221,7 @@ class Fleet:
 COMMANDS: dict[str, Callable[..., Awaitable[Any]]] = {
     name: getattr(Fleet, name)
     for name in (
-        *("mark", "latest", "heard", "check", "dead"),
+        *("mark", "latest", "heard", "check", "dead", "controller"),
         *("follow", "unfollow", "alter_one_by_one", "alter_at_once", "catch_up_everywhere"),
     )
 }
@@ -227,7 +236,8 @@ async def serve(zookeeper: str, count: int) -> None:
     while line := await asyncio.to_thread(sys.stdin.readline):
         name, *arguments = line.split()
         try:
-            answer = {"answer": await COMMANDS[name](fleet, *arguments)}
+            given = [parse_line(line).given] if name in VERBS else arguments
+            answer = {"answer": await COMMANDS[name](fleet, *given)}
         except Exception as error:  # the driver decides; this process goes on
             answer = {"error": f"{name}: {type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

@@ -1,8 +1,8 @@
-"""Parses the arguments of a step: ``1,2,3`` are replicas, ``orders-0`` is a partition, ``2`` a broker."""
+"""Reads single words of a step: ``1,2,3`` are replicas, ``orders-0`` is a partition."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 
 from aiocontroller.core.errors import BadInputError
@@ -30,12 +30,12 @@ def naming(step: Step) -> Iterator[None]:
         raise StepArgumentError(f"{step}: {error}") from None
 
 
-def known_number(word: str, among: Container[int]) -> int:
+def known_number(number: int, among: Container[int]) -> int:
     """Return the number of an existing broker or controller."""
-    if not word.isdecimal() or int(word) not in among:
+    if number not in among:
         known = ", ".join(map(str, among)) if isinstance(among, Iterable) else "others"
-        raise StepArgumentError(f"found {word!r}, expected one of {known}")
-    return int(word)
+        raise StepArgumentError(f"found {number}, expected one of {known}")
+    return number
 
 
 def seconds(word: str) -> float:
@@ -56,23 +56,6 @@ def replicas(word: str) -> tuple[int, ...]:
     if not all(part.removeprefix("-").isdecimal() for part in parts):
         raise StepArgumentError(f"found {word!r}, expected broker ids such as 1,2,3")
     return tuple(map(int, parts))
-
-
-def assignment(arguments: Sequence[str]) -> dict[int, Sequence[int]]:
-    """Return the list of replicas for each partition."""
-    return {number: list(replicas(word)) for number, word in enumerate(arguments)}
-
-
-def move_target(word: str) -> tuple[int, ...] | None:
-    """Return the replicas to which a partition is to move; None for ``cancel``."""
-    return None if word == "cancel" else replicas(word)
-
-
-def given_epoch(word: str | None, true: int) -> int:
-    """Return the epoch that an option gives: ``7``, or ``+1`` and ``-1`` relative to the true one."""
-    if word is None:
-        return true
-    return true + int(word) if word[:1] in "+-" else int(word)
 
 
 def partition(word: str) -> TopicPartition:

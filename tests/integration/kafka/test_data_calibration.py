@@ -13,6 +13,8 @@ from aiocontroller.lab.checkers.records import Records
 from aiocontroller.lab.cluster.processes import Child
 from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.lab.scenarios.scenario import parse_scenario
+from aiocontroller.lab.scenarios.shapes import Given
+from aiocontroller.lab.scenarios.verbs import method_of, parse_line
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.simulation import Simulation
 from aiocontroller.net.ports import World
@@ -80,19 +82,20 @@ class RealBrokers:
 
     async def play(self, story: str) -> None:
         for line in story.strip().splitlines():
-            verb, *words = (word for word in line.split() if not word.startswith("then="))
-            await getattr(self, "step_" + verb.replace("-", "_"))(*words)
+            read = parse_line(" ".join(word for word in line.split() if not word.startswith("then=")))
+            await getattr(self, method_of(read.verb))(read.given)
 
     @property
     def bootstrap(self) -> str:
         return ",".join(broker.address for broker in self._brokers.brokers.values() if broker.running)
 
-    async def step_create_topic(self, topic: str, replicas: str) -> None:
-        await self._cluster.create_topic(topic, {0: [int(replica) for replica in replicas.split(",")]})
-        await self.step_expect("isr", f"{topic}-0", replicas)
+    async def step_create_topic(self, given: Given) -> None:
+        topic, (replicas,) = given["topic"], given["placed"]
+        await self._cluster.create_topic(topic, {0: list(replicas)})
+        await self._expect("isr", f"{topic}-0", ",".join(map(str, replicas)))
 
-    async def step_produce(self, partition: str, batches: str, acks: str) -> None:
-        await asyncio.to_thread(self._produce, partition.removesuffix("-0"), int(batches), acks)
+    async def step_produce(self, given: Given) -> None:
+        await asyncio.to_thread(self._produce, given["partition"].topic, given["batches"], given["acks"])
 
     def _produce(self, topic: str, batches: int, acks: str) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": acks, "message.timeout.ms": 60_000})
@@ -107,17 +110,22 @@ class RealBrokers:
             assert failed == [None], f"record {self._sent}: {failed}"
             self._sent += 1
 
-    async def step_kill_broker(self, broker: str) -> None:
-        self._brokers.brokers[int(broker)].kill()
+    async def step_kill_broker(self, given: Given) -> None:
+        for broker in given["brokers"]:
+            self._brokers.brokers[broker].kill()
 
-    async def step_start_broker(self, broker: str) -> None:
-        await self._brokers.brokers[int(broker)].start_async()
+    async def step_start_broker(self, given: Given) -> None:
+        for broker in given["brokers"]:
+            await self._brokers.brokers[broker].start_async()
 
-    async def step_allow_unclean(self, topic: str, value: str) -> None:
-        change = {"unclean.leader.election.enable": value}
-        await AdminZkClient(self._cluster.zk).change_topic_configs(topic, change)
+    async def step_allow_unclean(self, given: Given) -> None:
+        change = {"unclean.leader.election.enable": given["value"]}
+        await AdminZkClient(self._cluster.zk).change_topic_configs(given["topic"], change)
 
-    async def step_expect(self, what: str, partition: str, expected: str) -> None:
+    async def step_expect(self, given: Given) -> None:
+        await self._expect(*given["fact"])
+
+    async def _expect(self, what: str, partition: str, expected: str) -> None:
         topic = partition.removesuffix("-0")
 
         async def reached() -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiocontroller.core.request_content import TopicResult
-from aiocontroller.lab.scenarios.arguments import NAMES, assignment
+from aiocontroller.lab.scenarios.arguments import NAMES
 from aiocontroller.lab.scenarios.plan import DELETION
 from aiocontroller.lab.simulation.steps.operator import OperatorSteps
 from aiocontroller.wire.apis import ApiKey
@@ -23,13 +23,13 @@ class AdminSteps(OperatorSteps):
         """Ask for one topic to three; some exist, some ask for too many replicas, some are only to be checked."""
         simulation, chance = self.simulation, self.chance
         answers, asked_s = simulation.history.answers, simulation.clock.monotonic()
-        words = self._rest()
-        names = words[:1] or chance.sample(NAMES, chance.randint(1, 3))
-        only_check = not words and chance.random() < 0.2
+        named, placed = self._given.take("topic"), self._given.take("placed") or []
+        names = chance.sample(NAMES, chance.randint(1, 3)) if named is None else [named]
+        only_check = named is None and chance.random() < 0.2
         existed = {name: paths.topic(name) in simulation.model.tree.nodes for name in names}
         topics = [_new(name, chance.randint(1, 6), chance.choice((1, 1, 2, BAD_FACTOR))) for name in names]
-        if words:
-            topics = [_new(words[0], -1, -1, assignment(words[1:]))]
+        if named is not None:
+            topics = [_new(named, -1, -1, dict(enumerate(placed)))]
 
         def answered(answer: Any) -> None:
             if answer is None:
@@ -56,7 +56,7 @@ class AdminSteps(OperatorSteps):
         simulation, name = self.simulation, self._topic()
         if name is None:
             return
-        placed = tuple(tuple(on) for on in assignment(self._rest()).values())
+        placed = tuple(self._given.take("placed") or ())
         count = max(self.topics.get(name, 1) + (len(placed) or self.chance.choice((-1, 0, 1, 2))), 1)
         asked_s = simulation.clock.monotonic()
 
@@ -75,7 +75,7 @@ class AdminSteps(OperatorSteps):
     def step_request_deletion(self) -> None:
         """Ask for the deletion of a topic, which may be unknown, or may be just going."""
         simulation = self.simulation
-        name = self._topic() if self._arguments or self.chance.random() < 0.8 else self.chance.choice(NAMES)
+        name = self._topic() if "topic" in self._given or self.chance.random() < 0.8 else self.chance.choice(NAMES)
         if name is None:
             return
         asked_s = simulation.clock.monotonic()

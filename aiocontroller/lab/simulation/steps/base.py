@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.lab.scenarios.arguments import StepArgumentError, known_number, naming, seconds
+from aiocontroller.lab.scenarios.arguments import StepArgumentError, known_number, naming
 from aiocontroller.lab.scenarios.background import BackgroundTasks
 from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.shapes import Given
+from aiocontroller.lab.scenarios.verbs import VERBS, verb_of
 
 if TYPE_CHECKING:
     from aiocontroller.lab.simulation.simulation import Process, Simulation
@@ -34,51 +35,55 @@ class StepTaker(BackgroundTasks):
         self.topics: dict[str, int] = {}
         """The topics that the operator has created -> their number of partitions."""
         self.chance = random.Random(0)
-        self._arguments: deque[str] = deque()
+        self._given = Given()
+        """What the step's arguments say, until it is taken."""
         self._last_asked: Targets = {}
         self._moves: dict[TopicPartition, int] = {}
         """How many moves of each partition were requested."""
 
     async def take(self, step: Step) -> None:
         self.chance = random.Random(step.seed)
-        self._arguments = deque(step.arguments)
         self.taken[step.kind] = self.taken.get(step.kind, 0) + 1
         log.info("%.3f %s", self.simulation.clock.monotonic(), step.kind)
         step_method = getattr(self, f"step_{step.kind}", None)
         if step_method is None:
             raise StepArgumentError(f"{step}: found a verb that simulations do not play (docs/scenarios.md)")
         with naming(step):
+            self._given = VERBS[verb_of(step.kind)].shape.read(step.arguments)
             result = step_method()
             if result is not None:
                 await result
-            if self._arguments:
-                raise StepArgumentError(f"found {' '.join(self._arguments)!r}, expected nothing more")
+            self._given.refuse_rest()
         await self.simulation.clock.sleep(step.pause_s)
 
     def _one(self, group: dict[int, Any]) -> int | None:
-        """Return the member of the group that the next argument names, otherwise a random one; None if the group is
-        empty."""
-        if self._arguments and group is self.simulation.controllers:
-            return self._controller(self._arguments.popleft())
-        if self._arguments:
-            number = known_number(self._arguments.popleft(), range(1, self.simulation.plan.brokers + 1))
-            return number if number in group else None
+        """Return the controller or broker that the step names, otherwise a random member of the group; None if the
+        group is empty, or does not contain it."""
+        if group is self.simulation.controllers:
+            if (controller := self._given.take("controller")) is not None:
+                return self._controller(controller)
+        elif (broker := self._given.take("broker")) is not None:
+            return self._known(broker, group)
         return self.chance.choice(sorted(group)) if group else None
 
-    def _each(self, group: dict[int, Any]) -> Iterator[int]:
-        """Yield the members of the group that the arguments name, otherwise one that is drawn, if there is any."""
-        first = self._one(group)
-        if first is not None:
-            yield first
-        while self._arguments:
-            another = self._one(group)
-            if another is not None:
-                yield another
+    def _known(self, broker: int, group: dict[int, Any]) -> int | None:
+        """Return the broker if it is in the group; StepArgumentError if the cluster has no such broker."""
+        number = known_number(broker, range(1, self.simulation.plan.brokers + 1))
+        return number if number in group else None
 
-    def _controller(self, word: str) -> int | None:
+    def _each(self, group: dict[int, Any]) -> Iterator[int]:
+        """Yield the brokers of the group that the step names, otherwise one that is drawn, if there is any."""
+        named = self._given.take("brokers")
+        if named is None and (drawn := self._one(group)) is not None:
+            yield drawn
+        for broker in named or ():
+            if (member := self._known(broker, group)) is not None:
+                yield member
+
+    def _controller(self, word: str | int) -> int | None:
         """Return the controller for ``active``, ``standby`` or a number; None if it does not exist."""
         controllers = self.simulation.controllers
-        if word not in ("active", "standby"):
+        if isinstance(word, int):
             number = known_number(word, range(1, self.simulation.plan.controllers + 1))
             return number if number in controllers else None
         holder = self.simulation.holder()
@@ -86,13 +91,8 @@ class StepTaker(BackgroundTasks):
         return self.chance.choice(chosen) if chosen else None
 
     def _seconds(self, *choices: float) -> float:
-        return seconds(self._arguments.popleft()) if self._arguments else self.chance.choice(choices)
-
-    def _rest(self) -> list[str]:
-        """Take all arguments that are left."""
-        rest = list(self._arguments)
-        self._arguments.clear()
-        return rest
+        given: float | None = self._given.take("seconds")
+        return self.chance.choice(choices) if given is None else given
 
     def _pause_process(self, process: Process, duration_s: float) -> None:
         if not process.host.paused:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiocontroller.lab.scenarios.arguments import known_number
-from aiocontroller.lab.scenarios.facts import named
 from aiocontroller.lab.simulation.steps.base import StepTaker
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class BrokerSteps(StepTaker):
             process = self.simulation.brokers[broker][0]
             hosted = sorted((p.topic, p.partition) for p in process.replicas.partitions())
             drawn = [replica for replica in hosted if self.chance.random() < 0.5]
-            lost = [named(word) for word in self._rest()] or drawn
+            lost = self._given.take("partitions") or drawn
             await self._administer(process.fail_log_dir(lost))
 
     def step_expire_broker(self) -> None:
@@ -55,10 +54,11 @@ class BrokerSteps(StepTaker):
         """Kill a broker after it has accepted a control request and before it answers."""
         simulation = self.simulation
         apis = ("LeaderAndIsr", "StopReplica", "StopReplica", "UpdateMetadata")
-        arguments = self._rest()
-        only = known_number(arguments[0], range(1, simulation.plan.brokers + 1)) if arguments else None
-        api = arguments[1] if len(arguments) > 1 else self.chance.choice(apis)
-        countdown = 1 if arguments else self.chance.randint(1, 3)
+        only = self._given.take("broker")
+        if only is not None:
+            known_number(only, range(1, simulation.plan.brokers + 1))
+        api = self._given.take("request") or self.chance.choice(apis)
+        countdown = 1 if only is not None else self.chance.randint(1, 3)
 
         def heard(broker: int, heard_api: str) -> None:
             nonlocal countdown

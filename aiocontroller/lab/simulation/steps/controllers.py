@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aiocontroller.core.events import Release, Reply
-from aiocontroller.lab.scenarios.arguments import StepArgumentError, known_number
+from aiocontroller.lab.scenarios.arguments import known_number
 from aiocontroller.lab.simulation.observed_zookeeper import Trap
 from aiocontroller.lab.simulation.steps.base import StepTaker
 from aiocontroller.lab.zookeeper.zookeeper_model import Connection, Session
@@ -49,14 +49,14 @@ class ControllerSteps(StepTaker):
         """Raise the epoch by hand, as Kafka's notes on a rollback from KRaft describe; this voids all fences."""
         node = self.simulation.model.tree.nodes.get(paths.CONTROLLER_EPOCH)
         if node is not None:
-            value = int(self._arguments.popleft()) if self._arguments else int(node.data or b"0") + 1
+            value = self._given.take("number", int(node.data or b"0") + 1)
             higher = b"%d" % value
             await self._administer(self.simulation.zk.client.set(paths.CONTROLLER_EPOCH, higher, node.version))
 
     async def step_kraft_rollback(self) -> None:
         """Leave the cluster as after a KRaft controller that led it with this epoch and wrote the epoch into every
         state."""
-        epoch, simulation = int(self._arguments.popleft()), self.simulation
+        epoch, simulation = self._given.need("epoch"), self.simulation
         for (topic, number), state in sorted(simulation.history.states.items()):
             node = simulation.model.tree.nodes[paths.topic_partition_state(topic, number)]
             left = msgspec.structs.replace(state, controller_epoch=epoch)
@@ -90,7 +90,7 @@ class ControllerSteps(StepTaker):
     def step_crash_at_await(self) -> None:
         """Kill the controller whose handler reaches the n-th await point from now."""
         drawn = self.chance.choice((1, 2, 3, 5, 8, 13, 21, 34, 55))
-        self.simulation.crash_in = int(self._arguments.popleft()) if self._arguments else drawn
+        self.simulation.crash_in = self._given.take("number", drawn)
 
     def step_trap_controller(self) -> None:
         """Strike at one of the next writes of any controller."""
@@ -101,11 +101,9 @@ class ControllerSteps(StepTaker):
             "freeze": self._freeze,
             "depose": self._depose,
         }
-        if arguments := self._rest():  # the strike, the number of the write, and whether to strike before it is applied
-            what, number, *when = arguments
-            if what not in strikes:
-                raise StepArgumentError(f"found {what!r}, expected one of {', '.join(strikes)}")
-            self.simulation.model.traps.append(Trap(int(number), when == ["before"], strikes[what]))
+        if (fault := self._given.take("fault")) is not None:
+            write, before = self._given.need("write"), self._given.take("when") == "before"
+            self.simulation.model.traps.append(Trap(write, before, strikes[fault]))
             return
         what = self.chance.choice(("lose", "lose", "kill", "expire", "freeze", "depose", "depose"))
         # a small countdown strikes the failover that follows an election
@@ -156,7 +154,7 @@ class ControllerSteps(StepTaker):
         simulation = self.simulation
         numbers = range(1, simulation.plan.controllers + 1)
         missing: dict[int, None] = {c: None for c in numbers if c not in simulation.controllers}
-        word = self._arguments.popleft() if self._arguments else ""
-        controller = known_number(word, numbers) if word else self._one(missing)
+        named = self._given.take("controller")
+        controller = self._one(missing) if named is None else known_number(named, numbers)
         if controller in missing and controller is not None:
             simulation.start_controller(controller)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aiocontroller.lab.cluster.replication import ALL
 from aiocontroller.lab.scenarios.arguments import StepArgumentError
-from aiocontroller.lab.scenarios.facts import named
 from aiocontroller.lab.simulation.steps.base import StepTaker
 
 
@@ -20,11 +19,11 @@ class DataSteps(StepTaker):
 
     async def step_produce(self) -> None:
         """Produce so many batches of one record, each after the one before was answered."""
-        partition, batches, acks = self._rest()
+        partition, batches, acks = map(self._given.need, ("partition", "batches", "acks"))
         data = self.simulation.data
-        if data is None or acks not in ("all", "1", "0"):
-            raise StepArgumentError(f"found acks {acks}, expected all, 1 or 0, and a cluster with data")
+        if data is None:
+            raise StepArgumentError("found a cluster without data, expected one with data")
         client = data.client(self.simulation.world("producer"))
-        for _ in range(int(batches)):
-            await client.produce(named(partition), ALL if acks == "all" else int(acks), 1)
+        for _ in range(batches):
+            await client.produce(partition, ALL if acks == "all" else int(acks), 1)
         client.close()

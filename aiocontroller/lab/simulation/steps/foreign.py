@@ -114,8 +114,8 @@ class ForeignSteps(StepTaker):
             for name in sorted(self.topics)
             if paths.topic(name) in nodes and paths.delete_topics_topic(name) not in nodes
         ]
-        if self._arguments:
-            return name if (name := self._arguments.popleft()) in there else None
+        if (name := self._given.take("topic")) is not None:
+            return name if name in there else None
         return self.chance.choice(there) if there else None
 
     def _a_partition(self) -> tuple[Partition, LeaderAndIsr] | None:

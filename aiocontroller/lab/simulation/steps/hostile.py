@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from aiocontroller.lab.cluster.simulated_broker import LOOPBACK
 from aiocontroller.lab.hostile.inputs import Maker, Message
-from aiocontroller.lab.scenarios.arguments import StepArgumentError
 from aiocontroller.lab.simulation.steps.foreign import ForeignSteps
 from aiocontroller.lab.zookeeper.zookeeper_tree import Transaction
 from aiocontroller.wire.apis import ApiKey
@@ -85,7 +84,5 @@ class HostileSteps(ForeignSteps):
 
     def _place(self) -> str:
         drawn = self.chance.choice(PLACES)
-        word = self._arguments.popleft() if self._arguments else drawn
-        if word not in PLACES:
-            raise StepArgumentError(f"found {word!r}, expected one of {', '.join(PLACES)}")
-        return word
+        place: str = self._given.take("place", drawn)
+        return place

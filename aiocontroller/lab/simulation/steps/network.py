@@ -30,18 +30,19 @@ class NetworkSteps(StepTaker):
             self._block(*self.chance.sample(hosts, 2))
 
     def _named_hosts(self) -> tuple[str, str] | None:
-        """Return the hosts that two arguments name: ``zookeeper``, a broker's number, ``active`` or ``standby``."""
-        arguments = [word for word in (self._arguments.popleft() for _ in range(min(2, len(self._arguments)))) if word]
-        if not arguments:
+        """Return the two hosts that the step names; if it names only one, the active controller is the other."""
+        named = self._given.take("host")
+        if named is None:
             return None
-        one, other = (self._host(word) for word in [*arguments, "active"][:2])
+        other_named = self._given.take("other")
+        one, other = self._host(named), self._host("active" if other_named is None else other_named)
         return (one, other) if one is not None and other is not None else None
 
-    def _host(self, word: str) -> str | None:
+    def _host(self, word: str | int) -> str | None:
         simulation = self.simulation
         if word == "zookeeper":
-            return word
-        if word in ("active", "standby"):
+            return "zookeeper"
+        if not isinstance(word, int):
             controller = self._controller(word)
             return None if controller is None else simulation.controllers[controller][1].host.name
         found = simulation.brokers.get(known_number(word, range(1, simulation.plan.brokers + 1)))

@@ -9,7 +9,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.checkers.history import MOST_BROKERS
-from aiocontroller.lab.scenarios.arguments import NAMES, assignment, move_target, partition
+from aiocontroller.lab.scenarios.arguments import NAMES
 from aiocontroller.lab.scenarios.catching_up import CATCH_UP_WITHIN_S, still_behind
 from aiocontroller.lab.scenarios.facts import EXPECT_WITHIN_S, judge
 from aiocontroller.lab.simulation.steps.asking import (
@@ -34,14 +34,14 @@ class OperatorSteps(AskingSteps):
     async def step_create_topic(self) -> None:
         ids = sorted(self.simulation.brokers)
         free = [name for name in NAMES if name not in self.topics]
-        if arguments := self._rest():
-            placed = assignment(arguments[1:])
-            self.topics[arguments[0]] = len(placed)
-            await self._administer(self.simulation.admin.create_topic(arguments[0], placed))
+        name, lists = self._given.take("topic"), self._given.take("placed")
+        if lists is not None:
+            self.topics[name] = len(lists)
+            await self._administer(self.simulation.admin.create_topic(name, dict(enumerate(lists))))
             return
-        if not ids or not free:
+        if not ids or not (free or name):
             return
-        name = self.chance.choice(free)
+        name = name or self.chance.choice(free)
         factor = self.chance.randint(1, min(3, len(ids)))
         count = self.chance.randint(1, 6)
         self.topics[name] = count
@@ -70,8 +70,9 @@ class OperatorSteps(AskingSteps):
         await self._administer(simulation.admin.create_topic(name, placed))
 
     def _topic(self) -> str | None:
-        if self._arguments:
-            return self._arguments.popleft()
+        named: str | None = self._given.take("topic")
+        if named is not None:
+            return named
         return self.chance.choice(sorted(self.topics)) if self.topics else None
 
     async def step_delete_topic(self) -> None:
@@ -100,8 +101,7 @@ class OperatorSteps(AskingSteps):
         if read.found and 0 in read.found[0].partitions:
             present = read.found[0].partitions
             factor = min(len(present[0].replicas), len(simulation.brokers))
-            placed = list(assignment(self._rest()).values())
-            added = placed or [self.chance.sample(sorted(simulation.brokers), factor)]
+            added = self._given.take("placed") or [self.chance.sample(sorted(simulation.brokers), factor)]
             new = {len(present) + n: on for n, on in enumerate(added)}
             self.topics[name] = len(present) + len(new)
             await simulation.admin.add_partitions(name, new)
@@ -109,14 +109,15 @@ class OperatorSteps(AskingSteps):
     async def step_allow_unclean(self) -> None:
         name = self._topic()
         if name is not None:
-            value = self._arguments.popleft() if self._arguments else self.chance.choice(("true", "true", "false"))
+            value = self._given.take("value") or self.chance.choice(("true", "true", "false"))
             change = {"unclean.leader.election.enable": value}
             await self._administer(self.simulation.admin.change_topic_configs(name, change))
 
     async def step_catch_up(self) -> None:
-        arguments, simulation = self._rest(), self.simulation
+        simulation, leader = self.simulation, self._given.take("until-leader")
+        partition = self._given.need("partition")
         until_s = simulation.clock.monotonic() + CATCH_UP_WITHIN_S
-        while (missing := await still_behind(simulation.zk, arguments, simulation.facts())) is not None:
+        while (missing := await still_behind(simulation.zk, partition, leader, simulation.facts())) is not None:
             if simulation.clock.monotonic() > until_s:
                 simulation.problems.append(missing)
                 return
@@ -124,9 +125,9 @@ class OperatorSteps(AskingSteps):
 
     async def step_expect(self) -> None:
         """Wait until the expectation holds, for EXPECT_WITHIN_S at most."""
-        arguments, simulation = self._rest(), self.simulation
+        fact, simulation = self._given.take("fact") or [], self.simulation
         until_s = simulation.clock.monotonic() + EXPECT_WITHIN_S
-        while (wrong := judge(arguments, simulation.facts())) is not None:
+        while (wrong := judge(fact, simulation.facts())) is not None:
             if simulation.clock.monotonic() > until_s:
                 simulation.problems.append(wrong)
                 return
@@ -155,14 +156,16 @@ class OperatorSteps(AskingSteps):
         return paths.REASSIGN_PARTITIONS in self.simulation.model.tree.nodes
 
     def _partitions(self, most: int) -> list[TopicPartition]:
-        if self._arguments:
-            return [partition(word) for word in self._rest()]
+        named: list[TopicPartition] | None = self._given.take("partitions")
+        if named is not None:
+            return named
         known = [TopicPartition(name, n) for name in sorted(self.topics) for n in range(self.topics[name])]
         return self.chance.sample(known, min(self.chance.randint(1, most), len(known)))
 
     def _targets(self) -> Targets:
-        if arguments := self._rest():
-            return {partition(name): move_target(to) for name, to in zip(arguments[::2], arguments[1::2], strict=True)}
+        moves: list[tuple[TopicPartition, tuple[int, ...] | None]] | None = self._given.take("moves")
+        if moves is not None:
+            return dict(moves)
         ids = sorted(self.simulation.brokers)
         if not ids:
             return {}
@@ -181,7 +184,7 @@ class OperatorSteps(AskingSteps):
 
     def step_cancel_reassignment(self) -> None:
         moving = [tp for tp in sorted(self.simulation.targets) if tp.topic in self.topics]
-        chosen = self.chance.sample(moving, 1) if moving and not self._arguments else self._partitions(2)
+        chosen = self.chance.sample(moving, 1) if moving and "partitions" not in self._given else self._partitions(2)
         self._reassign(dict.fromkeys(chosen))
 
     def _reassign(self, targets: Targets) -> None:
@@ -272,7 +275,7 @@ class OperatorSteps(AskingSteps):
 
     def step_elect_preferred(self) -> None:
         """Ask for preferred leaders; drawn, the step now and then asks for an unclean election."""
-        named = bool(self._arguments)
+        named = "partitions" in self._given
         partitions = tuple(self._partitions(3))
         drawn = self.chance.choice((ElectionType.PREFERRED, ElectionType.PREFERRED, ElectionType.UNCLEAN))
         if partitions:

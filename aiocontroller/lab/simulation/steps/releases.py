@@ -49,12 +49,14 @@ class ReleaseSteps(Restarts):
     async def step_upgrade_broker(self) -> None:
         """Stop a broker, or sometimes kill it, and restart it with the release and protocol that the arguments name."""
         simulation = self.simulation
-        broker = known_number(self._arguments.popleft(), simulation.fleet.brokers) if self._arguments else None
+        broker = self._given.take("broker")
         if broker is None:
             broker = self.chance.choice(sorted(simulation.fleet.brokers))
+        known_number(broker, simulation.fleet.brokers)
         present = simulation.fleet.brokers[broker]
-        release = self._arguments.popleft() if self._arguments else self.chance.choice(list(GENERATIONS))
-        wanted = Version(release, self._arguments.popleft() if self._arguments else present.protocol)
+        release = self._given.take("release") or self.chance.choice(list(GENERATIONS))
+        protocol = self._given.take("protocol")
+        wanted = Version(release, present.protocol if protocol is None else protocol)
         if not self._fits(wanted):
             return
         simulation.fleet.brokers[broker] = wanted

@@ -32,28 +32,32 @@ class SettingSteps(Restarts):
     async def step_alter_broker_configs(self) -> None:
         """Set one dynamic setting of a broker or of all brokers; an empty value removes it."""
         simulation = self.simulation
-        entity = self._arguments.popleft() if self._arguments else self.chance.choice((DEFAULT_ENTITY, "1", "2"))
+        entity = self._given.take("broker")
+        if entity is None:
+            entity = self.chance.choice((DEFAULT_ENTITY, 1, 2))
         if entity != DEFAULT_ENTITY:
             known_number(entity, simulation.fleet.brokers)
         name, value = self._change(UNCLEAN)
         if name != UNCLEAN:
             raise StepArgumentError(f"found {name}, expected {UNCLEAN}: others cannot be changed while brokers run")
-        if value and not self._told and self.chance.random() < 0.3:
+        if value and not self._named and self.chance.random() < 0.3:
             value = ""
         announce(simulation, name, value)
         simulation.history.probe("a dynamic setting is changed")
         configs = {name: value} if value else {}
-        await self._administer(simulation.admin.change_entity_configs("brokers", entity, configs))
+        await self._administer(simulation.admin.change_entity_configs("brokers", str(entity), configs))
 
     def _broker(self) -> int:
         brokers = sorted(self.simulation.fleet.brokers)
-        return known_number(self._arguments.popleft(), brokers) if self._arguments else self.chance.choice(brokers)
+        named = self._given.take("broker")
+        return self.chance.choice(brokers) if named is None else known_number(named, brokers)
 
     def _change(self, *names: str) -> tuple[str, str]:
-        """Return the next argument, ``name:value``, otherwise one of these."""
-        self._told = bool(self._arguments)
-        if self._arguments:
-            name, _, value = self._arguments.popleft().partition(":")
+        """Return the setting that the step names, otherwise one of these."""
+        setting: tuple[str, str] | None = self._given.take("setting")
+        self._named = setting is not None
+        if setting is not None:
+            name, value = setting
             if name not in DRAWN or (value and value not in DRAWN[name]):
                 known = " ".join(f"{name}:{'|'.join(values)}" for name, values in DRAWN.items())
                 raise StepArgumentError(f"found {name}:{value}, expected one of {known}")
