@@ -22,6 +22,9 @@ from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, si
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
 from tests.builders import leadership
+from tests.unit.controller.pure_cluster import cluster
+
+T0 = TopicPartition("t", 0)
 
 
 class Stage:
@@ -237,3 +240,13 @@ def test_leaders_may_write_until_brokers_have_told_their_protocol(reported: dict
     }
     shell.settings.heard(heard, no_brokers=not reported)
     assert shell.auditor.brokers_write() is may_write
+
+
+def test_what_the_audit_has_noted_ends_with_the_term() -> None:
+    it = cluster(1, t=[[1]])
+    auditor = it.shell.auditor
+    auditor.noted[T0] = Above(7, 7)
+    auditor.look_soon(["t"], lists=True)
+    it.failover()
+    assert auditor.noted == {}
+    assert not auditor.lists_due

@@ -12,7 +12,7 @@ import pytest
 from aiocontroller.controller import leadership_writes
 from aiocontroller.controller.auditor import Auditor
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.controller.leadership_writes import MAX_ATTEMPTS, carry_out
+from aiocontroller.controller.leadership_writes import MAX_ATTEMPTS, carry_out, journal_partitions
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.audit import Above
@@ -21,13 +21,14 @@ from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.leadership_changes import Change, Facts, Written
-from aiocontroller.journal.journal import NullJournal
+from aiocontroller.journal.journal import MemoryJournal, NullJournal
 from aiocontroller.lab.simulated_net import SimulatedClock
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.writes import Writes
 from tests.builders import ctx, leadership
+from tests.unit.controller.pure_cluster import cluster
 
 
 class Stage:
@@ -151,3 +152,17 @@ async def test_nothing_to_decide_writes_nothing() -> None:
     stage = Stage(1)
     await carry_out(stage.shell, Rise("it", stage, []))
     assert stage.log == []
+
+
+def test_partitions_are_recorded_with_the_leadership_that_they_have() -> None:
+    it = cluster(1, t=[[1], [9]])
+    assert TopicPartition("t", 1) not in it.znodes.states, "it never had a leader"
+    journal = MemoryJournal(1, it.shell.world.clock)
+    it.shell.journal = journal
+    journal_partitions(it.shell, [0, 1])
+    records = journal.of_kind("partition")
+    assert [(r.partition, r.leader, r.leader_epoch, r.isr, r.replicas) for r in records] == [
+        (0, 1, 0, (1,), (1,)),
+        (1, None, None, None, (9,)),
+    ]
+    assert cast(int, records[0].partition_epoch) >= 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from aiocontroller.config import Config
 from aiocontroller.controller.mutation_quotas import MAX_NAME_CHARACTERS, RATE, MutationQuotas
@@ -11,6 +13,7 @@ from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from tests.unit.controller.pure_cluster import StillClock, run
 from tests.unit.zookeeper.test_client import connected
 
 
@@ -78,3 +81,22 @@ async def test_quotas_are_read_at_the_first_request_and_again_when_they_change()
         for entity in ("clients/c", "clients/a", "topics/t"):
             quotas.changed(entity)
         assert [await admits(quotas, name, 20) for name in ("a", "c")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "entity, shared",
+    [("users/<default>", True), ("users/alice", True), ("users/<default>/clients/<default>", False)],
+)
+def test_a_users_clients_share_the_quota_that_names_no_client(entity: str, shared: bool) -> None:
+    clock = StillClock()
+    quotas = MutationQuotas(cast(Any, None), cast(Any, clock), Config, Metrics())
+    quotas._known = True
+    quotas._set(entity, {RATE: "1"})
+    window_s = Config().controller_quota_window_num * Config().controller_quota_window_size_seconds
+    run(quotas.quota_for("User:alice", "first", strict=True)).record(window_s + 1)
+    second = run(quotas.quota_for("User:alice", "second", strict=True))
+    if shared:
+        with pytest.raises(ThrottlingQuotaExceededError):
+            second.record(1)
+    else:
+        second.record(1)

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aiocontroller.controller.producer_ids import BLOCK_SIZE, MAX_ATTEMPTS
+from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AllocateProducerIds
+from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.service import Service
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock
 from aiocontroller.zookeeper.znodes import BadZNode
 from tests.unit.controller.pure_cluster import PureCluster, cluster
+from tests.unit.controller.virtual_cluster import Stage, begin, is_active, stage, terms
+from tests.unit.controller.virtual_cluster import ask as ask_queue
+
+
+async def taken_by_a_broker_meanwhile(it: Stage, service: Service, take: Callable[[], Any]) -> ProducerIdBlock:
+    """Between the controller's reading and its writing, as an old controller in a broker might."""
+    zk = service.shell.zk
+    real = zk.get_latest_producer_id_block
+    taken: list[ProducerIdBlock] = []
+
+    async def then_another_takes_it() -> Any:
+        last, version = await real()
+        if not taken:
+            assert isinstance(last, ProducerIdBlock)
+            taken.append(ProducerIdBlock(2, last.block_end + 1, last.block_end + 1000))
+            epoch = await zk.get_controller_epoch()
+            assert epoch is not None
+            assert await zk.set_latest_producer_id_block(taken[0], version, fence=epoch[1])
+        return last, version
+
+    zk.get_latest_producer_id_block = then_another_takes_it  # type: ignore[method-assign]
+    try:
+        await take()
+    finally:
+        zk.get_latest_producer_id_block = real  # type: ignore[method-assign]
+    return taken[0]
+
 
 HIGHEST = 9_223_372_036_854_775_807
 """A signed number of 64 bits."""
@@ -100,3 +131,25 @@ def test_the_last_block_ends_with_the_highest_id(it: PureCluster, znode: Znode, 
     end = HIGHEST - 1000 + missing
     znode.block = ProducerIdBlock(1, end - 999, end)
     assert ask(it) == answer
+
+
+@virtual_time
+async def test_producer_id_blocks_do_not_overlap() -> None:
+    """Nor those of one term and the next, nor with one that another controller takes meanwhile."""
+    async with stage() as it:
+        service = await begin(it, 2)
+        given: list[tuple[int, int]] = []
+
+        async def take(broker: int) -> None:
+            epoch = it.brokers[broker].epoch
+            given.append(await ask_queue(service, ev.AllocateProducerIds, broker=broker, broker_epoch=epoch))
+
+        for broker in (1, 2, 1):
+            await take(broker)
+        service.queue.append(ev.Expire())
+        service.queue.append(ev.Reelect())
+        await it.until(lambda: is_active(service) and terms(service) == 2)
+        await take(2)
+        foreign = await taken_by_a_broker_meanwhile(it, service, lambda: take(1))
+        ids = [first + i for first, count in [*given, (foreign.block_start, 1000)] for i in range(count)]
+        assert len(ids) == len(set(ids)) == 6 * 1000

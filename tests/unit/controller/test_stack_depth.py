@@ -9,8 +9,7 @@ import pytest
 
 from aiocontroller.core import election
 from aiocontroller.lab.virtual_time import virtual_time
-from tests.unit.controller.test_whole_controller import begin, until_leader, with_topic
-from tests.unit.controller.virtual_cluster import stage
+from tests.unit.controller.virtual_cluster import begin, stage, until_leader, with_topic
 
 MOST_FRAMES = 16
 MOST_FILES = 7

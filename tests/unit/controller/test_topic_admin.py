@@ -15,8 +15,13 @@ from aiocontroller.core.request_content import NewPartitions, NewTopic, TopicRes
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.unit.controller.test_whole_controller import ask, begin
-from tests.unit.controller.virtual_cluster import Stage, stage
+from tests.unit.controller.virtual_cluster import (
+    Stage,
+    ask,
+    begin,
+    stage,
+    with_topic,
+)
 
 
 def topic(name: str, partitions: int = -1, factor: int = -1, **assignment: tuple[int, ...]) -> NewTopic:
@@ -242,3 +247,34 @@ async def test_no_topic_is_deleted_where_deletion_is_forbidden() -> None:
             "none": Code.UNKNOWN_TOPIC_OR_PARTITION,
         }
         assert await it.zk.get_topic_deletions(watch=False) == []
+
+
+@virtual_time
+async def test_a_deletion_is_answered_as_soon_as_all_topics_are_gone() -> None:
+    async with stage() as it:
+        service = await begin(it, 2)
+        for name in ("t", "u"):
+            await it.create(f"/brokers/topics/{name}", msgspec.json.encode({"version": 1, "partitions": {"0": [1, 2]}}))
+        await it.until(lambda: len(service.shell.context.table) == 2)
+        await it.sleep(1)
+        began_s = it.world.clock.monotonic()
+        answer = await ask(service, ev.DeleteTopics, topics=("t", "u"), timeout_ms=25_000)
+        assert it.world.clock.monotonic() - began_s < topic_admin.HEARD_WITHIN_S
+        assert [result.error_code for result in answer.values()] == [Code.NONE] * 2
+        assert await it.zk.get_all_topics_in_cluster(watch=False) == []
+
+
+@virtual_time
+async def test_new_partitions_are_asked_for_once_and_of_a_topic_that_there_is() -> None:
+    """Kafka's ``CreatePartitions``: each topic that is refused is refused by itself."""
+    async with stage() as it:
+        service = await begin(it, 1)
+        await with_topic(it, [1], 1)
+        for names, expected in (
+            (("none",), {"none": Code.UNKNOWN_TOPIC_OR_PARTITION}),
+            (("t", "t"), {"t": Code.INVALID_REQUEST}),
+            (("t",), {"t": Code.NONE}),
+        ):
+            topics = tuple(NewPartitions(name, 2, None) for name in names)
+            answer = await ask(service, ev.CreatePartitions, topics=topics, timeout_ms=5000, validate_only=False)
+            assert {name: result.error_code for name, result in answer.items()} == expected

@@ -2,17 +2,87 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import msgspec
 import pytest
 
-from aiocontroller.controller.obeyed_settings import ReportedSettings
-from aiocontroller.core.events import BrokerChange, ConfigChange, UncleanLeaderElectionEnable
+from aiocontroller.controller.obeyed_settings import UNCLEAN, ReportedSettings
+from aiocontroller.core.events import (
+    BrokerChange,
+    ConfigChange,
+    UncleanLeaderElectionEnable,
+)
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.states import PartitionState
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
+from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.kafka_zk_client import EntityConfigs
 from aiocontroller.zookeeper.znodes import BadZNode
 from tests.unit.controller.pure_cluster import PureCluster, cluster
+from tests.unit.controller.virtual_cluster import (
+    Stage,
+    begin,
+    is_active,
+    stage,
+    state,
+    with_topic,
+)
+
+
+async def lose_the_isr(it: Stage) -> None:
+    """t-0 on 1 and 2: 2 falls out of the ISR and is back, then 1 dies."""
+    await with_topic(it, [1, 2], 1)
+    await it.kill_broker(2)
+    await it.until(lambda: 2 not in it.brokers)
+    await it.sleep(10)
+    found = await state(it)
+    assert found is not None
+    assert found.isr == (1,)
+    await it.add_broker(2)
+    await it.sleep(5)
+    await it.kill_broker(1)
+    await it.sleep(20)
+
+
+async def dynamic(it: Stage, entity: str, **configs: str) -> None:
+    """As kafka-configs changes what brokers do while they run."""
+    path = f"/config/brokers/{entity}"
+    config = {name.replace("_", "."): value for name, value in configs.items()}
+    data = json.dumps({"version": 1, "config": config}).encode()
+    if await it.client.exists(path):
+        await it.client.set_data(path, data, -1)
+    else:
+        await it.create(path, data)
+    await it.zk.create_config_change_notification(f"brokers/{entity}")
+
+
+async def offline_topic(it: Stage) -> None:
+    """``t-0``, whose only in-sync replica is on broker 9, which is not there."""
+    await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[9,1]}}')
+    await it.create("/brokers/topics/t/partitions", b"")
+    await it.create("/brokers/topics/t/partitions/0", b"")
+    state = b'{"controller_epoch":0,"leader":9,"leader_epoch":3,"version":1,"isr":[9]}'
+    await it.create("/brokers/topics/t/partitions/0/state", state)
+
+
+def led(service: Service) -> bool:
+    table = service.shell.context.table
+    return bool(table.count_by_state[PartitionState.OnlinePartition])
+
+
+async def add_silent_broker(it: Stage, broker_id: int, **settings: str) -> RecordingBroker:
+    """It registers, and answers no question about itself."""
+    told = {name.replace("_", "."): value for name, value in settings.items()}
+    broker = RecordingBroker(it.world, it.zookeeper.address, broker_id, settings=dict(told))
+    broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
+    it.brokers[broker_id] = broker
+    await broker.start()
+    return broker
+
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 ALLOWED = {"unclean.leader.election.enable": " True "}
@@ -145,3 +215,103 @@ def test_the_default_counts_for_all_topics_but_those_that_forbid_it(
     it.queue.append(UncleanLeaderElectionEnable())
     it.step()
     assert leaders(it) == (-1, 2)
+
+
+@virtual_time
+async def test_a_topic_may_forbid_what_is_allowed_by_default() -> None:
+    for default, own, leader in (
+        (True, None, 2),
+        (True, "false", -1),
+        (True, " FALSE ", -1),
+        (True, "true", 2),
+        (False, None, -1),
+        (False, "true", 2),
+        (False, "false", -1),
+    ):
+        async with stage() as it:
+            await begin(it, 2, unclean_leader_election_enable=default)
+            if own is not None:
+                config = {"version": 1, "config": {"unclean.leader.election.enable": own}}
+                await it.create("/config/topics/t", msgspec.json.encode(config))
+            await lose_the_isr(it)
+            found = await state(it)
+            assert found is not None
+            assert found.leader == leader, (default, own)
+
+
+@virtual_time
+async def test_unclean_elections_that_brokers_allow_happen_at_once() -> None:
+    """Finding 7: the partition stayed offline until a broker's controller elected it."""
+    async with stage() as it:
+        await it.add_broker(1, unclean_leader_election_enable="true")
+        await offline_topic(it)
+        service = await it.add_controller()
+        await it.until(lambda: led(service), 1)
+
+
+@pytest.mark.parametrize("entity", ["<default>", "1"])
+@virtual_time
+async def test_unclean_elections_allowed_while_brokers_run_happen_at_once(entity: str) -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        await offline_topic(it)
+        service = await it.add_controller()
+        assert is_active(service)
+        assert not led(service)
+        await dynamic(it, entity, unclean_leader_election_enable="true")
+        await it.until(lambda: led(service), 1)
+        assert service.shell.settings["unclean.leader.election.enable"].source.startswith("dynamic")
+
+
+@virtual_time
+async def test_topics_own_setting_goes_before_the_brokers() -> None:
+    async with stage() as it:
+        await it.add_broker(1, unclean_leader_election_enable="true")
+        await it.create("/config/topics/t", b'{"version":1,"config":{"unclean.leader.election.enable":"false"}}')
+        await offline_topic(it)
+        service = await it.add_controller()
+        await it.sleep(30)
+        assert is_active(service)
+        assert not led(service)
+
+
+@virtual_time
+async def test_rolling_restart_that_allows_unclean_elections_is_followed_when_most_brokers_have_it() -> None:
+    async with stage() as it:
+        for broker in (1, 2, 3):
+            await it.add_broker(broker, unclean_leader_election_enable="false")
+        await offline_topic(it)
+        service = await it.add_controller()
+        await it.restart_broker(1, unclean_leader_election_enable="true")
+        await it.sleep(5)
+        assert not led(service)
+        assert [s.name for s in service.shell.settings.differing] == ["unclean.leader.election.enable"]
+        await it.restart_broker(2, unclean_leader_election_enable="true")
+        await it.until(lambda: led(service), 5)
+
+
+@pytest.mark.parametrize("allowed", ["true", "false"])
+@virtual_time
+async def test_no_unclean_election_before_a_broker_has_told_that_it_allows_it(allowed: str) -> None:
+    """Ours says true, and the first broker to come is out of sync.  As a controller it would follow its own file."""
+    async with stage() as it:
+        await offline_topic(it)
+        service = await it.add_controller(given={UNCLEAN: "true"}, unclean_leader_election_enable=True)
+        assert is_active(service)
+        broker = await add_silent_broker(it, 1, unclean_leader_election_enable=allowed)
+        await it.sleep(60)
+        assert not led(service)
+        broker.unanswered.clear()
+        await it.sleep(20)
+        assert led(service) is (allowed == "true")
+
+
+@virtual_time
+async def test_unclean_elections_that_the_operator_insists_on_wait_for_no_answer() -> None:
+    async with stage() as it:
+        await offline_topic(it)
+        service = await it.add_controller(
+            given={UNCLEAN: "true"}, unclean_leader_election_enable=True, aiocontroller_keep_ours=(UNCLEAN,)
+        )
+        await add_silent_broker(it, 1, unclean_leader_election_enable="false")
+        await it.until(lambda: led(service), 2)

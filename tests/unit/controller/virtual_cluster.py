@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from aiocontroller.config import Config
-from aiocontroller.core.events import Reply, TakeOver
+from aiocontroller.core.events import Reply, Request, TakeOver
+from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwork, simulated_world
@@ -128,3 +129,39 @@ def terms(service: Service) -> int:
     """How often it was elected."""
     assert isinstance(service.journal, MemoryJournal)
     return len(service.journal.of_kind("elected"))
+
+
+async def begin(it: Stage, brokers: int, **settings: Any) -> Service:
+    """Brokers 1 to ``brokers``, and an active controller."""
+    for broker in range(1, brokers + 1):
+        await it.add_broker(broker)
+    service = await it.add_controller(auto_leader_rebalance_enable=False, **settings)
+    await it.until(lambda: is_active(service))
+    return service
+
+
+async def with_topic(it: Stage, replicas: list[int], leader: int) -> None:
+    """Topic ``t`` with one partition on these replicas, led by ``leader``."""
+    await it.create("/brokers/topics/t", msgspec.json.encode({"version": 1, "partitions": {"0": replicas}}))
+    await until_leader(it, leader)
+
+
+async def state(it: Stage) -> LeaderAndIsr | None:
+    """The state of t-0, if it can be read."""
+    (found,) = await it.zk.get_topic_partition_states(["t"], [0])
+    return found if isinstance(found, LeaderAndIsr) else None
+
+
+async def until_leader(it: Stage, leader: int) -> LeaderAndIsr:
+    """Wait until t-0 has this leader."""
+    while (found := await state(it)) is None or found.leader != leader:
+        await it.sleep(0.1)
+    await it.sleep(1)
+    return found
+
+
+async def ask(service: Service, kind: type[Request], **fields: Any) -> Any:
+    """The answer to a request that goes into the queue."""
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    service.queue.append(kind(reply=Reply(answer.set_result), **fields))
+    return await asyncio.wait_for(answer, 30)

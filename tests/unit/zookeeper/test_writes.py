@@ -12,6 +12,7 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from aiocontroller.zookeeper.errors import Code, MaybeAppliedError
 from aiocontroller.zookeeper.writes import MAX_LOST
+from tests.unit.controller.virtual_cluster import stage
 from tests.unit.zookeeper.test_client import connected
 
 SYNC, MULTI, MULTI_READ = 9, 14, 22
@@ -81,3 +82,13 @@ async def test_answers_that_are_lost_again_and_again_are_an_error_in_the_end() -
         with pytest.raises(MaybeAppliedError, match=f"lost {MAX_LOST + 1} times"):
             await client.write_many([SetData("/a", b"new", 0)], fence=None)
         assert opcodes.count(MULTI) == MAX_LOST + 1
+
+
+@virtual_time
+async def test_writes_that_are_refused_take_no_others_with_them() -> None:
+    async with stage() as it:
+        assert (await it.client.write_many([Create("/a"), Create("/b"), Create("/c")], fence=None)).ok
+        ops = [Create("/a"), SetData("/b", b"", 7), SetData("/c", b"new", 0), Create("/no/parent"), Create("/a/child")]
+        found = await it.client.write_many(ops, fence=None)
+        assert list(found.code) == [Code.NODE_EXISTS, Code.BAD_VERSION, Code.OK, Code.NO_NODE, Code.OK]
+        assert (await it.client.get_many(["/c"])).data == [b"new"]

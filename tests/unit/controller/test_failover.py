@@ -1,13 +1,19 @@
-"""A failover tells of more partitions than a request may hold: in pieces, each of them whole, nothing left out."""
+"""The failover: read in groups, sent in pieces."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from aiocontroller.controller import broker_requests, failover
+from aiocontroller.controller.failover import FIRST_GROUP
 from aiocontroller.core import events as ev
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.ownership import NotTheOwnerError
+from aiocontroller.core.states import PartitionState
+from aiocontroller.lab.virtual_time import virtual_time
 from tests.unit.controller.pure_cluster import PureCluster
+from tests.unit.controller.virtual_cluster import begin, stage
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 7, 100])
@@ -51,3 +57,17 @@ def test_groups_of_topics_are_not_small_before_their_size_is_known() -> None:
     topic = it.shell.context.table.add_topic("large")
     it.shell.context.table.add_partitions(topic, {n: ReplicaAssignment((1,)) for n in range(1000)})
     assert [len(group) for group in groups] == [10] * 5
+
+
+@virtual_time
+async def test_topics_of_a_large_cluster_are_taken_in_by_the_consumer_alone() -> None:
+    """More than a group of them: three are read at once, and the guard of debug mode says which task takes them in."""
+    async with stage() as it:
+        for number in range(3 * FIRST_GROUP + 5):
+            await it.create(f"/brokers/topics/t{number}", msgspec.json.encode({"version": 1, "partitions": {"0": [1]}}))
+        service = await begin(it, 1)
+        context = service.controller.shell.context
+        assert len(context.table) == 3 * FIRST_GROUP + 5
+        assert not service.journal.of_kind("fault")  # type: ignore[attr-defined]
+        with pytest.raises(NotTheOwnerError, match="changes the context"):
+            context.table.set_state([0], PartitionState.OfflinePartition)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aiocontroller.core import events as ev
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import Release, Reply
 from aiocontroller.lab.virtual_time import virtual_time
@@ -19,10 +20,14 @@ from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from aiocontroller.zookeeper.kafka_zk_client import Change, ControllerZNode, KafkaZkClient
-from tests.unit.controller.virtual_cluster import Stage, is_active, stage, terms
+from tests.unit.controller.virtual_cluster import Stage, begin, is_active, stage, terms
 
 FIRST, SECOND = 1_000_001, 1_000_002
+
+
 BROKERS = b'{"version":1,"brokerid":%d,"timestamp":"0"}'
+
+
 WITHDRAWALS = "aiocontroller_guard_withdrawals_total"
 
 
@@ -89,7 +94,19 @@ async def holder(it: Stage) -> int | None:
     return found.controller_id if isinstance(found, ControllerZNode) else None
 
 
-# -- the quick way -----------------------------------------------------------------------------------------------------
+async def broker_first(it: Stage, active: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The active controller dies, and a broker's multi comes before the standby's."""
+    seize = registration.seize_controller
+
+    async def late(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(registration, "seize_controller", seize)
+        await BrokersController(it).start()
+        return await seize(*args, **options)
+
+    monkeypatch.setattr(registration, "seize_controller", late)
+    it.crash(active)
+    await it.until(lambda: registration.seize_controller is seize)
+    await it.sleep(0.2)
 
 
 @virtual_time
@@ -212,9 +229,6 @@ async def test_answer_of_the_quick_way_is_lost(lost: bool) -> None:
         assert await it.zk.get_controller_epoch() == (2, 2)
 
 
-# -- the guard ---------------------------------------------------------------------------------------------------------
-
-
 @virtual_time
 async def test_reason_that_appears_after_the_guards_last_look_ends_it_before_the_term(
     caplog: pytest.LogCaptureFixture,
@@ -295,9 +309,6 @@ async def test_change_during_a_look_is_not_lost() -> None:
         assert guard.standing_permit() is not None
 
 
-# -- early detection ---------------------------------------------------------------------------------------------------
-
-
 @virtual_time
 async def test_controller_that_seems_dead_is_replaced_in_the_same_multi() -> None:
     async with pair(aiocontroller_early_controller_detection="refused") as (it, active, standby):
@@ -325,9 +336,6 @@ async def test_of_several_standbys_that_suspect_one_controller_one_replaces_it()
         assert await it.zk.get_controller_epoch() == (2, 2)
 
 
-# -- the policy ``standby``, and releases ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("policy", ["wait", "standby"])
 @virtual_time
 async def test_role_is_taken_back_from_a_broker_that_was_faster(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,21 +344,6 @@ async def test_role_is_taken_back_from_a_broker_that_was_faster(policy: str, mon
         await it.sleep(1)
         assert is_active(standby) is (policy == "standby")
         assert await it.zk.get_controller_epoch() == ((3, 3) if policy == "standby" else (2, 2))
-
-
-async def broker_first(it: Stage, active: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The active controller dies, and a broker's multi comes before the standby's."""
-    seize = registration.seize_controller
-
-    async def late(*args: Any, **options: Any) -> Any:
-        monkeypatch.setattr(registration, "seize_controller", seize)
-        await BrokersController(it).start()
-        return await seize(*args, **options)
-
-    monkeypatch.setattr(registration, "seize_controller", late)
-    it.crash(active)
-    await it.until(lambda: registration.seize_controller is seize)
-    await it.sleep(0.2)
 
 
 @virtual_time
@@ -491,3 +484,16 @@ async def test_stale_release_raises_and_deletes_nothing() -> None:
             await registration.release_controller(it.client, 0, 0)
         assert await holder(it) == FIRST
         assert await it.zk.get_controller_epoch() == (1, 1)
+
+
+@virtual_time
+async def test_holder_of_the_znode_that_is_not_active_contends_for_it() -> None:
+    """An expiry that is handled after the role has been won anew ends that term, and leaves ``/controller`` ours."""
+    async with stage() as it:
+        service = await begin(it, 1)
+        session = service.client.session_id
+        service.queue.append(ev.Expire())
+        service.queue.append(ev.Reelect())
+        await it.until(lambda: terms(service) == 2 and is_active(service), 30)
+        holder = await it.zk.get_controller(watch=False)
+        assert service.client.session_id == session == getattr(holder, "owner_session", None)

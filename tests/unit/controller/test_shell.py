@@ -1,9 +1,10 @@
-"""How brokers and clients find the controller, under each listener that brokers have."""
+"""The tools of all handlers: the controller's own entry in the broker list, and the order of requests."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from aiocontroller.config import load_config
@@ -12,9 +13,14 @@ from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
-from aiocontroller.wire.apis import VersionRange
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import ApiKey, VersionRange
+from tests.unit.controller.pure_cluster import cluster
+from tests.unit.controller.virtual_cluster import begin, stage
 
 US = 1_000_001
 
@@ -50,6 +56,49 @@ def entry(of: ControllerShell) -> dict[str, str]:
     assert own is not None
     assert own.id == US
     return {e.listener: f"{e.host}:{e.port}" for e in own.endpoints}
+
+
+def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
+    us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer, of.settings)
+    known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}, ReportedSettings()) for b in brokers}, {})
+    return [reason.text for reason in ineligibility_reasons(us, Cluster(brokers), known)]
+
+
+def leaderships(broker: RecordingBroker) -> list[int]:
+    """The leader in each LeaderAndIsr that it has heard."""
+    return [
+        p.leader
+        for request in broker.of(ApiKey.LEADER_AND_ISR)
+        for t in request.topic_states
+        for p in t.partition_states
+    ]
+
+
+def test_leaders_are_named_where_followers_find_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at the control plane's listener, which takes the controller's requests alone."""
+    it = cluster(1, 2)
+    shell = it.shell
+    listeners = {"inter_broker_listener_name": "INTERNAL", "control_plane_listener_name": "CONTROL"}
+    shell.config = msgspec.structs.replace(shell.config, **listeners)
+    for number, broker in it.znodes.brokers.items():
+        endpoints = (Endpoint("CONTROL", f"b{number}", 9000), Endpoint("INTERNAL", f"b{number}", 9001))
+        it.znodes.brokers[number] = msgspec.structs.replace(broker, endpoints=endpoints)
+    it.failover()
+    heard: list[Any] = []
+    assert shell.channels is not None
+    send = shell.channels.send
+
+    def noting(broker: int, api: ApiKey, encode: Any, *more: Any, **merging: Any) -> None:
+        if api is ApiKey.LEADER_AND_ISR:
+            for pieces in encode(7, it.views[broker].epoch):
+                heard.append(cold.decode_request(api, 7, b"".join(map(bytes, pieces))))
+        send(broker, api, encode, *more, **merging)
+
+    monkeypatch.setattr(shell.channels, "send", noting)
+    it.create_topic("t", [[1, 2]])
+    it.step()
+    assert {(leader.host_name, leader.port) for request in heard for leader in request.live_leaders} == {("b1", 9001)}
+    assert shell.endpoint_of(it.znodes.brokers[1]) == Endpoint("CONTROL", "b1", 9000)
 
 
 @pytest.mark.parametrize("name", ["PLAINTEXT", "WHATEVER"])
@@ -90,12 +139,6 @@ def test_a_leaving_controller_has_no_entry_of_its_own() -> None:
     assert of.own_entry() is None
 
 
-def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
-    us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer, of.settings)
-    known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}, ReportedSettings()) for b in brokers}, {})
-    return [reason.text for reason in ineligibility_reasons(us, Cluster(brokers), known)]
-
-
 def test_listeners_that_brokers_do_not_have_are_named() -> None:
     brokers = [broker(1, "A", "B")]
     assert reasons(shell(brokers), brokers) == [
@@ -131,3 +174,16 @@ def test_brokers_are_found_at_the_inter_broker_listener_or_else_in_plaintext(
     made.config = config
     found = made.endpoint_among_brokers(Broker(1, 1, endpoints))
     assert (None if found is None else found.listener) == expected
+
+
+@virtual_time
+async def test_followers_are_told_when_the_leader_has_answered() -> None:
+    """The leader has the highest id and is slow: an order by ids, or followers first, is seen."""
+    async with stage() as it:
+        await begin(it, 3)
+        it.brokers[3].unanswered.add(ApiKey.LEADER_AND_ISR)
+        await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[3,1,2]}}')
+        await it.until(lambda: leaderships(it.brokers[3]))
+        await it.sleep(0.3)
+        assert [leaderships(it.brokers[n]) for n in (1, 2)] == [[], []]
+        await it.until(lambda: leaderships(it.brokers[1]) == leaderships(it.brokers[2]) == [3], 1)

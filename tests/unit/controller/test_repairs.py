@@ -1,0 +1,80 @@
+"""Repairs of what the audit has found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from aiocontroller.controller import repairs
+from aiocontroller.core import events as ev
+from aiocontroller.core.audit import Finding, Kind
+from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.zookeeper.state_settling import settle_partition_state
+from aiocontroller.zookeeper.znode_json import BadZNode
+from tests.unit.controller.pure_cluster import cluster, run
+from tests.unit.controller.virtual_cluster import begin, stage, state, with_topic
+
+T0 = TopicPartition("t", 0)
+
+
+def test_a_state_that_cannot_be_read_when_it_is_to_be_repaired_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = cluster(1, t=[[1]])
+    damaged = BadZNode("/brokers/topics/t/partitions/0/state", "{", "JSON")
+    before = it.znodes.states[T0]
+
+    async def read(topics: Sequence[str], partitions: Sequence[int]) -> list[BadZNode]:
+        return [damaged for _ in topics]
+
+    monkeypatch.setattr(it.znodes, "get_topic_partition_states", read)
+    run(repairs._states(it.shell, [Finding(Kind.STATE, "t-0", "this", "that", "t", 0)]))
+    assert damaged.path in it.shell.bad_paths()
+    assert it.znodes.states[T0] == before
+
+
+def test_a_leader_that_both_sides_hold_to_be_alive_is_replaced_at_once() -> None:
+    it = cluster(2, t=[[1, 2]])
+    table = it.shell.context.table
+    dead = msgspec.structs.replace(it.znodes.states[T0], leader=1, isr=(1, 2))
+    it.znodes.states[T0] = dead
+    table.set_leadership(table.row("t", 0), dead)
+    run(repairs.repair(it.shell, [Finding(Kind.DEAD_LEADER, "t-0", "leader 1", "one that is registered", "t", 0)]))
+    assert it.znodes.states[T0].leader == it.views[2].hosted[T0].leader == 2
+
+
+def test_what_is_left_of_a_topic_that_another_has_deleted_is_owed() -> None:
+    """A topic of its name has been created since: a broker that comes back would take the old log for the new one's."""
+    it = cluster(1, 2, t=[[1, 2]])
+    earlier = it.znodes.topics["t"].topic_id
+    it.unregister(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    it.znodes.topics["t"] = TopicAssignment("t", b"the present one.", {0: ReplicaAssignment((1, 2))})
+    it.znodes.states.clear()
+    run(repairs.repair(it.shell, [Finding(Kind.TOPIC_ID, "topic t", "another", "ours", "t")]))
+    it.step()
+    assert it.znodes.debts.held == {(2, "t"): ({0: earlier}, 0)}, "broker 1 has deleted its replica"
+    assert it.shell.context.table.topic_by_name["t"].id == it.views[1].topic_ids[T0] == b"the present one."
+    it.register(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    assert it.znodes.debts.held == {}
+    assert it.views[2].topic_ids[T0] == b"the present one."
+
+
+@virtual_time
+async def test_a_repair_is_written_under_the_fence_only() -> None:
+    async with stage() as it:
+        await begin(it, 1)
+        await with_topic(it, [1], 1)
+        before = await state(it)
+        assert before is not None
+        _, fence = await it.zk.get_controller_epoch() or (0, 0)
+        for wrong in (fence - 1, fence + 1):
+            with pytest.raises(ControllerMovedError):
+                await settle_partition_state(it.client, T0, before, 7, fence=wrong)
+        assert await state(it) == before
+        assert await settle_partition_state(it.client, T0, before, 7, fence=fence) == 8

@@ -1,0 +1,36 @@
+"""New, grown and deleted topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from aiocontroller.core import events as ev
+from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.zookeeper.writes import Writes
+from tests.unit.controller.pure_cluster import cluster
+
+
+def test_partitions_added_to_a_topic_that_is_being_deleted_are_taken_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = cluster(1, t=[[1]], u=[[1]])
+    written: list[TopicAssignment] = []
+    write = it.znodes.set_topic_assignments
+
+    async def noting(assignments: Sequence[TopicAssignment], *, fence: int) -> Writes:
+        written.extend(assignments)
+        return await write(assignments, fence=fence)
+
+    monkeypatch.setattr(it.znodes, "set_topic_assignments", noting)
+    it.znodes.deletions["t"] = None
+    it.queue.append(ev.TopicDeletion())
+    for name in ("t", "u"):
+        found = it.znodes.topics[name]
+        grown = found.partitions | {1: ReplicaAssignment((1,))}
+        it.znodes.topics[name] = msgspec.structs.replace(found, partitions=grown, version=found.version + 1)
+        it.queue.append(ev.PartitionModifications(name))
+    it.queue.append(ev.PartitionModifications("gone"))
+    it.step()
+    assert [(a.topic, list(a.partitions)) for a in written] == [("t", [0])]
+    assert list(it.znodes.states) == [TopicPartition("u", 0), TopicPartition("u", 1)]
