@@ -171,6 +171,24 @@ async def test_a_partition_in_one_direction_is_silence() -> None:
         assert sorted(service.shell.context.live) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("uptime_s", [10, 120])
+@virtual_time
+async def test_a_long_pause_is_one_alarm_and_does_not_hide_the_death_of_another(uptime_s: float) -> None:
+    """However long the broker had answered before; it is back a second after it wakes."""
+    async with stage() as it:
+        service = await it.begin("full")
+        await asyncio.sleep(uptime_s)
+        it.network.block("broker 2", "controller")
+        await asyncio.sleep(3)
+        it.network.heal()
+        await asyncio.sleep(1.5)
+        assert suspicions(service) == [("suspected", 2), ("alarm", 2), ("false alarm", 2)]
+        await it.deafen(3)
+        await asyncio.sleep(QUICKLY_S)
+        assert suspicions(service)[3:] == [("suspected", 3), ("alarm", 3)]
+        assert 3 not in [state[0] for state in await it.now()]
+
+
 # -- what is not done --------------------------------------------------------------------------------------------------
 
 
