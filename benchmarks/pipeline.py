@@ -2,6 +2,9 @@
 
     scripts/bench pipeline [--inputs logs,long-logs,twelve,1M,10M] [--subjects …] [--runs 5] [--json FILE]
 
+Without options: ``logs``, ``1M`` and ``10M`` by ``duckdb``, ``query`` and ``python``, five times each (``10M`` three
+times), then ``1M`` by ``spark-1`` and ``spark-2``, once each.  That takes about twenty minutes.
+
 | subject | what it is |
 | --- | --- |
 | `duckdb` | `aiocontroller analyze --engine duckdb`: all tables |
@@ -162,6 +165,9 @@ INPUTS: Final[dict[str, Callable[[Path], int]]] = {
 
 # -- subjects ----------------------------------------------------------------------------------------------------------
 
+HERE: Final = ("duckdb", "query", "python")
+USUAL: Final = (("logs", HERE, 5), ("1M", HERE, 5), ("10M", HERE, 3), ("1M", ("spark-1", "spark-2"), 1))
+"""Inputs, subjects and runs without options."""
 FIGURES: Final = ("records", "windows", "leader_changes", "requests", "p99_us")
 
 
@@ -387,11 +393,20 @@ def compared(name: str, folder: Path, subjects: list[str], runs: int, processors
     return {"input": name, "bytes": size, "figures": figures[0], "runs": of}
 
 
+def plan(options: argparse.Namespace) -> list[tuple[str, list[str], int]]:
+    """What to compare: (input, subjects, runs)."""
+    if not (options.inputs or options.subjects):
+        return [(name, list(subjects), options.runs or runs) for name, subjects, runs in USUAL]
+    inputs = options.inputs.split(",") if options.inputs else [*INPUTS]
+    subjects = options.subjects.split(",") if options.subjects else [*SUBJECTS]
+    return [(name, subjects, options.runs or 5) for name in inputs]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inputs", default=",".join(INPUTS), help="Some of these, by commas.")
-    parser.add_argument("--subjects", default=",".join(SUBJECTS), help="Some of these, by commas.")
-    parser.add_argument("--runs", type=int, default=5, help="Of each subject on each input.")
+    parser.add_argument("--inputs", help=f"Some of {','.join(INPUTS)}.")
+    parser.add_argument("--subjects", help=f"Some of {','.join(SUBJECTS)}.")
+    parser.add_argument("--runs", type=int, help="Of each subject on each input.")
     parser.add_argument("--json", type=Path, help="Where all runs are written to.")
     parser.add_argument("--one", nargs=2, metavar=("SUBJECT", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -400,10 +415,10 @@ def main() -> None:
         return
     processors = Processors()
     found = []
-    for name in options.inputs.split(","):
+    for name, subjects, runs in plan(options):
         folder = Path(tempfile.mkdtemp(prefix="aiocontroller-bench-"))
         try:
-            found.append(compared(name, folder, options.subjects.split(","), options.runs, processors))
+            found.append(compared(name, folder, subjects, runs, processors))
         finally:
             shutil.rmtree(folder)
     if options.json:

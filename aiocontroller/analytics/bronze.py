@@ -1,19 +1,25 @@
 """Bronze: each line of each file becomes a typed record, or goes into quarantine with a reason; none is lost.
 
 The readers (``journal_reader``, ``log_reader``) return bronze's columns and also ``line`` and ``reason``
-(``schema.REJECTED``), so that a file is parsed once; ``accepted`` and ``quarantine`` split the result.
+(``schema.REJECTED``).  ``accepted`` and ``quarantine`` split the result; ``together`` and ``put_aside`` do so in such a
+way that files are parsed once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.dataframes import DataFrame, F, SparkSession
+from aiocontroller.analytics.journal_files import DAY_US
 from aiocontroller.analytics.journal_reader import read_journal
 from aiocontroller.analytics.log_reader import read_logs
 from aiocontroller.analytics.source_files import SourceFile
 from aiocontroller.core.errors import BadInputError
+
+DAY: Final = f"CAST(date_from_unix_date(CAST(floor(ts / {DAY_US}) AS INT)) AS DATE)"
+ASIDE: Final = "rejected"
 
 
 def read(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
@@ -38,6 +44,25 @@ def quarantine(records: DataFrame) -> DataFrame:
         F.min("line").alias("line"), F.count(F.lit(1)).alias("count")
     )
     return counted.select(*schema.QUARANTINE.names)
+
+
+def together(records: DataFrame) -> DataFrame:
+    """Return all records as ``schema.EVENTS_BRONZE`` with ``day``, to be written in one pass, by day.
+
+    Rejected ones have ``ASIDE`` as their day, their line as ``detail`` and their reason as ``event``.
+    """
+    rejected = F.col("reason").isNotNull()
+    made = {
+        "detail": F.when(rejected, F.col("line")).otherwise(F.col("detail")),
+        "event": F.when(rejected, F.col("reason")).otherwise(F.col("event")),
+        "day": F.when(rejected, F.lit(ASIDE)).otherwise(F.expr(DAY).cast("string")),
+    }
+    return records.withColumns(made).drop(*schema.REJECTED.names)
+
+
+def put_aside(rejected: DataFrame) -> DataFrame:
+    """Return ``schema.QUARANTINE`` of the rejected ones that ``together`` marked."""
+    return quarantine(rejected.withColumns({"line": F.col("detail"), "reason": F.col("event")}))
 
 
 def merged_quarantine(tables: DataFrame) -> DataFrame:

@@ -63,7 +63,7 @@ def _merge(store: Store, commit: dict[str, Any], number: int, level: int) -> Non
     there = [table for table in stream.TABLES if store.having(table, batches)]
     if stream.EVENTS in there:
         events = store.read(stream.EVENTS, batches, schema.EVENTS_BRONZE)
-        store.append(stream.EVENTS, batch, events.selectExpr("*", stream.DAY), "day")
+        store.append(stream.EVENTS, batch, events.selectExpr("*", f"{bronze.DAY} AS day"), "day")
     others = [table for table in there if table not in (stream.EVENTS, stream.TIMELINE)]
     made = {table: _MERGES.get(table, _facts(table))(store.read(table, batches)) for table in others}
     stream.write_all(store, batch, made | {stream.TIMELINE: _histories(store, batches)})

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, computing_by
+from aiocontroller.analytics.listing import files_below
 from aiocontroller.analytics.reading import PACKED, is_local, is_utf8, readable
 from aiocontroller.analytics.session import (
     QUICK_COMPILER_BELOW_BYTES,
@@ -162,7 +163,7 @@ def _local_bytes(paths: tuple[str, ...]) -> float:
         tops = [] if "://" in path else [Path(top) for top in glob.glob(path)]
         if not tops:
             return math.inf
-        files = [file for top in tops for file in (top.rglob("*") if top.is_dir() else [top]) if file.is_file()]
+        files = [file for top in tops for file in (files_below(top)[0] if top.is_dir() else [top]) if file.is_file()]
         total += sum(file.stat().st_size * (_UNPACKED if file.suffix in PACKED else 1) for file in files)
     return total
 

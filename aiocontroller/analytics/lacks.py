@@ -18,7 +18,8 @@ _BY_NAME = (("state-change", STATE_CHANGE_LOG), ("controller", CONTROLLER_LOG), 
 _OF_CONTROLLER = re.compile(r"(?:state-change|controller)\.log.*")
 _ROTATED = re.compile(
     r"(?P<base>.*\.log(?P<date>\.\d{4}-\d\d-\d\d(?:-\d\d)?)?)\.(?P<n>\d{1,3})"
-    r"|(?P<dated>.*[.-]\d{4}-\d\d-\d\d(?:-\d\d)?)\.(?P<nth>\d{1,3})\.log"
+    r"|(?P<dated>.*[.-]\d{4}-\d\d-\d\d(?:-\d\d)?)\.(?P<nth>\d{1,3})\.log",
+    re.DOTALL,
 )
 """log4j's RollingFileAppender numbers from 1, the newest; log4j2's ``%i`` counts within a day or an hour.
 

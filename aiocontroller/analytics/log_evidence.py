@@ -1,10 +1,11 @@
 """Adds rows for what logs show only indirectly.
 
 * ``log_end``: the last line that a broker wrote before it started again, or the last of all; ``detail`` states whether
-  it had shut down.  Otherwise the process was killed.
+  it had shut down.  Otherwise the process was killed, or the log was cut.  ``count`` is the number of its lines until
+  then, ``duration_us`` the longest time between two of them while it ran.
 * ``peer_lost``: replicas' fetchers repeat such lines about every second; one row stands for a run of them, at the first
   line, with its ``duration_us``.
-* ``gap``: a record of one log shows that another one should have a line, and it has none (``gaps``); ``broker`` is the
+* ``gap``: a record of one log shows that another one should have a line, and it has none; ``broker`` is the
   one whose log has the gap, ``detail`` says which log, and ``duration_us`` how long the records go on that show it.
 * ``term``: the controller ``broker`` of an epoch, according to a broker (``node``) that received its requests; it lasts
   from the first request for ``duration_us``.
@@ -20,6 +21,8 @@ from aiocontroller.analytics.schema import CONTROLLER_LOG, STATE_CHANGE_LOG
 RUN_GAP_US: Final = 5_000_000
 """Fetchers of a broker that is gone retry every second; a longer pause begins another run."""
 SHUT_DOWN, ENDED = "shut down", "without a shutdown"
+UNHEARD: Final = "unheard"
+"""The ``event`` of gaps in what a broker received, which says nothing of what it decided as a controller."""
 RETRIED_FOR_US: Final = 120_000_000
 """A broker that hung may handle a request this long after it was sent; after a longer time its session has ended, and
 with its new one come new requests."""
@@ -40,7 +43,7 @@ def with_evidence(lines: DataFrame) -> DataFrame:
     of the lines would be planned and computed several times.
     """
     few = log_ends(lines).unionByName(peers_lost(lines)).unionByName(terms(lines))
-    few = few.unionByName(unsent(lines)).unionByName(silences(lines))
+    few = few.unionByName(unsent(lines)).unionByName(unheard(lines)).unionByName(silences(lines))
     return lines.where("kind <> 'peer_lost'").unionByName(few.localCheckpoint())
 
 
@@ -49,16 +52,22 @@ def log_ends(lines: DataFrame) -> DataFrame:
     in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", "seq")
     starts = F.expr("kind = 'broker' AND detail = 'starting'")
     said = F.expr("kind = 'broker' AND detail = 'shut down'")
-    last = narrow.withColumns(
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    placed = narrow.withColumns(
         {
             "is_last": F.coalesce(F.lead(starts).over(in_order), F.lit(True)),
             "said": F.max(said).over(in_order.rowsBetween(-_LAST_WORDS, Window.currentRow)),
+            "pause_us": F.when(starts, 0).otherwise(F.col("ts_us") - F.lag("ts_us").over(in_order)),
+            "written": F.count("ts_us").over(so_far),
         }
-    ).where("is_last")
+    )
+    last = placed.withColumn("longest_us", F.max("pause_us").over(so_far)).where("is_last")
     made = {
         "kind": F.lit("log_end"),
         "broker": F.col("node"),
         "detail": F.when(F.col("said"), SHUT_DOWN).otherwise(ENDED),
+        "count": F.col("written"),
+        "duration_us": F.col("longest_us"),
     }
     return _rows(last, lines, made)
 
@@ -133,6 +142,43 @@ def unsent(lines: DataFrame) -> DataFrame:
         F.min_by(F.struct(*lines.columns), F.struct("ts_us", "seq")).alias("first"), F.max("ts_us").alias("last_us")
     )
     return _rows(by_hole.select("controller", "first.*", "last_us"), lines, _gap("controller", STATE_CHANGE_LOG))
+
+
+def unheard(lines: DataFrame) -> DataFrame:
+    """Return the gaps in what brokers received: controllers sent requests to a broker for longer than a session lasts,
+    or it answered one, and the broker has no line about it near.
+
+    Before its first line it proves nothing: old files are deleted.
+    """
+    named = (
+        lines.where("kind IN ('request', 'response', 'received')")
+        .withColumn(
+            "receiver", F.explode(F.expr("if(kind = 'received', array(node), coalesce(brokers, array(broker)))"))
+        )
+        .where("receiver IS NOT NULL")
+        .withColumn("heard_us", F.expr("if(kind = 'received', ts_us, NULL)"))
+    )
+    in_order = Window.partitionBy("cluster", "receiver").orderBy("ts_us", "seq")
+    placed = named.withColumns(
+        {
+            "before_us": F.max("heard_us").over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)),
+            "after_us": F.min("heard_us").over(in_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)),
+        }
+    )
+    alone = placed.where(
+        f"heard_us IS NULL AND ts_us - before_us > {NEAR_US} AND coalesce(after_us - ts_us > {NEAR_US}, true)"
+    )
+    by_hole = (
+        alone.groupBy("cluster", "receiver", "before_us", "after_us")
+        .agg(
+            F.min_by(F.struct(*lines.columns), F.struct("ts_us", "seq")).alias("first"),
+            F.max("ts_us").alias("last_us"),
+            F.max(F.expr("kind = 'response'")).alias("answered"),
+        )
+        .where(f"answered OR last_us - first.ts_us > {RETRIED_FOR_US}")
+    )
+    made = {**_gap("receiver", STATE_CHANGE_LOG), "event": F.lit(UNHEARD)}
+    return _rows(by_hole.select("receiver", "first.*", "last_us"), lines, made)
 
 
 def silences(lines: DataFrame) -> DataFrame:

@@ -50,8 +50,10 @@ def is_utf8(path: str) -> bool:
 
 
 def readable(name: str) -> str:
-    """Return the name with ``\\xff`` for bytes that are not UTF-8, which no table and no page can hold."""
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    """Return the name with ``\\xff`` for bytes that are not UTF-8, which no table and no page can hold, and with the
+    codes of control characters, such as line ends."""
+    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return re.sub(r"[\x00-\x1f\x7f]", lambda control: f"\\x{ord(control[0]):02x}", text)
 
 
 def as_glob(path: str) -> str:

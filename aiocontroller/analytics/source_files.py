@@ -43,6 +43,8 @@ class SourceFile:
     framing: Framing | None = None
     layout: str | None = None
     """What ``layouts`` converts to plain text; ``framing`` is that of the plain text."""
+    problem: str = ""
+    """Why it cannot be opened, where that is known from listing it."""
     remarks: tuple[str, ...] = ()
     """The assumptions about the file, as text."""
 

@@ -27,6 +27,7 @@ from aiocontroller.analytics.dataframes import SPARK, engine
 from aiocontroller.analytics.framing import framing_of, is_of_kafka, node_of
 from aiocontroller.analytics.lacks import JOURNAL_NAME, lacks_of, source_by_name
 from aiocontroller.analytics.layouts import has_zones, layout_of, plain
+from aiocontroller.analytics.listing import files_below
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.reading import DamagedError, head, is_local, is_utf8, local_name, readable, whole_lines
 from aiocontroller.analytics.schema import JOURNAL_SOURCE, SERVER_LOG
@@ -94,8 +95,10 @@ def _nameable(files: Sequence[SourceFile]) -> tuple[list[SourceFile], list[tuple
 def _heads(spark: SparkSession, files: Sequence[SourceFile]) -> tuple[dict[str, bytes], list[tuple[str, str]]]:
     """Return the beginning of each file by its path, and (name, reason) of those that cannot be read."""
     heads: dict[str, bytes] = {}
-    unreadable = []
+    unreadable = [(file.name, file.problem) for file in files if file.problem]
     for file in files:
+        if file.problem:
+            continue
         try:
             heads[file.path] = head(spark, file.path)
         except DamagedError as error:
@@ -204,11 +207,20 @@ def _list(spark: SparkSession, path: str) -> Iterator[SourceFile]:
     if not tops:
         raise BadInputError(f"no such file or folder: {readable(path)}")
     for one in tops:
-        for file in sorted(one.rglob("*")) if one.is_dir() else [one]:
-            if file.is_file():
-                found = file.stat()
-                name = readable(str(file.relative_to(one)) if one.is_dir() else file.name)
-                yield SourceFile(f"{_FILE}{file.absolute()}", name, found.st_size, found.st_mtime_ns // 1000)
+        files, failed = files_below(one) if one.is_dir() else ([one] if one.is_file() else [], [])
+        for file in files:
+            about = file.stat()
+            yield SourceFile(_path(file), _name(file, one), about.st_size, about.st_mtime_ns // 1000)
+        for file, why in failed:
+            yield SourceFile(_path(file), _name(file, one), 0, 0, problem=why)
+
+
+def _path(file: Path) -> str:
+    return f"{_FILE}{file.absolute()}"
+
+
+def _name(file: Path, top: Path) -> str:
+    return readable(file.name if file == top else str(file.relative_to(top)))
 
 
 def _list_hadoop(spark: SparkSession, path: str) -> Iterator[SourceFile]:

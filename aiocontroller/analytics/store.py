@@ -216,9 +216,9 @@ class Store:
         """Return the folder of a batch's part of a table."""
         return self.in_run(f"{table}/{_batch(batch)}")
 
-    def forget(self, table: str, batch: int) -> None:
-        """Delete what an earlier attempt at this batch may have left."""
-        self._files.delete_tree(f"runs/{self._run}/{table}/{_batch(batch)}")
+    def forget(self, table: str, batch: int, partition: str = "") -> None:
+        """Delete what an earlier attempt at this batch may have left, or one partition of it."""
+        self._files.delete_tree(f"runs/{self._run}/{table}/{_batch(batch)}/{partition}".rstrip("/"))
 
     # -- gold ------------------------------------------------------------------------------------------------------
 

@@ -27,11 +27,10 @@ from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, DataFrame, 
 from aiocontroller.analytics.duplicates import Seen, without_repeated
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
-from aiocontroller.analytics.journal_files import DAY_US
 from aiocontroller.analytics.journal_reader import journal_records
 from aiocontroller.analytics.session import suited_to_little
 from aiocontroller.analytics.source_files import SourceFile
-from aiocontroller.analytics.store import Store, batches_of
+from aiocontroller.analytics.store import Store, batches_of, read_parquet
 from aiocontroller.core.errors import BadInputError
 
 log = logging.getLogger(__name__)
@@ -54,7 +53,6 @@ TABLES: Final = (
 )  # fmt: skip
 """All tables that a batch may have."""
 
-DAY: Final = f"CAST(date_from_unix_date(CAST(floor(ts / {DAY_US}) AS INT)) AS DATE) AS day"
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 
 
@@ -125,11 +123,14 @@ def _write_bronze(store: Store, batch: int, new: Sequence[SourceFile] | DataFram
     try:
         rejected = Observation()
         counted = records.observe(rejected, F.count_if(F.col("reason").isNotNull()).alias("lines"))
-        store.append(EVENTS, batch, bronze.accepted(counted).selectExpr("*", DAY), "day")
+        store.append(EVENTS, batch, bronze.together(counted), "day")
     finally:
         spark.conf.set(_WRITERS, before or "0")
-    if rejected.get["lines"]:  # otherwise everything would be parsed a second time for nothing
-        store.write(QUARANTINE, batch, bronze.quarantine(records))
+    if rejected.get["lines"]:
+        aside = f"day={bronze.ASIDE}"
+        lines = read_parquet(spark, [f"{store.of_batch(EVENTS, batch)}/{aside}"], schema.EVENTS_BRONZE)
+        store.write(QUARANTINE, batch, bronze.put_aside(lines))
+        store.forget(EVENTS, batch, aside)
     store.forget(ODD, batch)
 
 

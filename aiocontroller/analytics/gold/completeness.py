@@ -16,6 +16,7 @@ from typing import Any, Final
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.dataframes import DataFrame, F
 from aiocontroller.analytics.gold.rows import Row, collected
+from aiocontroller.analytics.log_evidence import SHUT_DOWN, UNHEARD
 from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVER_LOG, STATE_CHANGE_LOG
 from aiocontroller.analytics.times import time_of
 
@@ -27,8 +28,15 @@ IN_OFFICE: Final = (*IN_CONTROLLER_LOG, "partition", "isr", "replica", "told", "
 OF_A_TRACE: Final = ("\t", " ", "java.", "org.apache.", "kafka.", "Caused by")
 """How the rest of a stack trace begins, where the rotation of a log has cut one."""
 _RULES: Final = ("elected", "loaded", "request", "told", "replica")
+_CAME: Final = ("added", "bounced")
+_WENT: Final = ("dead", "controlled shutdown")
+"""What a controller logs of a broker."""
 LATE_US: Final = 60_000_000
 """A broker may handle a request this long after a controller's last record, and clocks may differ."""
+SILENT_US: Final = 600_000_000
+SILENT_TIMES: Final = 3
+MANY: Final = 20
+"""Lines of a broker before its silence means anything."""
 
 
 def completeness(
@@ -57,8 +65,9 @@ def completeness(
     by_file = tallies.groupBy("cluster", "file", "source", "node", "process")
     in_files = collected(by_file.agg(F.sum("n").alias("n"), F.max("last_us").alias("last_us")))
     wanted = milestones.where("kind IN ('term', 'cluster_id', 'log_end', 'broker', 'active', 'loaded', 'gap')").select(
-        "cluster", "kind", "node", "epoch", "broker", "brokers", "ts_us", "duration_us", "detail", "source", "place"
-    )
+        "cluster", "kind", "event", "node", "epoch", "broker", "brokers", "ts_us", "duration_us", "count", "detail",
+        "source", "place",
+    )  # fmt: skip
     signs = collected(wanted)
     holders = collected(balance.select("cluster", "broker").distinct())
     found: list[Row] = []
@@ -139,7 +148,7 @@ def _ids(signs: Iterable[Row]) -> list[Row]:
     return [_row("cluster id", each, len(ids) == 1, "as brokers say when they start") for each in ids]
 
 
-def _brokers(records: Sequence[Row], signs: Iterable[Row], holders: Iterable[Row]) -> list[Row]:
+def _brokers(records: Sequence[Row], signs: Sequence[Row], holders: Iterable[Row]) -> list[Row]:
     """Return a row for each broker that any record names."""
     logged = {row["node"] for row in records if row["source"] != JOURNAL_SOURCE and row["node"] is not None}
     named = {row["broker"] for row in holders} | logged
@@ -149,12 +158,58 @@ def _brokers(records: Sequence[Row], signs: Iterable[Row], holders: Iterable[Row
         return []
     every = sorted(each for each in named if each is not None and each >= 0)
     of_node = _by_node(records)
-    return [
-        _row("broker", str(each), True, "its logs are there", *_span(of_node[each]))
-        if each in logged
-        else _row("broker", str(each), False, f"no log of broker {each}, which others name")
-        for each in every
-    ]
+    early = _ends_early(records, signs)
+    found = []
+    for each in every:
+        if each in logged:
+            words, needed = early.get(each, ("its logs are there", False))
+            row = _row("broker", str(each), each not in early, words, *_span(of_node[each]))
+            found.append({**row, "needed": needed})
+        else:
+            found.append(_row("broker", str(each), False, f"no log of broker {each}, which others name"))
+    return found
+
+
+def _ends_early(records: Sequence[Row], signs: Sequence[Row]) -> dict[int, tuple[str, bool]]:
+    """Return the brokers whose logs end while others go on, and nothing says that they stopped: why, and whether a
+    controller's records are missing.
+
+    Logs may be silent.  What counts is a silence several times as long as any before, of any broker, or that a
+    controller saw the broker come back.
+    """
+    in_time = sorted(signs, key=lambda row: row["ts_us"])
+    ends = {row["node"]: row for row in in_time if row["kind"] == "log_end"}
+    changes = {row["broker"]: row for row in in_time if row["kind"] == "broker" and row["broker"] != row["node"]}
+    lists = [row for row in in_time if row["kind"] in ("active", "loaded") and row["brokers"] is not None]
+    timed = [row for row in records if row["last_us"] is not None]
+    last_us = {node: max(row["last_us"] for row in rows) for node, rows in _by_node(timed).items()}
+    latest = sorted(last_us, key=lambda node: last_us[node])[-2:]
+    usual_us = max((row["duration_us"] or 0 for row in ends.values()), default=0)
+    ruler = _last_controller(records, signs)
+    found: dict[int, tuple[str, bool]] = {}
+    for node, end in ends.items():
+        others_us = max((last_us[other] for other in latest if other != node), default=0)
+        change = changes.get(node)
+        since_us = change["ts_us"] - end["ts_us"] if change is not None else 0
+        if change is not None and change["detail"] in _CAME and since_us > LATE_US:
+            why = f"a controller saw it come back at {_moment(change['ts_us'])}"
+        else:
+            went = end["detail"] == SHUT_DOWN or (
+                change is not None and change["detail"] in _WENT and since_us > -LATE_US
+            )
+            away = lists and lists[-1]["ts_us"] > end["ts_us"] and node not in lists[-1]["brokers"]
+            silent = others_us - end["ts_us"] > max(SILENT_US, SILENT_TIMES * usual_us)
+            if went or away or not silent or (end["count"] or 0) < MANY:
+                continue
+            why = f"those of others go on until {_moment(others_us)}, and no record says that it stopped"
+        found[node] = f"the logs of broker {node} end at {_moment(end['ts_us'])}; {why}", node == ruler
+    return found
+
+
+def _last_controller(records: Iterable[Row], signs: Iterable[Row]) -> int | None:
+    named = [(row["epoch"], row["broker"]) for row in signs if row["kind"] == "term"]
+    named += [(row["epoch"], row["node"]) for row in records if row["kind"] in _RULES]
+    return max(((epoch, node) for epoch, node in named if epoch and node is not None), default=(0, None))[1]
 
 
 def _terms(records: Sequence[Row], signs: Sequence[Row]) -> list[Row]:
@@ -265,7 +320,7 @@ def _gaps(signs: Iterable[Row]) -> list[Row]:
             f"{row['place']} shows"
         )
         name = f"{row['detail']} of broker {row['broker']}"
-        found.append({**_row("gap", name, False, words, from_us, to_us), "needed": True})
+        found.append({**_row("gap", name, False, words, from_us, to_us), "needed": row["event"] != UNHEARD})
     return found
 
 

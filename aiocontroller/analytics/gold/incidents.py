@@ -84,15 +84,28 @@ def with_onsets(windows: DataFrame, onsets: DataFrame) -> DataFrame:
 
 
 def _count_once(windows: DataFrame, found: Sequence[Row]) -> None:
-    """Correct the counts of incidents of several brokers: a partition may have lost one leader after the other."""
-    of = [(row["cluster"], *turn, row["number"]) for row in found for turn in row.get("served", ())]
-    if len(of) < 2:
+    """Correct the counts of incidents that add up several groups of windows: a partition may be in more than one."""
+    several = [row for row in found if len(_groups_of(row)) > 1]
+    if not several:
         return
-    groups = windows.sparkSession.createDataFrame(of, "cluster string, culprit string, broker int, number int")
-    counted = _outages(windows).join(F.broadcast(groups), ["cluster", "culprit", "broker"])
+    of = [(row["cluster"], *group, row["number"]) for row in several for group in _groups_of(row)]
+    groups = windows.sparkSession.createDataFrame(of, f"cluster string, {_GROUPS}, number int")
+    same = " AND ".join(f"w.{name} IS NOT DISTINCT FROM g.{name}" for name in ("cluster", *_GROUP))
+    counted = (
+        _outages(windows)
+        .withColumn("bucket", F.expr(_BUCKET))
+        .alias("w")
+        .join(F.broadcast(groups).alias("g"), F.expr(same))
+        .selectExpr("g.cluster AS cluster", "number", "topic", "partition", "unavailable")
+    )
     rows = {(row["cluster"], row["number"]): row for row in found}
     for row in collected(counted.groupBy("cluster", "number").agg(*_distinct())):
         rows[row["cluster"], row["number"]].update({name: row[name] for name in _ONCE})
+
+
+def _groups_of(row: Row) -> list[tuple[Any, ...]]:
+    """Return the groups of windows (``_GROUP``) of which an incident consists, if there may be several."""
+    return [*row.get("groups", ()), *((culprit, None, broker) for culprit, broker in row.get("served", ()))]
 
 
 def _outages(windows: DataFrame) -> DataFrame:
@@ -100,6 +113,9 @@ def _outages(windows: DataFrame) -> DataFrame:
     return windows.where(f"cause NOT IN ({causes})")
 
 
+_GROUP: Final = ("culprit", "bucket", "broker")
+_GROUPS: Final = "culprit string, bucket long, broker int"
+_BUCKET: Final = f"if(culprit IS NULL, start_us DIV {OUTAGES_APART_US}, NULL)"
 _LOST: Final = "if(unavailable, {}, NULL)"
 _ONCE: Final = {
     "partitions": _LOST.format("struct(topic, partition)"),
@@ -114,12 +130,12 @@ def _distinct() -> list[Column]:
 
 def _counted(windows: DataFrame) -> DataFrame:
     """Group the windows by event; windows without a known event by cause and minute."""
-    bucket = F.expr(f"if(culprit IS NULL, start_us DIV {OUTAGES_APART_US}, NULL)").alias("bucket")
     lost = _LOST
     begun, ended = "unavailable AND start_us IS NOT NULL", "unavailable AND end_us IS NOT NULL"
     return (
         _outages(windows)
-        .groupBy("cluster", "culprit", bucket, "broker")
+        .withColumn("bucket", F.expr(_BUCKET))
+        .groupBy("cluster", *_GROUP)
         .agg(
             F.expr("sort_array(collect_set(if(unavailable, cause, NULL)))").alias("causes"),
             *_distinct(),
@@ -294,6 +310,7 @@ def _of_windows(cost: Row) -> Row:
         noticed_us=cost["start_us"],
         evidence=_unique([*(cost["evidence"] or ()), *(cost["last_evidence"] or ())]),
         culprit=None,
+        groups=cost["groups"],
     )
 
 
@@ -308,15 +325,16 @@ def _row(cost: Row | None, **values: Any) -> Row:
 
 
 def _together(rows: Iterable[Row]) -> list[Row]:
-    """Merge windows of adjacent minutes with the same causes and broker."""
+    """Merge windows of adjacent minutes with the same causes and broker; ``_count_once`` corrects the sums."""
     groups: list[Row] = []
     for row in sorted(rows, key=lambda r: (str(r["causes"]), r["broker"] or -1, r["start_us"])):
         last = groups[-1] if groups else None
         if last is None or (last["causes"], last["broker"]) != (row["causes"], row["broker"]) or (
             row["start_us"] > max(last["led_again_us"] or 0, last["start_us"]) + OUTAGES_APART_US
         ):  # fmt: skip
-            groups.append(dict(row))
+            groups.append({**row, "groups": [tuple(row[name] for name in _GROUP)]})
             continue
+        last["groups"].append(tuple(row[name] for name in _GROUP))
         for name in ("partitions", "topics", "under_replicated", "unavailable_us", "still_open", "open"):
             last[name] = (last[name] or 0) + (row[name] or 0)
         for name in ("led_again_us", "in_sync_us", "longest_us", "error_us"):

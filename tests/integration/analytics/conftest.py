@@ -17,7 +17,7 @@ TIMEOUT_S = 600
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
-    "spark.driver.memory": "3g",  # the plans of all modules' queries pile up in it
+    "spark.driver.memory": "768m",
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",

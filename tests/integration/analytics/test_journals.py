@@ -202,6 +202,40 @@ def test_files_that_workers_decode_hold_what_the_careful_reader_finds(
     assert not (tmp_path / "out/bronze/odd/batch=0").exists()
 
 
+def test_files_are_parsed_once_though_lines_are_rejected(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quarantine was made of the files again; here they are gone by then."""
+    good = "[2024-05-01 10:00:0{0},000] INFO [KafkaServer id={0}] started (kafka.server.KafkaServer)\n"
+    bad = good.replace("-05-", "-99-")
+    logs = [tmp_path / "in" / f"broker-{broker}" / "server.log" for broker in (1, 2)]
+    for broker, log in enumerate(logs, 1):
+        write(log, "".join(line.format(broker) for line in (good, bad, bad, good)).encode())
+
+    def written(self: Store, table: str, *rest: Any) -> None:
+        if table == stream.QUARANTINE:
+            for log in logs:
+                log.unlink()
+        original(self, table, *rest)
+
+    original = Store.write
+    monkeypatch.setattr(Store, "write", written)
+    store = Store(spark, str(tmp_path / "out"))
+    stream._write_bronze(store, 0, find_files(spark, [str(tmp_path / "in")]).files)
+    assert not any(log.exists() for log in logs)
+    rows = store.read(stream.QUARANTINE, [0], schema.QUARANTINE).collect()
+    assert sorted((row["file"], row["count"], row["reason"]) for row in rows) == [
+        (f"broker-{broker}/server.log", 2, "its time is none") for broker in (1, 2)
+    ]
+    events = store.read(stream.EVENTS, [0], schema.EVENTS_BRONZE).collect()
+    assert sorted((row["file"], row["node"]) for row in events) == [
+        (f"broker-{broker}/server.log", broker) for broker in (1, 1, 2, 2)
+    ]
+    assert list(Path(store.of_batch(stream.EVENTS, 0)).glob("day=*")) == [
+        Path(store.of_batch(stream.EVENTS, 0), "day=2024-05-01")
+    ]
+
+
 def test_files_of_one_name_are_told_apart_by_their_folders(spark: Any, tmp_path: Path) -> None:
     paths = [write(tmp_path / folder / "j.jsonl", record(n)) for n, folder in enumerate(("a", "b/c"))]
     found = find_files(spark, [str(path) for path in paths] + [str(paths[0])])

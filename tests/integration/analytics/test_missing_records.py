@@ -139,6 +139,22 @@ def rotated_and_cut_off(to: Path) -> None:
     log.write_bytes(b"".join(lines[200:]))
 
 
+def controller_falls_silent(to: Path) -> None:
+    """The copy of its logs ended exactly at line ends, and nothing more was elected; the others go on for half an
+    hour."""
+    others_go_on(to, broker=1)
+
+
+def others_go_on(to: Path, broker: int) -> None:
+    unpacked(to)
+    for log in (to / f"broker-{broker}").iterdir():
+        without(log, "02:12:55", "02:20:00")
+    for other in {1, 2, 3} - {broker}:
+        with (to / f"broker-{other}" / "server.log").open("a") as server:
+            for minute in range(14, 45):
+                server.write(f"[2026-11-23 02:{minute}:00,000] INFO [BrokerServer id={other}] goes on (kafka.Own)\n")
+
+
 def lost_segment(to: Path) -> None:
     unpacked(to, of=OURS)
     whole = to / "journal-1000001-6-1795415822092228-000002.jsonl"
@@ -190,11 +206,39 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     cut_off_within_a_line: "broker-2/controller.log is cut off: its last line has no end",
     cut_off_before_a_line_end: "broker-2/state-change.log is cut off: its last line has no end",
     rotated_and_cut_off: "broker-2/state-change.log.1 is cut off: its last line has no end",
+    controller_falls_silent: "logs of broker 1 end at 2026-11-23 02:12:5.; those of others go on until .* 02:44",
     lost_segment: "500 records are missing in or before the journal .*-000012.jsonl",
     lost_first_segment: "records are missing in or before the journal ",
     torn_journal: "1 lines of .*journal-1000001-4-.*-000002.jsonl were not understood",
     unread_end: "_journal-1000001-4-.*: --in-progress reads it",
     end_of_the_journal_is_missing: "journal of controller 1000001 in epoch 6 ends at .*, and brokers handled",
+}
+
+
+# -- where no controller's records are missing ------------------------------------------------------------------------
+
+
+def state_changes_cut_at_a_line_end(to: Path) -> None:
+    """Controllers sent requests to broker 2 until 02:12:59; it was no controller any more."""
+    unpacked(to)
+    without(to / "broker-2" / "state-change.log", "02:10:00", "02:20:00")
+
+
+def came_back_without_a_line(to: Path) -> None:
+    """Broker 2 was restarted at 02:11:36."""
+    unpacked(to)
+    for log in (to / "broker-2").iterdir():
+        without(log, "02:10:50", "02:20:00")
+
+
+def another_falls_silent(to: Path) -> None:
+    others_go_on(to, broker=2)
+
+
+NAMED: dict[Callable[[Path], None], str] = {
+    state_changes_cut_at_a_line_end: "state-change.log of broker 2 has a gap from 2026-11-23 02:1",
+    came_back_without_a_line: "logs of broker 2 end at 2026-11-23 02:10:..; a controller saw it .* 02:12:08",
+    another_falls_silent: "logs of broker 2 end at 2026-11-23 02:12:48; those of others go on until .* 02:44",
 }
 
 
@@ -271,7 +315,7 @@ ON_SPARK = (only_servers, epoch_two_without_logs, middle_is_missing, corrupt, lo
 @pytest.fixture(scope="module")
 def told(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The summary of one analysis, with a cluster for each case."""
-    return analysed(spark, tmp_path_factory.mktemp("missing"), (*UNKNOWN, *WHOLE))
+    return analysed(spark, tmp_path_factory.mktemp("missing"), (*UNKNOWN, *NAMED, *WHOLE))
 
 
 def analysed(spark: Any, folder: Path, cases: Iterable[Callable[[Path], None]]) -> dict[str, Any]:
@@ -306,6 +350,14 @@ def is_unknown(told: dict[str, Any], case: Callable[[Path], None]) -> None:
     ) or (case is only_servers)
     text = next(part for part in sections(told) if isinstance(part, str) and f"Cluster {case.__name__}," in part)
     assert f"availability unknown: {conclusion['words']}" in text
+
+
+@pytest.mark.parametrize("case", NAMED, ids=lambda case: case.__name__)
+def test_what_other_logs_show_to_be_missing_is_named(told: dict[str, Any], case: Callable[[Path], None]) -> None:
+    availability, rows = whole_of(told, case.__name__)
+    lacking = [row["words"] for row in rows if not row["known"]]
+    assert any(re.search(NAMED[case], words) for words in lacking), lacking
+    assert availability["availability"] is not None
 
 
 @pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.__name__)

@@ -106,6 +106,54 @@ def test_file_that_may_not_be_read_is_named(spark: Any, tmp_path: Path, monkeypa
     assert [name for name, _ in found.unreadable] == ["gone.log"]
 
 
+def test_links_are_followed_once_and_those_that_lead_nowhere_are_named(spark: Any, tmp_path: Path) -> None:
+    """Folders behind links were left out without a word, and so were links to files that are gone."""
+    logs, outside = tmp_path / "logs", tmp_path / "outside"
+    for folder in (logs / "broker-1", outside / "broker-2"):
+        folder.mkdir(parents=True)
+        (folder / "server.log").write_bytes(server_log(int(folder.name[-1])))
+    (logs / "a-link-to-1").symlink_to(logs / "broker-1")
+    (logs / "broker-2").symlink_to(outside / "broker-2")
+    (logs / "broker-1" / "above").symlink_to(logs)
+    (logs / "broker-2" / "controller.log").symlink_to(outside / "gone")
+    (logs / "broker-2" / "itself").symlink_to(outside / "broker-2" / "itself")
+    found = find_files(spark, [str(logs)])
+    assert [file.name for file in found.files] == ["broker-1/server.log", "broker-2/server.log"]
+    assert [name for name, _ in found.unreadable] == ["broker-2/controller.log", "broker-2/itself"]
+    assert [lack.words for lack in found.lacks][:1] == [
+        "broker-2/controller.log cannot be read: No such file or directory"
+    ]
+
+
+def test_folder_that_may_not_be_read_is_named(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for broker in (1, 2):
+        (tmp_path / f"broker-{broker}").mkdir()
+        (tmp_path / f"broker-{broker}" / "server.log").write_bytes(server_log(broker))
+
+    def refuse(folder: Path) -> Any:
+        if folder.name == "broker-2":
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
+
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", refuse)  # root may read everything
+    found = find_files(spark, [str(tmp_path)])
+    assert [file.name for file in found.files] == ["broker-1/server.log"]
+    assert found.unreadable == (("broker-2", "Permission denied"),)
+
+
+def test_line_ends_in_names_are_escaped(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "of\nbroker\t1"
+    folder.mkdir()
+    for name in ("server.log", "server.log.2", "new\nline.log"):
+        (folder / name).write_bytes(server_log(1, marker=name[-2:]))
+    found = find_files(spark, [str(tmp_path)])
+    assert sorted(lines_of(spark, tmp_path)) == [file.name for file in found.files]
+    names = ("new\\x0aline.log", "server.log", "server.log.2")
+    assert [file.name for file in found.files] == [f"of\\x0abroker\\x091/{name}" for name in names]
+    assert ["number 1 is missing" in lack.words for lack in found.lacks] == [True]
+
+
 def test_files_that_begin_alike_and_go_on_apart_are_both_read(spark: Any, tmp_path: Path) -> None:
     """The same first 64 KB used to make one of them a copy: 50,000 bytes were lost."""
     beginning = server_log(1, lines=900)

@@ -21,7 +21,7 @@ NOTICED_US = KILLED_US + 7 * S
 
 
 def sign(kind: str, ts_us: int, **told: Any) -> dict[str, Any]:
-    names = ("node", "broker", "detail", "duration_us", "event", "epoch", "brokers", "source", "process")
+    names = ("node", "broker", "detail", "duration_us", "count", "event", "epoch", "brokers", "source", "process")
     return dict.fromkeys(names) | {
         "cluster": "c", "kind": kind, "ts_us": ts_us, "ts_error_us": 1000, "place": f"{kind}@{ts_us}", **told,
     }  # fmt: skip
@@ -299,6 +299,71 @@ def test_all_logs_of_all_terms_are_complete() -> None:
     assert all(row["known"] for row in completeness_of(journal, [], [{"cluster": "c", "broker": 1}]))
 
 
+END_US = 5000 * S
+
+
+def ended(*more: dict[str, Any], on_us: int, pause_us: int = 60 * S, **told: Any) -> dict[str, Any]:
+    """The row of broker 2, whose logs end, while those of broker 1, the controller, go on."""
+    end = sign("log_end", END_US, **{"node": 2, "broker": 2, "detail": "without a shutdown", "count": 500, **told})
+    other = sign("log_end", on_us, node=1, broker=1, detail="without a shutdown", count=500)
+    records = [tally("controller.log", 1, 1, kind, S, on_us) for kind in ("elected", "loaded", "partition")]
+    records += [tally("server.log", 2, None, "other", S, END_US)]
+    signs = [end | {"duration_us": 10 * S}, other | {"duration_us": pause_us}, *more]
+    found = completeness_of(records, signs, [])
+    return next(row for row in found if row["what"] == "broker" and row["name"] == "2")
+
+
+def of_2(detail: str, ts_us: int) -> dict[str, Any]:
+    return sign("broker", ts_us, node=1, broker=2, detail=detail)
+
+
+LONG_US = END_US + 700 * S
+
+
+def test_logs_that_end_while_others_go_on_are_named() -> None:
+    """A file that was cut exactly at the end of a line looks whole."""
+    row = ended(on_us=LONG_US)
+    assert not row["known"]
+    assert (
+        "logs of broker 2 end at 1970-01-01 01:23:20; those of others go on until 1970-01-01 01:35:00" in row["words"]
+    )
+    returned = ended(of_2("dead", END_US + 7 * S), of_2("added", END_US + 90 * S), on_us=END_US + 100 * S)
+    assert not returned["known"]
+    assert "come back at 1970-01-01 01:24:50" in returned["words"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"on_us": END_US + 500 * S},  # a shorter silence
+        {"on_us": LONG_US, "pause_us": 300 * S},  # others are silent for long, too
+        {"on_us": LONG_US, "count": 5},  # how often it writes is unknown
+        {"on_us": LONG_US, "detail": "shut down"},
+        {"on_us": LONG_US, "more": of_2("dead", END_US + 7 * S)},
+        {"on_us": LONG_US, "more": of_2("controlled shutdown", END_US - 2 * S)},
+        {"on_us": LONG_US, "more": sign("active", END_US + 50 * S, node=1, brokers=[1])},
+    ],
+)
+def test_a_silence_that_has_a_reason_is_no_lack(row: dict[str, Any]) -> None:
+    more = [row.pop("more")] if "more" in row else []
+    assert ended(*more, **row)["known"]
+
+
+def test_the_end_of_the_last_controllers_logs_makes_availability_unknown() -> None:
+    records = [tally("controller.log", 2, 1, kind, S, END_US) for kind in ("elected", "loaded")]
+    records += [
+        tally("state-change.log", 2, 1, "partition", S, END_US),
+        tally("server.log", 1, None, "isr", S, LONG_US),
+    ]
+    ends = [sign("log_end", us, node=n, detail="without a shutdown", count=99, duration_us=S) for n, us in (
+        (1, LONG_US), (2, END_US))]  # fmt: skip
+    assert "the logs of broker 2 end at" in availability(completeness_of(records, ends, []))["words"]
+    # Another one was elected after it.
+    later = [tally("controller.log", 1, 2, kind, LONG_US, LONG_US) for kind in ("elected", "loaded")]
+    later += [tally("state-change.log", 1, 2, "partition", S, LONG_US)]
+    assert availability(completeness_of([*records, *later], ends, []))["known"]
+
+
 class Counted(dict[str, Any]):
     """A row that counts how often it is asked."""
 
@@ -342,20 +407,22 @@ def test_twice_as_many_dead_brokers_take_no_more_than_twice_as_long() -> None:
         assert 0 < twice < 2.5 * once
 
 
+def windows_of(*rows: tuple[Any, ...], start_us: int = 0) -> Any:
+    columns = (
+        "cluster string, culprit string, broker int, topic string, partition int, cause string, unavailable boolean, "
+        "start_us long"
+    )
+    return SmallSession().createDataFrame([(*row, start_us) if len(row) == 7 else row for row in rows], columns)
+
+
 def test_a_partition_that_lost_two_leaders_in_one_silence_counts_once() -> None:
     lost = [("a", "p1", 1, "t", 0), ("a", "p1", 1, "t", 1), ("a", "p2", 2, "t", 0), ("a", "p2", 2, "u", 0)]
-    columns = (
-        "cluster string, culprit string, broker int, topic string, partition int, cause string, unavailable boolean"
-    )
     with computing_by(DUCKDB):
-        windows = SmallSession().createDataFrame(
-            [
-                *((*row, "broker_death", True) for row in lost),
-                ("a", "p2", 2, "t", 1, "broker_death", False),
-                ("a", "p2", 2, "t", 7, "reassignment", False),
-                ("a", "p3", 1, "v", 0, "broker_death", True),
-            ],
-            columns,
+        windows = windows_of(
+            *((*row, "broker_death", True) for row in lost),
+            ("a", "p2", 2, "t", 1, "broker_death", False),
+            ("a", "p2", 2, "t", 7, "reassignment", False),
+            ("a", "p3", 1, "v", 0, "broker_death", True),
         )
         silence = {"partitions": 4, "topics": 2, "under_replicated": 1, "number": 3}
         found = [
@@ -366,3 +433,22 @@ def test_a_partition_that_lost_two_leaders_in_one_silence_counts_once() -> None:
         _count_once(windows, found)
     counts = [(row["partitions"], row["topics"], row["under_replicated"]) for row in found]
     assert counts == [(3, 2, 1), (4, 2, 1), (4, 2, 1)]
+
+
+def test_a_partition_that_was_down_in_two_minutes_of_one_incident_counts_once() -> None:
+    """Windows that no event explains are counted by minute and broker, and adjacent minutes are one incident."""
+    causes = {"causes": ["unknown"], "partitions": 2, "topics": 1, "under_replicated": 0}
+    minutes = [
+        cost(None, **causes, bucket=n, start_us=n * 60 * S, led_again_us=n * 60 * S + S, broker=None) for n in (1, 2)
+    ]
+    (row,) = incidents_of("c", [], [], minutes)
+    assert (row["partitions"], row["topics"]) == (4, 2)  # an upper bound
+    with computing_by(DUCKDB):
+        windows = windows_of(
+            *(("c", None, None, "t", n, "unknown", True, minute * 60 * S) for minute, n in ((1, 0), (1, 1), (2, 1))),
+            ("c", None, None, "t", 2, "unknown", True, 180 * S),
+            ("c", None, 7, "t", 3, "unknown", True, 60 * S),
+            ("d", None, None, "t", 4, "unknown", True, 60 * S),
+        )
+        _count_once(windows, [row])
+    assert (row["partitions"], row["topics"], row["under_replicated"]) == (2, 1, 0)

@@ -1,0 +1,42 @@
+"""Lists the files below a folder of this machine."""
+
+from __future__ import annotations
+
+import stat
+from collections import deque
+from pathlib import Path
+
+
+def files_below(top: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """Return the files below a folder, and what cannot be listed with the reason: folders that must not be read, links
+    that lead nowhere.
+
+    Links are followed.  Each folder is entered once, so a link to a folder above ends there, and a folder has its own
+    name if it is also reached by a link.
+    """
+    found: list[Path] = []
+    failed: list[tuple[Path, str]] = []
+    entered: set[tuple[int, int]] = set()
+    folders, links = deque([top]), deque[Path]()
+    while folders or links:
+        folder = (folders or links).popleft()
+        try:
+            about = folder.stat()
+            if (about.st_dev, about.st_ino) in entered:
+                continue
+            entered.add((about.st_dev, about.st_ino))
+            entries = sorted(folder.iterdir())
+        except OSError as error:
+            failed.append((folder, error.strerror or str(error)))
+            continue
+        for entry in entries:
+            try:
+                mode = entry.stat().st_mode
+            except OSError as error:
+                failed.append((entry, error.strerror or str(error)))
+                continue
+            if stat.S_ISDIR(mode):
+                (links if entry.is_symlink() else folders).append(entry)
+            elif stat.S_ISREG(mode):
+                found.append(entry)
+    return sorted(found), sorted(failed)
