@@ -28,6 +28,11 @@ LEAST = 0.01
 """The quantile that stands for the minimum delay, so that a few wrong pairs (from a truncated log) do no harm."""
 
 
+CONTRADICTION = "contradict each other"
+MOST_DRIFT_US = 1_000_000
+"""Clocks that are not set drift apart by less within the time of a set of logs."""
+
+
 class Offset(NamedTuple):
     offset_us: int
     error_us: int
@@ -92,7 +97,7 @@ def _shortest(nodes: list[int], least_us: Mapping[tuple[int, int], int]) -> dict
 
 def _between(low: int, high: int, method: str) -> Offset:
     if low > high:
-        method += ", which contradict each other: a clock was set, or drifts"
+        method += f", which {CONTRADICTION}: a clock was set, or drifts"
     return Offset((low + high) // 2, abs(high - low + 1) // 2, method)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import stat
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
+
+from aiocontroller.analytics.store import MARKER, OURS, OWNER
 
 
 def files_below(top: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
@@ -12,7 +15,7 @@ def files_below(top: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     that lead nowhere.
 
     Links are followed.  Each folder is entered once, so a link to a folder above ends there, and a folder has its own
-    name if it is also reached by a link.
+    name if it is also reached by a link.  Tables of an earlier run are left out.
     """
     found: list[Path] = []
     failed: list[tuple[Path, str]] = []
@@ -25,7 +28,7 @@ def files_below(top: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
             if (about.st_dev, about.st_ino) in entered:
                 continue
             entered.add((about.st_dev, about.st_ino))
-            entries = sorted(folder.iterdir())
+            entries = _without_tables(folder, sorted(folder.iterdir()))
         except OSError as error:
             failed.append((folder, error.strerror or str(error)))
             continue
@@ -40,3 +43,11 @@ def files_below(top: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
             elif stat.S_ISREG(mode):
                 found.append(entry)
     return sorted(found), sorted(failed)
+
+
+def _without_tables(folder: Path, entries: Sequence[Path]) -> Sequence[Path]:
+    """Leave out what the store has written in a folder that is (also) an output folder."""
+    marker = folder / MARKER
+    if marker not in entries or OWNER not in marker.read_text(errors="replace"):
+        return entries
+    return [entry for entry in entries if entry.name not in (MARKER, *OURS)]

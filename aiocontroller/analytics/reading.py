@@ -22,6 +22,7 @@ PACKED_CHUNK_BYTES = 4 << 10
 """The most that is lost before the damage."""
 PACKED = (".gz", ".bz2", ".zst")
 _FILE = "file:"
+_TAR, _TAR_AT = b"ustar", 257
 _DAMAGED = (OSError, EOFError, zlib.error, ValueError)
 """ValueError is the base of Arrow's errors."""
 
@@ -100,7 +101,10 @@ def chunks(spark: SparkSession, path: str) -> Iterator[bytes]:
 
 
 def head(spark: SparkSession, path: str) -> bytes:
-    """Return the first ``HEAD_BYTES``, or what can be unpacked of them.  Raises DamagedError if that is nothing."""
+    """Return the first ``HEAD_BYTES``, or what can be unpacked of them.
+
+    Raises DamagedError if that is nothing, or if the file is an archive of files.
+    """
     found = bytearray()
     try:
         with opened(spark, path) as file:
@@ -109,6 +113,8 @@ def head(spark: SparkSession, path: str) -> bytes:
     except _DAMAGED as error:
         if not found:
             raise DamagedError(_why(error)) from None
+    if found[_TAR_AT:].startswith(_TAR):  # it would look like a log that begins with an odd line
+        raise DamagedError("an archive of files: unpack it")
     return bytes(found)
 
 

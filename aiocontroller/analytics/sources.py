@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FILE = "file:"
+_PARQUET = b"PAR1"
 _DATE_IN_NAME = re.compile(r"(20\d\d-\d\d-\d\d)")
 """log4j's daily and hourly files have their day in the name."""
 _JOURNAL_LINE = re.compile(rb'\{"v":\d+,"seq":\d+,')
@@ -164,6 +165,8 @@ def _recognise(file: SourceFile, head: bytes, about: dict[str, Any]) -> SourceFi
 
 
 def _recognise_log(file: SourceFile, name: str, head: bytes, about: dict[str, Any]) -> SourceFile | None:
+    if head.startswith(_PARQUET):  # its texts may be lines of logs
+        return None
     layout = layout_of(head)
     if layout is not None:
         head = "\n".join(plain(layout, head.decode("utf-8", "replace").splitlines())).encode()

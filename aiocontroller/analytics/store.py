@@ -48,11 +48,11 @@ FOLLOWED: Final = "_followed"
 """Spark's checkpoint of ``--follow``, within a run."""
 SNAPSHOTS_KEPT: Final = 2
 
-_MARKER: Final = "_aiocontroller.json"
+MARKER: Final = "_aiocontroller.json"
 _RUN_MARKER: Final = "_run.json"
 _COMMITS: Final = "_commits"
 _GOLD: Final = "gold"
-_OURS: Final = ("runs", "snapshots", _GOLD)
+OURS: Final = ("runs", "snapshots", _GOLD)
 _BATCH: Final = "batch="
 _RUN_NAME: Final = re.compile(r"[0-9]{6}-[0-9a-f]{8}")
 
@@ -81,17 +81,17 @@ class Store:
             names = self._files.names()
         except NotADirectoryError:
             raise BadInputError(f"{self.out}: found a file, expected a folder for the tables") from None
-        if _MARKER in names:
-            found = _parsed(self._files.read(_MARKER))
+        if MARKER in names:
+            found = _parsed(self._files.read(MARKER))
             if found.get("owner") != OWNER:
-                raise BadInputError(f"{self.out}/{_MARKER}: found owner {found.get('owner')!r}, expected {OWNER!r}")
+                raise BadInputError(f"{self.out}/{MARKER}: found owner {found.get('owner')!r}, expected {OWNER!r}")
             if found.get("layout") != LAYOUT:
                 raise BadInputError(
                     f"{self.out}: found tables of layout {found.get('layout')}, expected {LAYOUT}; "
                     "another version wrote them: give another folder by --out"
                 )
             return
-        if in_the_way := [name for name in names if name in _OURS]:
+        if in_the_way := [name for name in names if name in OURS]:
             raise BadInputError(
                 f"{self.out}: found {', '.join(in_the_way)}, which this version did not write; nothing was touched: "
                 "give another folder by --out"
@@ -111,9 +111,9 @@ class Store:
             lock = FolderLock(Path(self.out), "--out")
             lock.acquire()
             self._lock = lock
-        if not self._files.exists(_MARKER):
+        if not self._files.exists(MARKER):
             self._next = self._new_run()
-            self._files.write_new(_MARKER, _marker(self._next))
+            self._files.write_new(MARKER, _marker(self._next))
         self._run = self._last_run()
         present = self.snapshot()
         if present is not None:

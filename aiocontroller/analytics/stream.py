@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from aiocontroller.analytics import bronze, gold, journal_files, schema, silver
+from aiocontroller.analytics.clocks import CONTRADICTION, MOST_DRIFT_US
 from aiocontroller.analytics.clocks import clocks as clocks_of
 from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, DataFrame, F, engine
 from aiocontroller.analytics.duplicates import Seen, without_repeated
@@ -244,7 +245,8 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
         return pinned[-1]
 
     try:
-        made = gold.tables(facts, last_rows, repeated, read, quarantine, pin, commit.get("lacks", ()))
+        lacks = [*commit.get("lacks", ()), *_clocks_that_were_set(store, batches)]
+        made = gold.tables(facts, last_rows, repeated, read, quarantine, pin, lacks)
         drafts = store.draft(made, commit["batch"])
         for name, table in made.items():
             step(f"gold: {name}")
@@ -257,3 +259,20 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
         for table in pinned:
             table.unpersist()
     store.publish(drafts, commit)
+
+
+def _clocks_that_were_set(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:
+    """Return, as lacks, the nodes whose messages contradict each other by more than any drift: their times are wrong by
+    an amount that changed within the logs."""
+    if not store.having(CLOCKS, batches):
+        return []
+    wrong = store.read(CLOCKS, batches).where(f"contains(method, '{CONTRADICTION}') AND error_us > {MOST_DRIFT_US}")
+    return [
+        {
+            "file": f"clock of broker {row['node']}", "source": schema.CONTROLLER_LOG, "cluster": row["cluster"],
+            "node": row["node"], "process": "", "what": "clock",
+            "words": f"the clock of broker {row['node']} was set while it logged, or that of the broker to which it is "
+            f"compared: its times are wrong by up to {row['error_us'] / 1_000_000:.1f} s",
+        }
+        for row in sorted(wrong.collect(), key=lambda row: (row["cluster"], row["node"]))
+    ]  # fmt: skip

@@ -65,9 +65,12 @@ def _of_availability(truth: Row, rows: Sequence[Row]) -> None:
 
 
 def _as_seen_us(truth: Row, vacant: Sequence[tuple[int, int]], outage: Outage) -> int:
-    """From when a controller could notice it: the registration was gone, and there was a controller."""
+    """From when a controller could notice it: the registration was gone, and there was a controller.
+
+    A broker that only lost its session served until the controller took its partition from it, which may be later.
+    """
     ended = [c[1] for c in truth["registrations"] if c[1] >= outage.gone_us and outage.broker not in c[2]]
-    noticed_us = max(outage.start_us, min([*ended[:1], outage.end_us]))
+    noticed_us = min([*ended[:1], outage.end_us])
     noticed_us = max([noticed_us, *(to for from_us, to in vacant if from_us <= noticed_us <= to)])
     return max(0, outage.end_us - noticed_us)
 

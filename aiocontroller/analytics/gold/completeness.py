@@ -49,7 +49,8 @@ def completeness(
 ) -> tuple[DataFrame, list[str]]:
     """The table ``completeness``, and the clusters whose availability is unknown.
 
-    ``what`` is ``cluster id``, ``broker``, ``term``, ``log``, ``file``, ``lines``, ``gap`` or ``availability``.
+    ``what`` is ``cluster id``, ``broker``, ``term``, ``log``, ``file``, ``lines``, ``gap``, ``clock`` or
+    ``availability``.
     ``known`` states whether the records are there, ``words`` explains it, and ``from_us`` and ``to_us`` are the time
     that it concerns.  ``quality`` is the table ``data_quality``; ``lacks`` are those of the files (``lacks``).
     """
@@ -360,7 +361,7 @@ def _files(lacks: Iterable[Mapping[str, Any]], in_files: Iterable[Row], needs: N
             needed = needs.goes_on_after_process(lack["process"])
         elif lack.get("at_end"):
             needed = needed and needs.goes_on_after(last_us.get(lack["file"]))
-        found.append({**_row("file", lack["file"], False, lack["words"]), "needed": needed})
+        found.append({**_row(lack.get("what", "file"), lack["file"], False, lack["words"]), "needed": needed})
     return found
 
 

@@ -6,6 +6,7 @@ import gzip
 import re
 import shutil
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,19 @@ def others_go_on(to: Path, broker: int) -> None:
                 server.write(f"[2026-11-23 02:{minute}:00,000] INFO [BrokerServer id={other}] goes on (kafka.Own)\n")
 
 
+def clock_was_set(to: Path) -> None:
+    """By five seconds, in the middle of the logs of broker 2, controller until then: no one offset is right."""
+    unpacked(to)
+    for log in (to / "broker-2").iterdir():
+        log.write_text("".join(map(_later, log.read_text().splitlines(keepends=True))))
+
+
+def _later(line: str) -> str:
+    if not line[12:20] > "02:09:30":
+        return line
+    return f"[{datetime.fromisoformat(line[1:20]) + timedelta(seconds=5)}{line[20:]}"
+
+
 def lost_segment(to: Path) -> None:
     unpacked(to, of=OURS)
     whole = to / "journal-1000001-6-1795415822092228-000002.jsonl"
@@ -207,6 +221,7 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     cut_off_before_a_line_end: "broker-2/state-change.log is cut off: its last line has no end",
     rotated_and_cut_off: "broker-2/state-change.log.1 is cut off: its last line has no end",
     controller_falls_silent: "logs of broker 1 end at 2026-11-23 02:12:5.; those of others go on until .* 02:44",
+    clock_was_set: r"the clock of broker \d was set while it logged, .*: its times are wrong by up to [2-5]\.\d s",
     lost_segment: "500 records are missing in or before the journal .*-000012.jsonl",
     lost_first_segment: "records are missing in or before the journal ",
     torn_journal: "1 lines of .*journal-1000001-4-.*-000002.jsonl were not understood",

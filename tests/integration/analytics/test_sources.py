@@ -6,18 +6,21 @@ import bz2
 import gzip
 import os
 import re
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from aiocontroller.analytics.dataframes import DUCKDB, engine
 from aiocontroller.analytics.lines import read_lines
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.sources import find_files
+from aiocontroller.analytics.store import Store
 from aiocontroller.core.errors import BadInputError
 from tests.integration.analytics.small_lines import texts_of
 
@@ -142,15 +145,34 @@ def test_folder_that_may_not_be_read_is_named(spark: Any, tmp_path: Path, monkey
     assert found.unreadable == (("broker-2", "Permission denied"),)
 
 
+def test_archives_and_tables_are_no_logs(spark: Any, tmp_path: Path) -> None:
+    """Both hold lines of logs: an archive was read as one log, and so were the tables of an earlier run."""
+    log = tmp_path / "server.log"
+    log.write_bytes(server_log(1))
+    for name, how in (("logs.tar", "w"), ("logs.tar.gz", "w:gz")):
+        with tarfile.open(tmp_path / name, how) as archive:
+            archive.add(log, "broker-1/server.log")
+    lines = pa.table({"detail": server_log(1).decode().splitlines()})
+    pq.write_table(lines, tmp_path / "server.log.parquet", compression="none", use_dictionary=False)
+    tables = Store(spark, str(tmp_path / "out"))
+    with tables.writing():
+        tables.begin()
+        (tmp_path / "out" / "runs" / "server.log").write_bytes(server_log(2))
+        (tmp_path / "out" / "server.log").write_bytes(server_log(3))
+        found = find_files(spark, [str(tmp_path)])
+    assert [file.name for file in found.files] == ["out/server.log", "server.log"]
+    assert found.unreadable == tuple((name, "an archive of files: unpack it") for name in ("logs.tar", "logs.tar.gz"))
+    assert set(found.unknown) == {"server.log.parquet", "out/process.lock"}
+
+
 def test_line_ends_in_names_are_escaped(spark: Any, tmp_path: Path) -> None:
     folder = tmp_path / "of\nbroker\t1"
     folder.mkdir()
     for name in ("server.log", "server.log.2", "new\nline.log"):
-        (folder / name).write_bytes(server_log(1, marker=name[-2:]))
+        (folder / name).write_bytes(server_log(1, marker=f"{name.encode().hex()}-"))
     found = find_files(spark, [str(tmp_path)])
-    assert sorted(lines_of(spark, tmp_path)) == [file.name for file in found.files]
-    names = ("new\\x0aline.log", "server.log", "server.log.2")
-    assert [file.name for file in found.files] == [f"of\\x0abroker\\x091/{name}" for name in names]
+    names = {f"of\\x0abroker\\x091/{name}" for name in ("new\\x0aline.log", "server.log", "server.log.2")}
+    assert {file.name for file in found.files} == set(lines_of(spark, tmp_path)) == names
     assert ["number 1 is missing" in lack.words for lack in found.lacks] == [True]
 
 
