@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -33,9 +33,11 @@ SUITE_PATHS = {
     "differential": ["tests/mutation/replayed.py"],
     "integration": ["tests/integration/controller", "tests/integration/zookeeper", "tests/transcripts"],
 }
-_GRACE_S = 20.0
+_START_S = 60.0
+"""How long an interpreter may take to begin with its tests."""
+_GRACE_S = 5.0
 _PATIENCE = 6
-"""Tests with a mutant may take so many times as long as without, and the grace; then one of them hangs."""
+"""A test with a mutant may take so many times as long as without, and the grace; then it hangs."""
 
 
 class Verdict(msgspec.Struct):
@@ -94,6 +96,7 @@ class Selection:
     def __init__(self, recording: Recording, order: Order, known: set[str]) -> None:
         self._recording = recording
         self._order = order
+        self._seconds = dict(zip(recording.tests, recording.seconds, strict=True))
         self._usable = [name in known and name not in recording.left_out for name in recording.tests]
 
     def runs_at_import(self, mutant: Mutant) -> bool:
@@ -122,9 +125,9 @@ class Selection:
             seconds += recording.seconds[n]
         return [recording.tests[n] for n in chosen], len(covering)
 
-    def seconds(self, tests: Sequence[str]) -> float:
-        wanted = set(tests)
-        return sum(s for name, s in zip(self._recording.tests, self._recording.seconds, strict=True) if name in wanted)
+    def bound_s(self, test: str) -> float:
+        """How long the test may take; of none, how long it takes until there is one."""
+        return _GRACE_S + _PATIENCE * self._seconds[test] if test in self._seconds else _START_S
 
 
 class Subject:
@@ -200,25 +203,24 @@ class Worker:
         left = [name for name in tests if name not in subject.survived]
         if not left:
             return None
-        within_s = _GRACE_S + _PATIENCE * self._selection.seconds(left)
         with tempfile.NamedTemporaryFile("r") as said:
             if subject.mutant is not None and subject.changes is None:
-                code = self._in_an_interpreter(subject.mutant, left, Path(said.name), within_s)
+                code = self._in_an_interpreter(subject.mutant, left, Path(said.name))
             else:
-                code = self._in_a_fork(subject.changes or [], left, Path(said.name), within_s)
+                code = self._in_a_fork(subject.changes or [], left, Path(said.name))
             killer = None if code == 0 else said.read() or left[0]
         subject.survived.update(left[: left.index(killer)] if killer in left else left if killer is None else ())
         return killer
 
     def _in_a_fork(
-        self, changes: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[str], said: Path, within_s: float
+        self, changes: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[str], said: Path
     ) -> int | None:
         """The exit code; None where it had to be ended."""
         self._forks += 1
         child = os.fork()
         if child == 0:
             os._exit(self._as_child(changes, tests, said))
-        return wait_for(child, within_s)
+        return wait_for(child, said, self._selection.bound_s)
 
     def _as_child(self, changes: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[str], said: Path) -> int:
         os.setsid()
@@ -228,7 +230,7 @@ class Worker:
         give(changes)
         return int(self._plugin.run([self._items[name] for name in tests], said))
 
-    def _in_an_interpreter(self, mutant: Mutant, tests: Sequence[str], said: Path, within_s: float) -> int | None:
+    def _in_an_interpreter(self, mutant: Mutant, tests: Sequence[str], said: Path) -> int | None:
         job = msgspec.structs.replace(self._job, kind="once", mutant=mutant, tests=[*tests], said=str(said))
         path = self._folder / f"once-{self._job.worker}.json"
         path.write_bytes(msgspec.json.encode(job))
@@ -238,7 +240,7 @@ class Worker:
             run = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, env=environment(path), cwd=Path.cwd()
             )
-            code = wait_for(run.pid, within_s)
+            code = wait_for(run.pid, said, self._selection.bound_s)
             run.returncode = -signal.SIGKILL if code is None else code
         return code
 
@@ -265,14 +267,20 @@ def environment(job: Path) -> dict[str, str]:
     return {**os.environ, ENVIRONMENT: str(job), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def wait_for(child: int, within_s: float) -> int | None:
-    """The exit code of what leads its group; None where it had to be ended after so many seconds of its own."""
-    began, before, ended = time.monotonic(), own_seconds(child), 0
+def wait_for(child: int, said: Path, bound_s: Callable[[str], float]) -> int | None:
+    """The exit code of what leads its group; None where it had to be ended.
+
+    What it writes to ``said`` is the test that it is at, which may take ``bound_s`` of the child's own time.
+    """
+    test, began, before, ended = "", time.monotonic(), own_seconds(child), 0
     try:
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 return os.waitstatus_to_exitcode(status)
+            if (present := said.read_text()) != test:
+                test, began, before = present, time.monotonic(), own_seconds(child)
+            within_s = bound_s(test)
             if time.monotonic() > began + within_s and own_seconds(child) > before + within_s:
                 return None
             time.sleep(0.02)

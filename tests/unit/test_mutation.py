@@ -209,22 +209,42 @@ def test_a_recording_holds_until_its_tests_or_the_modules_that_they_run_change(
     assert stale("unit") == ["test_a.py"]
 
 
-def test_the_bound_of_a_hanging_test_does_not_count_the_wait_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bound_of_a_hanging_test_does_not_count_the_wait_for_a_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "said"
+    said.write_text("")
     began, asleep = recording.own_seconds(), time.monotonic()
     while recording.own_seconds() < began + 0.05:
         pass
     assert time.monotonic() - asleep >= 0.04  # the two clocks' steps differ
     monkeypatch.setattr(running, "own_seconds", lambda pid: 0.0)  # it has waited for a core all the while
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"], start_new_session=True)
-    assert running.wait_for(child.pid, 0.01) == 0
+    assert running.wait_for(child.pid, said, lambda _: 0.01) == 0
     child.returncode = 0
     monkeypatch.undo()
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-    assert running.wait_for(child.pid, 0.01) is None
+    assert running.wait_for(child.pid, said, lambda _: 0.01) is None
     child.returncode = -9
 
 
-def test_a_test_ends_with_the_process_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_test_has_a_bound_of_its_own(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    said.write_text("")
+    child = subprocess.Popen(
+        ["/bin/sh", "-c", f"echo a > {said}; sleep 0.3; echo b > {said}; sleep 600"], start_new_session=True
+    )
+    began_s = time.monotonic()
+    assert running.wait_for(child.pid, said, lambda test: 0.1 if test.strip() == "b" else 600) is None
+    assert time.monotonic() > began_s + 0.3
+    assert said.read_text() == "b\n"
+    child.returncode = -9
+
+
+def test_a_test_ends_with_the_process_that_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = tmp_path / "said"
+    said.write_text("")
+
     def interrupted(_: float) -> None:
         raise SystemExit
 
@@ -232,7 +252,7 @@ def test_a_test_ends_with_the_process_that_waits_for_it(monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(time, "sleep", interrupted)
         with pytest.raises(SystemExit):
-            running.wait_for(child.pid, 600)
+            running.wait_for(child.pid, said, lambda _: 600)
     with pytest.raises(ChildProcessError):
         os.waitpid(child.pid, os.WNOHANG)
     child.returncode = -9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -271,23 +271,28 @@ async def test_changes_of_the_moment_are_among_the_leftovers() -> None:
 
 
 @virtual_time
-async def test_what_was_being_read_when_the_copy_was_taken_is_left_to_the_successor() -> None:
-    async with pair() as (it, _active, standby):
+@pytest.mark.parametrize("read", ["get_topic_assignments", "each_topic_partition_states"])
+async def test_what_was_being_read_when_the_copy_was_taken_is_left_to_the_successor(read: str) -> None:
+    async with pair() as (it, active, standby):
+        it.crash(active)  # or it would write states
         await warm(it, standby)
-        mirror, read, taken = copy_of(standby), standby.zk.get_topic_assignments, []
+        mirror, reading, taken = copy_of(standby), getattr(standby.zk, read), []
 
-        async def then_taken(names: Sequence[str], *, watch: bool) -> Any:
-            found = await read(names, watch=watch)
-            standby.zk.get_topic_assignments = read  # type: ignore[method-assign]
+        async def then_taken(*arguments: Any, **options: Any) -> Any:
+            found = await reading(*arguments, **options)
+            setattr(standby.zk, read, reading)
             taken.append(mirror.take())
             return found
 
-        standby.zk.get_topic_assignments = then_taken  # type: ignore[method-assign]
+        setattr(standby.zk, read, then_taken)
         await create_topic(it, "u", 1)
         await it.until(lambda: taken)
+        names, rows = taken[0].leftovers()
+        table = taken[0].context.table
+        found = [str(table.topic_partition(row)) for row in rows]
+        assert (names, found) == ((["u"], []) if read == "get_topic_assignments" else ([], ["u-0"]))
         await it.sleep(0)
-        assert taken[0].leftovers() == (["u"], [])
-        assert "u" not in taken[0].context.table.topic_by_name
+        assert taken[0].leftovers() == (names, rows)
         await warm(it, standby)
         assert states(standby).keys() == {"t-0", "t-1", "t-2", "u-0"}
 
