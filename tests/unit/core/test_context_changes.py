@@ -106,6 +106,13 @@ def test_each_change(make: Make, look: Look, before: object, after: object) -> N
     assert look(context) == after
 
 
+def test_the_same_partition_of_an_earlier_topic_is_held_back_from_the_broker_that_owes_it() -> None:
+    context = cluster()
+    apply(context, changes.LetGo(1, [0]))
+    apply(context, changes.HeldBack([0, 1]))
+    assert context.held_back == {1: {0}}
+
+
 def test_each_change_has_an_example() -> None:
     kinds = {
         name

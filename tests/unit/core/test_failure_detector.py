@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiocontroller.core.failure_detector import FailureDetector, Limits
+from aiocontroller.core.failure_detector import FORGET_FALSE_ALARMS_S, FailureDetector, Limits
 
 FULL = Limits(silence_s=1.5)
 REFUSED = Limits()
@@ -228,6 +228,22 @@ def test_a_flapping_peer_is_trusted_later_each_time() -> None:
         (trusted_s,) = it.run(70)
         waits.append(round(trusted_s - began_s))
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_false_alarms_are_forgotten_after_ten_minutes_without_another() -> None:
+    it = Watching(REFUSED)
+    trusted_s = 104.0
+    it.refuse(2)
+    it.detector.answered(2, trusted_s - 1)
+    it.detector.answered(2, trusted_s)
+    assert it.detector.judge(trusted_s)
+    for later_s, forgotten in ((FORGET_FALSE_ALARMS_S, False), (FORGET_FALSE_ALARMS_S + 0.1, True)):
+        it.now_s = trusted_s + 300
+        it.refuse(2)
+        it.detector.answered(2, trusted_s + later_s - 1)  # of the two seconds that it takes after one false alarm
+        it.detector.answered(2, trusted_s + later_s)
+        it.detector.judge(trusted_s + later_s)
+        assert it.suspects == ({} if forgotten else {2: "refused"})
 
 
 def test_so_many_alarms_a_minute_and_no_more() -> None:
