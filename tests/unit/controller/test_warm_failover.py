@@ -246,18 +246,21 @@ async def test_brokers_that_are_no_replicas_leave_isrs_before_reassignments_go_o
 
 
 @virtual_time
-async def test_states_of_a_later_epoch_are_outranked() -> None:
-    """A restored backup leaves such states.  One is in the copy, the other among its leftovers."""
-    for late in (False, True):
-        async with pair() as (it, active, standby):
-            await warm(it, standby)
-            it.crash(active)
-            if late:
-                copy_of(standby)._woken.set = lambda: None  # type: ignore[method-assign]
-            await it.client.set("/brokers/topics/t/partitions/1/state", STATE % (50, 1, 8, 1), -1)
-            await it.until(lambda s=standby: is_active(s) and s.shell.context.epoch > 50)
-            await it.until(lambda s=standby: "schedule periodic work" in steps(s))
-            assert content(standby)["t-1"][2].leader_epoch >= 8
+@pytest.mark.parametrize("left", ["nothing", "the state", "the topic"])
+async def test_states_of_a_later_epoch_are_outranked(left: str) -> None:
+    """A restored backup leaves such states: in the copy, among its leftovers, or in a topic among them."""
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        it.crash(active)
+        if left != "nothing":
+            copy_of(standby)._woken.set = lambda: None  # type: ignore[method-assign]
+        await it.client.set("/brokers/topics/t/partitions/1/state", STATE % (50, 1, 8, 1), -1)
+        if left == "the topic":
+            await it.client.set("/brokers/topics/t", await it.client.get_data("/brokers/topics/t"), -1)
+        await it.until(lambda: is_active(standby) and standby.shell.context.epoch > 50)
+        await it.until(lambda: "schedule periodic work" in steps(standby))
+        assert was_warm(standby)
+        assert content(standby)["t-1"][2].leader_epoch >= 8
 
 
 @virtual_time
