@@ -61,6 +61,35 @@ def test_bad_values(name, values):
         assert name in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "lowest, names",
+    [
+        (-131072, "compression.zstd.level"),
+        (-2, "local.retention.bytes local.retention.ms"),
+        (-1, "retention.ms"),
+        (0, "delete.retention.ms file.delete.delay.ms flush.ms index.interval.bytes max.message.bytes"),
+        (0, "segment.jitter.ms"),
+        (0, "message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.difference.max.ms"),
+        (0, "min.compaction.lag.ms"),
+        (1, "compression.lz4.level flush.messages max.compaction.lag.ms min.insync.replicas segment.ms"),
+        (4, "segment.index.bytes"),
+        (14, "segment.bytes"),
+    ],
+)
+def test_lowest_values_are_those_of_log_config(lowest, names):
+    for name in names.split():
+        check_topic_configs("t", {name: str(lowest)})
+        with pytest.raises(TopicError, match=name):
+            check_topic_configs("t", {name: str(lowest - 1)})
+
+
+@pytest.mark.parametrize("name, highest", [("compression.zstd.level", 22), ("compression.lz4.level", 17)])
+def test_highest_values_are_those_of_log_config(name, highest):
+    check_topic_configs("t", {name: str(highest)})
+    with pytest.raises(TopicError, match=name):
+        check_topic_configs("t", {name: str(highest + 1)})
+
+
 def test_lags_must_not_cross():
     check_topic_configs("t", {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
     with pytest.raises(TopicError, match="more than"):
