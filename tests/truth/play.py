@@ -109,7 +109,7 @@ class Play:
         await until(every, "every replica is in sync", 180)
         led = {key: self.stage.made()[key][0] for key in self.watcher.states if key in self.stage.made()}
         if any(self.watcher.states[key][0] != leader for key, leader in led.items()):  # type: ignore[index]
-            await self.stage.elect_preferred(list(led))
+            await self.stage.elect_preferred(led)
 
             async def preferred() -> bool:
                 return all((self.watcher.states[key] or [-1])[0] == leader for key, leader in led.items())

@@ -27,6 +27,7 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 BROKERS = 3
 ADMIN_WITHIN_S = 30.0
+ELECT_AGAIN_S = 10.0
 TOPIC_CONFIG = {"min.insync.replicas": "2"}
 
 AS_SHIPPED = {
@@ -124,7 +125,10 @@ class PlayedCluster:
         moved = [key for key, replicas in self._replicas.items() if view[key].replicas != replicas]
         if moved:
             await self.reassign({key: self._replicas[key] for key in moved})
-        await until(self._leaders_as_made, "every leader is the preferred one")
+        made = {key: replicas[0] for key, replicas in self._replicas.items()}
+        if not await self._holds(lambda view: all(view[key].leader == leader for key, leader in made.items())):
+            await self.elect_preferred(made)
+            await self.until(whole, "every replica is in sync, and every leader the preferred one")
         await self.load.settled()
 
     def freeze(self, number: int) -> None:
@@ -162,28 +166,29 @@ class PlayedCluster:
             "the reassignment is done",
         )
 
-    async def elect_preferred(self, partitions: Sequence[PartitionKey]) -> None:
-        await asyncio.to_thread(self._elect_preferred, partitions)
+    async def elect_preferred(self, wanted: Mapping[PartitionKey, int]) -> None:
+        """Let the preferred replicas, which are ``wanted``, lead, and wait until they do.
 
-    async def _leaders_as_made(self) -> bool:
-        """Wait for the preferred leaders, and request the election again if it had no effect.
-
-        A replica may have left its ISR just before the first election.
+        On a busy machine a replica may have left its ISR just before the election, which then does nothing: it is
+        requested again.
         """
-        if self._as_made(await self.view()):
+
+        async def led() -> bool:
+            view = await self.view()
+            return all(view[key].leader == leader for key, leader in wanted.items())
+
+        async def elected() -> bool:
+            await asyncio.to_thread(self._elect_preferred, list(wanted))
+            try:
+                await until(led, "preferred leaders", ELECT_AGAIN_S)
+            except TimeoutError:
+                return False
             return True
-        await self.elect_preferred(list(self._replicas))
-        try:
-            await until(lambda: self._holds(self._as_made), "leaders as made", within_s=10)
-        except TimeoutError:
-            return False
-        return True
+
+        await until(elected, f"the preferred replicas lead: {dict(wanted)}")
 
     async def _holds(self, condition: Callable[[View], bool]) -> bool:
         return condition(await self.view())
-
-    def _as_made(self, view: View) -> bool:
-        return whole(view) and all(view[key].leader == replicas[0] for key, replicas in self._replicas.items())
 
     def _ask(self, request: Callable[[Any], Any]) -> Any:
         """Send an admin request by kafka-python, and repeat it while the brokers do not know a controller.
