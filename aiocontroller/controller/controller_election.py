@@ -303,7 +303,7 @@ class ControllerElection:
         self._known = None
         if found is not None and not (self.active or self._observes or self._is_ours(found)):
             self._known = await registration.known_epoch(self._shell.zk.client, found)
-            if found.software == SOFTWARE:
+            if found.software == SOFTWARE and self._known is not None:  # None: it has just lost the role
                 self._followed = self._known
         self.looked = True
         return found

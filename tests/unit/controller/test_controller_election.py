@@ -12,7 +12,7 @@ import pytest
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.events import Release, Reply
+from aiocontroller.core.events import GuardChange, Release, Reply
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.service import Service
@@ -401,6 +401,33 @@ async def test_standby_is_ready_only_when_it_knows_for_whom(monkeypatch: pytest.
         rival = await BrokersController(it).start()
         it.crash(active)
         await it.until(lambda: is_active(standby), 30)
+        await rival.stop()
+
+
+@virtual_time
+async def test_standby_remembers_for_whom_although_a_look_meets_the_vacancy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had read ``/controller`` and not yet the epoch when it was suspended; a broker was the controller afterwards.
+
+    Seen with Kafka 3.0.2 and 2.4.1: it left the role to the broker for good.
+    """
+    known_epoch, asked, awake = registration.known_epoch, asyncio.Event(), asyncio.Event()
+
+    async def suspended(*args: Any) -> Any:
+        asked.set()
+        await awake.wait()
+        return await known_epoch(*args)
+
+    async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
+        await it.until(lambda: standby.controller.readiness().ready)
+        rival = await BrokersController(it).start()
+        monkeypatch.setattr(registration, "known_epoch", suspended)
+        standby.queue.append(GuardChange())
+        await it.until(asked.is_set)
+        it.crash(active)
+        await it.until(lambda: rival.terms)
+        awake.set()
+        await it.until(lambda: is_active(standby), 5)
+        assert await it.zk.get_controller_epoch() == (3, 3)
         await rival.stop()
 
 
