@@ -94,6 +94,7 @@ async def _write_topics(shell: ControllerShell, changed: Sequence[TopicAssignmen
 
 
 def too_large(topic: str, size: int, partitions: int) -> str:
+    """Why an assignment is not written: its znode would have ``size`` bytes."""
     return (
         f"the znode of topic {topic!r} would have {size} bytes with {partitions} more reassignments in progress, "
         f"{MAX_DATA_BYTES} fit: reassign fewer of them at a time"

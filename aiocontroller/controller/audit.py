@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def schedule_audit(shell: ControllerShell) -> None:
+    """At failover: the first slice comes after the usual interval."""
     shell.auditor.begin_waiting()
 
 

@@ -203,13 +203,16 @@ class Auditor:
 
     @property
     def is_urgent(self) -> bool:
+        """Whether something is to be looked at before the pass goes on."""
         return bool(self._urgent.names or self.lists_due) and self._clock.monotonic() >= self._urgent_at_s
 
     @property
     def pass_is_due(self) -> bool:
+        """Whether the next pass may begin."""
         return not self.running and bool(self._interval_s) and self._clock.monotonic() >= self._next_pass_s
 
     def begin_pass(self, topics: Sequence[str], partitions: int) -> None:
+        """Begin to look at all of these topics; ``partitions``: how many the cluster has."""
         self.running = True
         self._began_s = self._clock.monotonic()
         self._rest = _Names()
@@ -235,6 +238,7 @@ class Auditor:
         return self.running and not self._rest.names
 
     def end_pass(self, journal: Journal, wall_us: int) -> None:
+        """Count and record the pass; ``wall_us``: the wall time in microseconds."""
         now_s = self._clock.monotonic()
         self.running = False
         self._passes.inc()
@@ -286,6 +290,7 @@ class Auditor:
         return list(dict.fromkeys(confirmed))
 
     def record(self, finding: Finding, journal: Journal, wall_us: int) -> None:
+        """Count and record a finding; ``wall_us``: the wall time in microseconds."""
         self._repairs[finding.key] += 1
         self._found_in_pass += 1
         self._found[finding.kind].inc()
@@ -300,6 +305,7 @@ class Auditor:
         )
 
     def status(self) -> dict[str, Any]:
+        """The state of the audit, for ``/status``."""
         return {
             "running": self.running,
             "coverage": round(self.coverage, 4),

@@ -19,12 +19,15 @@ TELLS_MIGRATION = 3
 
 
 class BrokerClient:
+    """Asks one broker, one question at a time."""
+
     def __init__(self, connection: BrokerConnection) -> None:
         self._connection = connection
         self.certificate = connection.certificate
         self.host = connection.host
 
     async def request(self, api: ApiKey, version: int, body: bytes) -> bytes:
+        """The body of the answer.  Raises OSError and FrameError."""
         frame = await self._connection.request([encode_request_header(api, version, 0, CLIENT_ID), body])
         return bytes(decode_response_header(api, version, frame)[1])
 

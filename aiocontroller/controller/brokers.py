@@ -72,11 +72,13 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
 
 
 async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
+    """Brokers have started (``onBrokerStartup``); ``core.broker_changes`` has the steps."""
     log.info("New broker startup callback for %s", list(ids))
     await carry_out_steps(shell, plan.on_broker_startup(shell.context, ids))
 
 
 async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:
+    """Brokers are gone (``onBrokerFailure``)."""
     log.info("Broker failure callback for %s", list(ids))
     debts.ask_again(shell, ids)
     await on_replicas_become_offline(shell, plan.replicas_on(shell.context, ids))

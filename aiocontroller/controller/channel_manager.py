@@ -51,6 +51,8 @@ Versions = dict[int, int]
 
 
 class Response(NamedTuple):
+    """A broker's answer, of the incarnation with this epoch."""
+
     broker: int
     broker_epoch: int
     api: ApiKey
@@ -63,6 +65,8 @@ class Response(NamedTuple):
 
 
 class SenderStatistics(NamedTuple):
+    """What one sender has done, and has yet to do."""
+
     broker: int
     queued: int
     in_flight: bool
@@ -72,6 +76,8 @@ class SenderStatistics(NamedTuple):
 
 
 class ControllerChannelManager:
+    """The senders of all registered brokers (Kafka's class of this name)."""
+
     def __init__(
         self,
         world: World,
@@ -103,6 +109,7 @@ class ControllerChannelManager:
         metrics.gauge("kafka.controller", "ControllerChannelManager", "TotalQueueSize", self._total_queue_size)
 
     async def connect(self, endpoint: Endpoint) -> BrokerConnection:
+        """Connect to a broker.  Raises OSError, also for a configuration that does not fit."""
         try:
             return await connect_to_broker(self.world, self.security, endpoint, timeout_s=self.connect_timeout_s)
         except ConfigError as error:
@@ -120,6 +127,7 @@ class ControllerChannelManager:
                 )
 
     def remove_brokers(self, ids: Iterable[int]) -> None:
+        """End the senders of these brokers; what waits there is given up."""
         for broker in ids:
             sender = self._senders.pop(broker, None)
             if sender is not None:
@@ -128,6 +136,7 @@ class ControllerChannelManager:
                     self.heartbeats.forget(broker)
 
     def shutdown(self) -> None:
+        """End all senders and heartbeats."""
         if self.heartbeats is not None:
             self.heartbeats.stop()
         self.remove_brokers(list(self._senders))
@@ -202,6 +211,7 @@ class ControllerChannelManager:
         return next(known, {api: SUPPORTED[api].max for api in SENT})
 
     def statistics(self) -> list[SenderStatistics]:
+        """The statistics of each sender."""
         return [sender.statistics() for sender in self._senders.values()]
 
     def _total_queue_size(self) -> int:
@@ -241,6 +251,7 @@ class RequestSender:
         )
 
     def put(self, outgoing: Outgoing | Barrier) -> None:
+        """Send this when what waits before it has been acknowledged."""
         self.queue.put(outgoing)
         self._wakeup.set()
 
@@ -255,11 +266,13 @@ class RequestSender:
             )
 
     def statistics(self) -> SenderStatistics:
+        """A snapshot of what was sent and what waits."""
         return SenderStatistics(
             self.broker.id, len(self.queue), self._in_flight, self._sent, self._retries, self._bytes
         )
 
     async def run(self) -> None:
+        """Send what is in the queue, one request at a time, until the sender is stopped."""
         with self._scope:
             await self._until_it_works(self._ensure_connected)
             while True:

@@ -112,10 +112,12 @@ class ClusterSettings:
 
     @property
     def dynamic(self) -> Dynamic:
+        """The dynamic settings, as they were read last."""
         return self._dynamic
 
     @property
     def keep_ours(self) -> list[str]:
+        """The settings that an operator insists on, even if the brokers' differ."""
         return list(self._keep_ours)
 
     def keeps(self, name: str) -> bool:

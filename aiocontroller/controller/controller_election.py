@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 
 class ControllerElection:
+    """Wins, keeps and gives up the role (Kafka's ``elect``, ``onControllerFailover``, ``resign``)."""
+
     def __init__(self, shell: ControllerShell, guard: Guard) -> None:
         self._shell = shell
         self._guard = guard
@@ -287,6 +289,7 @@ class ControllerElection:
         await on_controller_failover(shell)
 
     async def shutdown(self) -> None:
+        """The process ends: give the role up."""
         await self.trigger_controller_move()
 
     async def _look(self) -> ControllerZNode | None:

@@ -70,6 +70,7 @@ async def load_debts(shell: ControllerShell) -> None:
 
 
 async def pay_all(shell: ControllerShell) -> None:
+    """At failover: ask all live brokers for what they owe."""
     await pay(shell, shell.context.debts)
 
 
@@ -165,6 +166,7 @@ async def pay(shell: ControllerShell, debts: Iterable[Debt]) -> None:
 
 
 async def pay_debts(shell: ControllerShell, event: PayDebts) -> None:
+    """Ask a broker again, with leader epochs above those that it has refused."""
     await _look_who_gave_up(shell, event.broker)
     fenced = [debt for debt in shell.context.debts.of_broker(event.broker) if debt.fenced]
     await _outrank(shell, fenced)

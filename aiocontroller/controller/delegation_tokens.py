@@ -13,6 +13,7 @@ EXPIRY_CHECK = "delete-expired-tokens"
 
 
 def schedule_expiry(shell: ControllerShell) -> None:
+    """Look for expired tokens after the interval that the brokers have."""
     interval_ms = shell.policy.delegation_token_expiry_check_interval_ms
     shell.queue.schedule(EXPIRY_CHECK, interval_ms / 1000, ExpireDelegationTokens())
 

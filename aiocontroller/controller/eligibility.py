@@ -64,6 +64,8 @@ NOT_READ = "the ACLs have not been read yet"
 
 
 class Reason(NamedTuple):
+    """A reason against being the controller."""
+
     kind: Kind
     text: str
 

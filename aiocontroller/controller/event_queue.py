@@ -31,12 +31,16 @@ MAX_CLIENT_REQUESTS = 1000
 
 
 class QueuedEvent(NamedTuple):
+    """An event, and since when it waits."""
+
     event: Event
     enqueued_s: float
     """``Clock.monotonic`` at the time of queueing."""
 
 
 class QueueStatistics(NamedTuple):
+    """A snapshot of the queue."""
+
     size: int
     signals: int
     client_requests: int
@@ -48,6 +52,8 @@ class QueueStatistics(NamedTuple):
 
 
 class EventQueue:
+    """The one FIFO of events; only the consumer takes from it."""
+
     def __init__(self, clock: Clock, max_client_requests: int = MAX_CLIENT_REQUESTS) -> None:
         self._clock = clock
         self._max_client_requests = max_client_requests
@@ -63,11 +69,13 @@ class EventQueue:
         return len(self._events)
 
     def append(self, event: Event) -> None:
+        """Put an event at the end; an equal signal that waits already stands for it."""
         if self._admit(event):
             self._events.append(QueuedEvent(event, self._clock.monotonic()))
             self._wake()
 
     def prepend(self, event: Event) -> None:
+        """Put an event before all others."""
         if self._admit(event):
             self._events.appendleft(QueuedEvent(event, self._clock.monotonic()))
             self._wake()
@@ -83,14 +91,17 @@ class EventQueue:
         self._deferred[tag] = self._clock.call_later(delay_s, due)
 
     def scheduled(self, tag: str) -> bool:
+        """Whether an event is scheduled under this tag."""
         return tag in self._deferred
 
     def cancel(self, tag: str) -> None:
+        """Forget what is scheduled under this tag, if anything is."""
         timer = self._deferred.pop(tag, None)
         if timer is not None:
             timer.cancel()
 
     def cancel_all(self) -> None:
+        """Forget everything that is scheduled."""
         for tag in list(self._deferred):
             self.cancel(tag)
 
@@ -147,6 +158,7 @@ class EventQueue:
         return more
 
     def statistics(self) -> QueueStatistics:
+        """A snapshot of the queue."""
         return QueueStatistics(
             len(self._events),
             len(self._signals),

@@ -189,10 +189,12 @@ def _ranges(rows: int) -> list[tuple[int, int]]:
 
 
 async def pending_preferred_elections(shell: ControllerShell) -> None:
+    """At failover: carry out what ``/admin/preferred_replica_election`` asks for."""
     await leader_elections.zk_preferred_replica_election(shell, ZkPreferredReplicaElection())
 
 
 async def schedule_periodic_work(shell: ControllerShell) -> None:
+    """At failover: begin with the rebalance, the expiry of tokens and the audit."""
     leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
     delegation_tokens.schedule_expiry(shell)
     audit.schedule_audit(shell)

@@ -33,6 +33,7 @@ def _schedule(shell: ControllerShell, event: StaleRegistration, delay_s: float) 
 
 
 async def remove_stale_registration(shell: ControllerShell, event: StaleRegistration) -> None:
+    """Remove the registration if its broker has refused connections for long enough; else look again later."""
     context, channels = shell.context, shell.channels
     if not is_stale_registration(context, event.broker, event.broker_epoch):
         return

@@ -42,6 +42,8 @@ class _Kind:
 
 
 class Faults:
+    """Sets events aside that keep failing; ``now_s`` is a monotonic time in seconds."""
+
     def __init__(self, now_s: Callable[[], float], metrics: Metrics) -> None:
         self._now_s = now_s
         self._kinds: dict[Hashable, _Kind] = {}
@@ -68,13 +70,16 @@ class Faults:
         return delay_s
 
     def succeeded(self, event: Event) -> None:
+        """A signal that has failed before has been handled."""
         if self._kinds and isinstance(event, Signal):
             self._kinds.pop(event, None)
 
     def suspect(self, event: Event, brokers: Collection[int]) -> bool:
+        """Whether events of this kind have failed lately."""
         return self._kind(event, brokers) is not None
 
     def is_set_aside(self, event: Event, brokers: Collection[int] = ()) -> bool:
+        """Whether events of this kind are not to be handled now."""
         kind = self._kind(event, brokers)
         return kind is not None and kind.until_s > self._now_s()
 

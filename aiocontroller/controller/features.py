@@ -43,5 +43,6 @@ async def set_up_feature_versioning(shell: ControllerShell) -> None:
 
 
 async def update_features(shell: ControllerShell, event: UpdateFeatures) -> None:
+    """Refuse each update: in ZooKeeper mode brokers support no feature."""
     message = "Could not apply the update: no feature is supported by brokers in ZooKeeper mode."
     event.reply.answer(dict.fromkeys(event.updates, (KafkaErrorCode.INVALID_REQUEST, message)))

@@ -116,9 +116,11 @@ class Guard:
 
     @property
     def reasons_to_resign(self) -> list[Reason]:
+        """The reasons that end a term."""
         return [reason for reason in self.reasons if reason.kind in ENDS_A_TERM]
 
     def start(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Begin to look, by tasks of this group."""
         self.survey.start(tasks)
         tasks.start_soon(self._keep_looking, name="guard of the office")
         if self._shell.acls is not None:

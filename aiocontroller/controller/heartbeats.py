@@ -77,6 +77,7 @@ class Heartbeats:
             self._tick()
 
     def forget(self, peer: int) -> None:
+        """Watch the peer no longer."""
         probe = self._probes.pop(peer, None)
         if probe is not None:
             probe.stop()
@@ -84,12 +85,14 @@ class Heartbeats:
             self._changed()
 
     def stop(self) -> None:
+        """Watch no peer any longer."""
         for peer in list(self._probes):
             self._probes.pop(peer).stop()
             self.detector.forget(peer)
         self._cancel()
 
     def suspects(self) -> dict[int, Suspicion]:
+        """Peer -> why it is suspected."""
         return self.detector.suspects()
 
     def refusing_s(self, peer: int) -> float:
@@ -97,6 +100,7 @@ class Heartbeats:
         return self.detector.refusing_s(peer, self.world.clock.monotonic())
 
     def look(self) -> None:
+        """Judge the evidence, and report suspects that have changed."""
         before, held = self.detector.suspects(), self.detector.held
         changed = self.detector.judge(self.world.clock.monotonic())
         if self.detector.held and not held:

@@ -115,6 +115,7 @@ async def leader_and_isr_response_received(shell: ControllerShell, event: Leader
 
 
 async def update_metadata_response_received(shell: ControllerShell, event: UpdateMetadataResponseReceived) -> None:
+    """Log a refusal; other answers say nothing."""
     if event.error_code:
         _log_refusal(event.broker, "UpdateMetadata", event.error_code)
 

@@ -70,6 +70,8 @@ def _short(error: Exception) -> str:
 
 
 class RecentEvent(msgspec.Struct, frozen=True):
+    """An event that was handled, for ``/debug``; times in microseconds."""
+
     event: str
     state: str
     at_us: int
@@ -79,6 +81,8 @@ class RecentEvent(msgspec.Struct, frozen=True):
 
 
 class KafkaController:
+    """The consumer of events (Kafka's class of this name)."""
+
     def __init__(self, shell: ControllerShell) -> None:
         self.shell = shell
         self.guard = Guard(shell, lambda: shell.queue.append(ev.GuardChange()))
@@ -114,6 +118,7 @@ class KafkaController:
             self.shell.queue.append(signal(name))
 
     def on_session(self, event: SessionEvent) -> None:
+        """The session with ZooKeeper has begun, ended, or lost its connection."""
         mirror = self.election.mirror
         if mirror is not None and mirror.on_session(event):
             self.shell.queue.append(ev.ProtocolChange())  # a reload, as changes may have been missed
@@ -366,6 +371,7 @@ class KafkaController:
         )
 
     def readiness(self) -> Readiness:
+        """Whether this process can be, or become, the controller."""
         return readiness(self.shell, self.election, self.guard)
 
     def status(self) -> dict[str, Any]:

@@ -89,6 +89,7 @@ async def on_replica_election(
 
 
 def schedule_auto_leader_rebalance(shell: ControllerShell, delay_s: float | None = None) -> None:
+    """Look for imbalance after ``delay_s``, or after the brokers' interval; never where they forbid it."""
     if shell.policy.auto_leader_rebalance_enable:
         interval_s = shell.policy.leader_imbalance_check_interval_seconds if delay_s is None else delay_s
         shell.queue.schedule(AUTO_REBALANCE, interval_s, AutoPreferredReplicaLeaderElection())
@@ -97,6 +98,7 @@ def schedule_auto_leader_rebalance(shell: ControllerShell, delay_s: float | None
 async def auto_preferred_replica_leader_election(
     shell: ControllerShell, event: AutoPreferredReplicaLeaderElection
 ) -> None:
+    """Elect preferred leaders where too many are not, and look again later."""
     if not shell.policy.auto_leader_rebalance_enable:
         return  # the brokers' setting has been switched off
     try:

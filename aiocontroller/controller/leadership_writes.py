@@ -87,6 +87,7 @@ class Stream:
         self._started_s = shell.world.clock.monotonic()
 
     async def begin(self, step: Step) -> tuple[list[Plan], Writes]:
+        """Plan a step and write it.  Raises ControllerMovedError."""
         shell = self._shell
         facts = await read_facts(shell, step)
         plans = []
@@ -101,6 +102,7 @@ class Stream:
         return plans, Writes(0)
 
     async def finish(self, step: Step, begun: tuple[list[Plan], Writes]) -> None:
+        """Apply what ZooKeeper has accepted, and send it."""
         plans, writes = begun
         written, at = [], 0
         for (change, _), plan in zip(step, plans, strict=True):
@@ -220,6 +222,7 @@ MAX_CONTROLLER_EPOCH = 2_000_000_000
 
 
 def is_of_a_later_controller(shell: ControllerShell, state: LeaderAndIsr) -> bool:
+    """Whether the state was written in a later epoch than ours, and that epoch is possible."""
     return shell.context.epoch < state.controller_epoch <= MAX_CONTROLLER_EPOCH
 
 

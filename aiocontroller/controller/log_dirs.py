@@ -30,6 +30,7 @@ async def log_dir_event_notification(shell: ControllerShell, event: LogDirEventN
 
 
 async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
+    """A broker has deleted replicas, or has not: of reassignments first, then of topics."""
     await debts_answered(shell, event)
     if event.asked.debts:
         await resume_deletions(shell)  # a topic without an id waits for them

@@ -75,11 +75,13 @@ class Mirror:
     # -- notifications ---------------------------------------------------------------------------------------------
 
     def topic_changed(self, name: str, *, deleted: bool = False) -> None:
+        """A topic's znode has changed, or is gone."""
         if self._cluster is not None:
             self._cluster.topic_changed(name, deleted=deleted)
             self._heard()
 
     def state_changed(self, topic: str, partition: int) -> None:
+        """A partition's state has changed."""
         if self._cluster is not None:
             self._cluster.state_changed(topic, partition)
             self._heard()
@@ -92,6 +94,7 @@ class Mirror:
     # -- from the consumer -----------------------------------------------------------------------------------------
 
     def wake(self) -> None:
+        """Look again whether a copy is to be kept."""
         self._woken.set()
 
     def take(self) -> MirroredCluster | None:
@@ -138,6 +141,7 @@ class Mirror:
     # -- the task --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """Keep the copy while this process stands by."""
         self._task = asyncio.current_task()
         while True:
             try:

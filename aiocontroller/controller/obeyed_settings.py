@@ -165,10 +165,13 @@ def by_value(brokers: Mapping[int, str]) -> dict[str, str]:
 
 
 def shown(value: str | None) -> str:
+    """A value, for people."""
     return value or "(none)"
 
 
 class Vote(NamedTuple):
+    """A broker's value of one setting, and where it comes from."""
+
     value: str
     source: str
 

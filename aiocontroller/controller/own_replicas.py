@@ -65,4 +65,5 @@ def replaced(shell: ControllerShell, assignment: TopicAssignment, numbers: Seque
 
 
 async def move_own_replicas(shell: ControllerShell, event: OwnReplicas) -> None:
+    """Start reassigning partitions that name a controller as a replica."""
     await carry_out_steps(shell, move_replicas_of_controllers(shell.context))

@@ -11,6 +11,8 @@ from aiocontroller.controller.shell import ControllerShell
 
 
 class Readiness(msgspec.Struct, frozen=True):
+    """The answer of ``/readyz``."""
+
     ready: bool
     state: str
     """``active``, ``standing by``, or ``not able to stand by``."""

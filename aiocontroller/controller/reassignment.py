@@ -18,26 +18,32 @@ from aiocontroller.core.reassignment import Refused
 
 
 async def api_partition_reassignment(shell: ControllerShell, event: ApiPartitionReassignment) -> None:
+    """AlterPartitionReassignments: start, override and cancel reassignments."""
     await carry_out_steps(shell, phases.api_partition_reassignment(shell.context, event))
 
 
 async def zk_partition_reassignment(shell: ControllerShell, event: ZkPartitionReassignment) -> None:
+    """``/admin/reassign_partitions`` has changed."""
     await carry_out_steps(shell, phases.zk_partition_reassignment(shell.context))
 
 
 async def list_partition_reassignments(shell: ControllerShell, event: ListPartitionReassignments) -> None:
+    """ListPartitionReassignments."""
     await carry_out_steps(shell, phases.list_partition_reassignments(shell.context, event))
 
 
 async def uncommitted_reassignments(shell: ControllerShell, event: UncommittedReassignments) -> None:
+    """ZooKeeper has refused targets a while ago: try again."""
     await maybe_complete_reassignment(shell, sorted(shell.context.partitions_being_reassigned))
 
 
 async def initialize_partition_reassignments(shell: ControllerShell) -> None:
+    """At failover: go on where the controller before this one ended."""
     await carry_out_steps(shell, phases.initialize_partition_reassignments(shell.context))
 
 
 async def resume_reassignments(shell: ControllerShell) -> None:
+    """Go on with the znode's reassignments, and with those of the topics' znodes."""
     await carry_out_steps(shell, phases.resume_reassignments(shell.context))
 
 
@@ -49,12 +55,15 @@ async def trigger_partition_reassignment(
 
 
 async def maybe_complete_reassignment(shell: ControllerShell, rows: Iterable[int]) -> None:
+    """The ISRs of these rows have changed."""
     await carry_out_steps(shell, phases.maybe_complete_reassignment(shell.context, rows))
 
 
 async def drop_non_replicas(shell: ControllerShell, found: Mapping[int, Sequence[int]]) -> None:
+    """``found``: row -> brokers that are not replicas."""
     await carry_out_steps(shell, phases.drop_non_replicas(shell.context, found))
 
 
 async def drop_non_replicas_read_again(shell: ControllerShell) -> None:
+    """After each event: states that were read again may have named such brokers."""
     await carry_out_steps(shell, phases.drop_non_replicas_read_again(shell.context))

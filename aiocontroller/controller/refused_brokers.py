@@ -25,6 +25,8 @@ MOST_REMEMBERED = 1_000
 
 
 class RefusedBrokers:
+    """Brokers whose requests were refused, and why; each is logged now and then."""
+
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
         self._clock = clock
         self._metrics = metrics

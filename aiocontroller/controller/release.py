@@ -38,6 +38,8 @@ _TAG = "release"
 
 
 class RoleRelease:
+    """The release of the role, from its request to its answer."""
+
     def __init__(self, shell: ControllerShell, election: ControllerElection) -> None:
         self._shell = shell
         self._election = election
@@ -46,6 +48,7 @@ class RoleRelease:
         self._epoch = 0
 
     async def begin(self, event: Release) -> None:
+        """Begin with the release, or answer at once if this process is not the controller."""
         shell, election = self._shell, self._election
         election.observing = election.observing or event.for_good
         if not election.active:
@@ -63,6 +66,7 @@ class RoleRelease:
         shell.queue.append(GoOnReleasing())
 
     async def go_on(self) -> None:
+        """Look whether everything is done, and take the next step."""
         shell = self._shell
         if not self._asked or self._lost:
             return
@@ -116,6 +120,7 @@ class RoleRelease:
 
     @property
     def in_progress(self) -> bool:
+        """Whether a release was requested and not answered."""
         return bool(self._asked)
 
     @property

@@ -71,6 +71,7 @@ _OF_LISTS: dict[str, Event] = {
 
 
 async def repair(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    """Repair the findings, kind by kind.  Raises ControllerMovedError."""
     by_kind: dict[Kind, list[Finding]] = {}
     for finding in findings:
         by_kind.setdefault(finding.kind, []).append(finding)

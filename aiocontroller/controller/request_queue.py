@@ -68,6 +68,7 @@ class Barrier:
         self._timer = clock.call_later(timeout_s, self.opened.set)
 
     def open(self) -> None:
+        """Let through what waits behind it."""
         self._timer.cancel()
         self.opened.set()
 
@@ -84,6 +85,7 @@ class Merged:
         self._done: list[Callable[[], None]] = []
 
     def add(self, one: Outgoing) -> None:
+        """Add a request that is not sent by itself."""
         self._oldest = self._oldest or one
         self._said += len(one.rows)
         self.count += 1
@@ -93,6 +95,7 @@ class Merged:
             self._done.append(one.done)
 
     def is_worth_it(self) -> bool:
+        """Whether one request for all rows says less than the requests that it replaces."""
         return len(self.rows) <= MOST and (self._said <= LITTLE or self._said >= 2 * len(self.rows))
 
     def outgoing(self, rows: Iterable[int] | None = None) -> Outgoing:
@@ -115,6 +118,7 @@ class CatchUp:
         self._by_api = {ApiKey.LEADER_AND_ISR: Merged(), ApiKey.UPDATE_METADATA: Merged()}
 
     def add(self, one: Outgoing) -> None:
+        """Add a request that is not sent by itself."""
         self._by_api[one.api].add(one)
 
     def takes(self, one: Outgoing) -> bool:
@@ -130,6 +134,7 @@ class CatchUp:
         return partitions > 0 and all(merged.is_worth_it() for merged in self._by_api.values())
 
     def requests(self) -> list[Outgoing]:
+        """What is sent instead: the live brokers first, as leaders are looked up there."""
         control, metadata = self._by_api[ApiKey.LEADER_AND_ISR], self._by_api[ApiKey.UPDATE_METADATA]
         if not control.count:
             return [metadata.outgoing()]
@@ -137,6 +142,8 @@ class CatchUp:
 
 
 class RequestQueue:
+    """One broker's requests, the oldest first; a long queue is merged."""
+
     def __init__(self) -> None:
         self._waiting: deque[Outgoing | Barrier | CatchUp] = deque()
         self._merged_from = MERGED_FROM
@@ -146,6 +153,7 @@ class RequestQueue:
         return len(self._waiting)
 
     def put(self, one: Outgoing | Barrier) -> None:
+        """Add at the end."""
         self._waiting.append(one)
 
     def merge(self, one: Outgoing) -> bool:

@@ -201,6 +201,7 @@ class ControllerShell:
         return self.channels is not None
 
     def end_term(self) -> None:
+        """Give up requests, waiting callbacks and the context."""
         self.let_copy_go()  # first: requests that channels give up must not be followed by more
         if self.channels is not None:
             self.channels.shutdown()
@@ -228,6 +229,7 @@ class ControllerShell:
         return owned_context(epoch, epoch_zk_version, check)
 
     def check_owner(self) -> None:
+        """Raises NotTheOwnerError in any task but the consumer's."""
         if self.owner is not None and (task := asyncio.current_task()) is not self.owner:
             raise NotTheOwnerError(f"{task!r} changes the context of {self.owner!r}")
 
@@ -270,6 +272,7 @@ class ControllerShell:
     # -- requests to brokers ---------------------------------------------------------------------------------------
 
     def new_batch(self) -> RequestBatch:
+        """An empty batch of requests."""
         return RequestBatch(self.context)
 
     async def send(self, batch: RequestBatch) -> Sent:
@@ -301,6 +304,7 @@ class ControllerShell:
             await self.send(batch)
 
     async def send_update_metadata(self, brokers: Iterable[int], rows: Sequence[int] = ()) -> None:
+        """Send brokers the live brokers and these partitions, at once."""
         batch = self.new_batch()
         batch.add_update_metadata_request_for_brokers(brokers, rows)
         await self.send(batch)
@@ -312,6 +316,7 @@ class ControllerShell:
         self._deletion_waiters.setdefault(topic, []).append(callback)
 
     def topic_deleted(self, topic: str) -> None:
+        """Call back whatever waits for the end of this topic."""
         for callback in self._deletion_waiters.pop(topic, []):
             callback(topic)
 
@@ -343,4 +348,5 @@ class ControllerShell:
         return self.context.table.sample(rows, most)
 
     def topic_partition(self, row: int) -> TopicPartition:
+        """The name of a row."""
         return self.context.table.topic_partition(row)

@@ -38,6 +38,8 @@ SWEEP = "offline partitions sweep"
 
 
 class ElectionResult(NamedTuple):
+    """Which partitions have a new leader."""
+
     elected: list[int]
     failed: dict[int, str]
     """row -> why it has no new leader."""

@@ -58,11 +58,13 @@ class Run:
 
     @property
     def batch(self) -> RequestBatch:
+        """The batch that is being filled."""
         if self._batch is None:
             self._batch = self.shell.new_batch()
         return self._batch
 
     async def send(self) -> None:
+        """Send the batch; the next step that needs one begins another."""
         batch, self._batch = self.batch, None
         await self.shell.send(batch)
 

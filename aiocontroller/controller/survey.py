@@ -53,6 +53,7 @@ class BrokerSurvey:
 
     @property
     def known(self) -> Known:
+        """What brokers have answered, and why others have not."""
         return Known(self._answers, self._why_none)
 
     @property

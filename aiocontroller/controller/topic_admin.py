@@ -58,6 +58,7 @@ Refusals = dict[str, TopicError | ThrottlingQuotaExceededError]
 
 
 async def create_topics(shell: ControllerShell, event: CreateTopics) -> None:
+    """CreateTopics: answered when the brokers know the new topics, or have had the time for it."""
     asked = [(t.name, _partitions_asked_for(shell, t)) for t in event.topics]
     results, permitted = await _permitted(shell, asked)
     wanted: dict[str, TopicToCreate] = {}
@@ -85,6 +86,7 @@ async def create_topics(shell: ControllerShell, event: CreateTopics) -> None:
 
 
 async def create_partitions(shell: ControllerShell, event: CreatePartitions) -> None:
+    """CreatePartitions, in the same way."""
     admin = _admin(shell)
     known = shell.context.table.topic_by_name
     asked = [(t.topic, t.count - (len(known[t.topic].rows) if t.topic in known else 0)) for t in event.topics]

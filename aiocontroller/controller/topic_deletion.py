@@ -149,6 +149,7 @@ async def resume_deletion_for_topics(shell: ControllerShell, names: Iterable[str
 
 
 async def resume_deletions(shell: ControllerShell) -> None:
+    """Take the next step for every queued topic."""
     if not shell.context.topics_to_be_deleted:
         return
     found = plan.progress(shell.context)

@@ -104,6 +104,7 @@ async def _restore_partition_replica_assignment(shell: ControllerShell, topic: T
 
 
 async def on_new_partition_creation(shell: ControllerShell, rows: Sequence[int]) -> Sent:
+    """Elect first leaders of new rows and create their replicas; returns the requests that were sent."""
     table = shell.context.table
     batch = shell.new_batch()
     replicas: dict[int, list[int]] = {}

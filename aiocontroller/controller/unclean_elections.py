@@ -26,6 +26,7 @@ async def load_dynamic_settings(shell: ControllerShell) -> None:
 
 
 async def config_change(shell: ControllerShell, event: ConfigChange) -> None:
+    """Settings of topics, brokers or clients have changed: obey those that controllers obey."""
     names = await shell.zk.get_all_config_changes(watch=True)
     new = [name for name in names if name not in shell.config_changes_seen]
     shell.config_changes_seen = set(names)
@@ -45,11 +46,13 @@ async def config_change(shell: ControllerShell, event: ConfigChange) -> None:
 
 
 async def unclean_leader_election_enable(shell: ControllerShell, event: UncleanLeaderElectionEnable) -> None:
+    """By default it is allowed now: elect where there is no leader."""
     log.info("Unclean leader election has been enabled by default")
     await trigger_online_partition_state_change(shell)
 
 
 async def topic_unclean_leader_election_enable(shell: ControllerShell, event: TopicUncleanLeaderElectionEnable) -> None:
+    """For one topic it is allowed now."""
     log.info("Unclean leader election has been enabled for topic %s", event.topic)
     await trigger_online_partition_state_change(shell, event.topic)
 

@@ -98,6 +98,7 @@ async def outrank_earlier_controllers(shell: ControllerShell) -> None:
 
 
 async def start_state_machines(shell: ControllerShell) -> None:
+    """The copy has states already; those that depend on which brokers live are set anew."""
     context = shell.context
     apply(context, TopicsLoaded())
     mirror.start_state_machines(context)
@@ -117,6 +118,7 @@ async def elect_leaders(shell: ControllerShell) -> None:
 
 
 async def resume_reassignments(shell: ControllerShell) -> None:
+    """The copy may have been read while another controller was moving partitions."""
     await reassignment.drop_non_replicas_read_again(shell)
     await reassignment.resume_reassignments(shell)
 

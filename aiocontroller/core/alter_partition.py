@@ -46,6 +46,8 @@ Resolved = tuple[AlterPartitionReceived, list[int]]
 
 
 class Taken(NamedTuple):
+    """Requests that are handled together, and those that are refused as a whole."""
+
     requests: list[Resolved]
     """No two of them name the same partition."""
     refused: list[tuple[AlterPartitionReceived, KafkaErrorCode]]
@@ -117,6 +119,7 @@ class IsrChange(Change[Judged]):
 
 
 def judge(context: ControllerContext, requests: Sequence[Resolved]) -> Judged:
+    """The verdict on each partition of each request, and the states to write for those that are valid."""
     verdicts = [
         [check_partition(context, change, event.broker, event.version) for change in event.partitions]
         for event, _ in requests

@@ -72,6 +72,7 @@ class Above(NamedTuple):
 
 
 def shown(state: LeaderAndIsr | None) -> str:
+    """A state, for people."""
     if state is None:
         return "no state"
     return (
@@ -86,6 +87,7 @@ def shown(state: LeaderAndIsr | None) -> str:
 def compare_brokers(
     context: ControllerContext, found: Sequence[Broker], unreadable: Collection[int]
 ) -> Iterator[Finding]:
+    """Differences between the registrations that were found and the known brokers, by broker id."""
     registered = {broker.id: broker for broker in found}
     for broker in sorted({*registered, *context.brokers}.difference(unreadable)):
         there, known = registered.get(broker), context.brokers.get(broker)
@@ -183,6 +185,8 @@ class FoundState(NamedTuple):
 
 
 class RepairPlan(NamedTuple):
+    """The states that repair partitions."""
+
     decisions: Decisions
     above: list[int]
     """For each decision, the partition epoch that the znode's version must exceed."""

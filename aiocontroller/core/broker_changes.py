@@ -86,6 +86,7 @@ def others(context: ControllerContext, started: Collection[int]) -> list[int]:
 
 
 def replicas_on(context: ControllerContext, brokers: Iterable[int]) -> dict[int, list[int]]:
+    """Broker -> the rows of its replicas, ascending."""
     return {broker: context.table.partitions_on_broker(broker) for broker in brokers}
 
 
@@ -120,12 +121,15 @@ def replicas_being_deleted(context: ControllerContext, replicas: Replicas) -> di
 
 
 class Modification(Enum):
+    """What has become of a registration whose znode has changed."""
+
     NOTHING = "nothing to do: BrokerChange handles started, failed and bounced brokers"
     APPEARED = "a broker that is not known: its znode may have been repaired"
     CHANGED = "the same incarnation with other endpoints, features or rack"
 
 
 def judge_modification(context: ControllerContext, broker: int, found: Broker | None) -> Modification:
+    """``found``: the registration that ZooKeeper holds now; None if it is gone."""
     known = context.brokers.get(broker)
     if known is None:
         return Modification.NOTHING if found is None else Modification.APPEARED

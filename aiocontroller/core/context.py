@@ -14,6 +14,8 @@ from aiocontroller.core.partitions import PartitionTable, Topic
 
 
 class ControllerContext:
+    """What the active controller knows of the cluster (Kafka's class of this name)."""
+
     def __init__(self, epoch: int = 0, epoch_zk_version: int = 0) -> None:
         self.epoch = epoch
         """This term's controller epoch; 0 when not the active controller."""
@@ -67,6 +69,7 @@ class ControllerContext:
     # -- brokers ---------------------------------------------------------------------------------------------------
 
     def add_brokers(self, brokers: Iterable[Broker]) -> None:
+        """Brokers are registered, or registered with other endpoints."""
         for broker in brokers:
             self.brokers[broker.id] = broker
             if broker.id in self.held_back:
@@ -74,6 +77,7 @@ class ControllerContext:
         self._brokers_changed()
 
     def remove_brokers(self, ids: Iterable[int]) -> None:
+        """Forget brokers that are not registered, and what was known of them."""
         for broker in ids:
             self.brokers.pop(broker, None)
             self.shutting_down.pop(broker, None)
@@ -82,14 +86,17 @@ class ControllerContext:
         self._brokers_changed()
 
     def begin_shutdown(self, broker: int) -> None:
+        """The broker is in controlled shutdown, so it gets no leaders."""
         self.shutting_down[broker] = None
         self._brokers_changed()
 
     def suspect(self, brokers: Iterable[int]) -> None:
+        """Early detection holds the brokers to be dead."""
         self.suspected.update(dict.fromkeys(brokers))
         self._brokers_changed()
 
     def trust(self, brokers: Iterable[int]) -> None:
+        """The brokers are not suspected any longer."""
         for broker in brokers:
             self.suspected.pop(broker, None)
         self._brokers_changed()
@@ -126,6 +133,7 @@ class ControllerContext:
         return created
 
     def queue_topic_deletion(self, names: Iterable[str]) -> None:
+        """The topics are to be deleted."""
         for name in names:
             self.topics_to_be_deleted[name] = None
             self.table.set_topic_deleting(self.table.topic_by_name[name], True)
@@ -138,6 +146,7 @@ class ControllerContext:
             self.table.set_topic_deleting(self.table.topic_by_name[name], False)
 
     def begin_topic_deletion(self, names: Iterable[str]) -> None:
+        """Requests to delete the topics are about to be sent."""
         self.topics_with_deletion_started.update(dict.fromkeys(names))
 
     def mark_topics_ineligible_for_deletion(self, names: Iterable[str]) -> list[str]:
@@ -147,6 +156,7 @@ class ControllerContext:
         return halted
 
     def resume_topic_deletion(self, names: Iterable[str]) -> None:
+        """Nothing keeps the topics from being deleted."""
         for name in names:
             self.topics_ineligible_for_deletion.pop(name, None)
 
@@ -158,6 +168,7 @@ class ControllerContext:
         return True
 
     def stop_watching_deletions(self) -> tuple[Topic, ...]:
+        """The topics whose deletion was watched."""
         watched, self.deletions_watched = self.deletions_watched, ()
         return watched
 
@@ -197,6 +208,7 @@ class ControllerContext:
         self.cancelled_reassignments.update(dict.fromkeys(cancelled))
 
     def end_reassignments(self, rows: Iterable[int]) -> None:
+        """The partitions are not being moved any longer."""
         for row in rows:
             self.partitions_being_reassigned.pop(row, None)
             self.cancelled_reassignments.pop(row, None)

@@ -16,7 +16,10 @@ from aiocontroller.core.partitions import Topic
 
 
 class ContextChange(Protocol):
-    def apply(self, context: ControllerContext) -> None: ...
+    """A change of the context."""
+
+    def apply(self, context: ControllerContext) -> None:
+        """Carry out the change; only ``core.apply`` calls this."""
 
 
 # -- terms -------------------------------------------------------------------------------------------------------------
@@ -46,6 +49,8 @@ class BrokersAdded(NamedTuple):
 
 
 class BrokersRemoved(NamedTuple):
+    """Brokers are not registered any longer."""
+
     brokers: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
@@ -53,6 +58,8 @@ class BrokersRemoved(NamedTuple):
 
 
 class ShutdownBegun(NamedTuple):
+    """A broker is in controlled shutdown."""
+
     broker: int
 
     def apply(self, context: ControllerContext) -> None:
@@ -60,6 +67,8 @@ class ShutdownBegun(NamedTuple):
 
 
 class BrokersSuspected(NamedTuple):
+    """Early detection holds the brokers to be dead."""
+
     brokers: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
@@ -76,6 +85,8 @@ class BrokersTrusted(NamedTuple):
 
 
 class ControllersKnown(NamedTuple):
+    """The ids of this and earlier aiocontrollers that no broker has."""
+
     ids: frozenset[int]
 
     def apply(self, context: ControllerContext) -> None:
@@ -104,6 +115,8 @@ class TopicsLoaded(NamedTuple):
 
 
 class TopicsRemoved(NamedTuple):
+    """The topics are gone, and their rows free."""
+
     topics: Sequence[Topic]
 
     def apply(self, context: ControllerContext) -> None:
@@ -122,6 +135,8 @@ class TopicsGone(NamedTuple):
 
 
 class DeletionsQueued(NamedTuple):
+    """The topics are to be deleted."""
+
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
@@ -129,6 +144,8 @@ class DeletionsQueued(NamedTuple):
 
 
 class DeletionsWithdrawn(NamedTuple):
+    """The topics are not to be deleted after all; their deletion has not started."""
+
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
@@ -136,6 +153,8 @@ class DeletionsWithdrawn(NamedTuple):
 
 
 class DeletionsStarted(NamedTuple):
+    """Requests to delete the topics are about to be sent."""
+
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
@@ -152,6 +171,8 @@ class DeletionsHalted(NamedTuple):
 
 
 class DeletionsResumed(NamedTuple):
+    """Nothing keeps the topics from being deleted."""
+
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
@@ -189,6 +210,8 @@ class LeftBehind(NamedTuple):
 
 
 class ReassignmentsBegun(NamedTuple):
+    """The partitions are being moved."""
+
     rows: Sequence[int]
     cancelled: Sequence[int] = ()
     """Those of the rows that go back to what they were before the reassignment that was in progress."""
@@ -198,6 +221,8 @@ class ReassignmentsBegun(NamedTuple):
 
 
 class ReassignmentsEnded(NamedTuple):
+    """The partitions are not being moved any longer."""
+
     rows: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
@@ -266,6 +291,8 @@ class DebtParents(NamedTuple):
 
 
 class DebtParentsForgotten(NamedTuple):
+    """The parents of debts may have been deleted."""
+
     def apply(self, context: ControllerContext) -> None:
         context.debt_parents = {}
 

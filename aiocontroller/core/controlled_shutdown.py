@@ -22,6 +22,8 @@ def check_request(context: ControllerContext, broker: int, broker_epoch: int) ->
 
 
 class Moves(NamedTuple):
+    """What moves away from a broker in controlled shutdown, as rows."""
+
     led: list[int]
     """Partitions that another replica is to lead."""
     followed: list[int]

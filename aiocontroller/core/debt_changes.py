@@ -19,6 +19,8 @@ LONGEST_RETRY_S = 240.0
 
 
 class GivenUp(NamedTuple):
+    """Debts that a new controller does not take over."""
+
     changes: Changes
     overtaken: list[Debt]
     """Debts that another kind of controller has overtaken: the replicas may stay on their disks."""
@@ -104,6 +106,7 @@ class Freed(NamedTuple):
 
 
 def plan_freed(context: ControllerContext, broker: int, rows: list[int]) -> Freed:
+    """``rows``: those of the present topic that the broker has a replica of, and was not told of."""
     table = context.table
     known = not_in_state(table, broker, rows, ReplicaState.NewReplica)
     return Freed(

@@ -67,6 +67,7 @@ class Ledger:
             yield from self.of_broker(broker)
 
     def brokers(self) -> list[int]:
+        """The brokers that owe anything, ascending."""
         return sorted(self._debts)
 
     def of_broker(self, broker: int) -> list[Debt]:
@@ -74,13 +75,16 @@ class Ledger:
         return [debt for _, own in sorted(self._debts.get(broker, {}).items()) for _, debt in sorted(own.items())]
 
     def of_topics(self, names: Iterable[str]) -> list[Debt]:
+        """The debts of all brokers for these names, whichever topic had them."""
         brokers = [(broker, name) for name in names for broker in self.topics.get(name, ())]
         return [debt for key in brokers for debt in self.of(*key).values()]
 
     def of(self, broker: int, topic: str) -> Mapping[int, Debt]:
+        """Partition -> debt."""
         return self._debts.get(broker, {}).get(topic, {})
 
     def get(self, broker: int, topic: str, partition: int) -> Debt | None:
+        """The debt of a replica; None if there is none."""
         return self.of(broker, topic).get(partition)
 
     def version(self, broker: int, topic: str) -> int:
@@ -88,6 +92,7 @@ class Ledger:
         return self._versions.get((broker, topic), -1)
 
     def holds(self, debt: Debt) -> bool:
+        """Whether this very debt is still owed; another for the same replica is another object."""
         return self.get(debt.broker, debt.topic, debt.partition) is debt
 
     def set(self, broker: int, topic: str, partitions: Mapping[int, bytes], version: int) -> None:
@@ -147,6 +152,7 @@ class Changes:
         self._forgotten.setdefault((debt.broker, debt.topic), []).append(debt)
 
     def forgotten(self) -> list[Debt]:
+        """The debts to remove."""
         return [debt for debts in self._forgotten.values() for debt in debts]
 
     def wanted(self, topic: str | None = None) -> dict[Key, dict[int, bytes]]:

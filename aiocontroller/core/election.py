@@ -23,6 +23,8 @@ Replicas = tuple[int, ...]
 
 
 class Strategy(Enum):
+    """Kafka's strategies, by the names that its logs have."""
+
     OFFLINE = "OfflinePartitionLeaderElectionStrategy"
     REASSIGN = "ReassignPartitionLeaderElectionStrategy"
     PREFERRED = "PreferredReplicaPartitionLeaderElectionStrategy"

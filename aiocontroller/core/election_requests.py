@@ -27,6 +27,7 @@ def every_partition(context: ControllerContext) -> tuple[TopicPartition, ...]:
 
 
 def strategy_of(election_type: ElectionType) -> Strategy:
+    """ElectionType.UNCLEAN elects like an offline partition, with replicas outside the ISR allowed."""
     return Strategy.PREFERRED if election_type is ElectionType.PREFERRED else Strategy.OFFLINE
 
 

@@ -68,9 +68,11 @@ class Reply:
 
     @property
     def answered(self) -> bool:
+        """Whether the answer was given."""
         return self._callback is None
 
     def answer(self, result: Any) -> None:
+        """Give the answer, once."""
         assert self._callback is not None, "a request is answered once"
         callback, self._callback = self._callback, None
         callback(result)
@@ -78,6 +80,7 @@ class Reply:
             self._watcher()
 
     def defer(self) -> None:
+        """The answer will come after the event was handled."""
         self.deferred = True
         if self._watcher is not None:
             self._watcher()
@@ -93,6 +96,8 @@ class Reply:
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened; its type has a row in the table of handlers."""
+
     state: ClassVar[ControllerState]
     is_routine: ClassVar[bool] = False
     """The event is frequent and routine: it gets no journal record of its own unless it fails."""
@@ -103,6 +108,8 @@ class Signal(Event, frozen=True, gc=False):
 
 
 class Request(Event, frozen=True, gc=False, kw_only=True):
+    """Asks for something, and is answered once."""
+
     reply: Reply
 
     def preempt(self) -> None:

@@ -35,6 +35,8 @@ RATE_WINDOW_S = 60.0
 
 
 class Limits(NamedTuple):
+    """When evidence counts, and how much may be suspected; times in seconds."""
+
     silence_s: float | None = None
     """None: silence does not count as evidence."""
     stall_s: float = 1.0
@@ -50,6 +52,8 @@ class Limits(NamedTuple):
 
 
 class Suspicion(NamedTuple):
+    """A peer that seems to be dead, and why; times in seconds of the same clock."""
+
     peer: int
     epoch: int
     reason: str
@@ -78,6 +82,8 @@ class Peer:
 
 
 class FailureDetector:
+    """Gathers evidence, and judges it; all times are given by the caller, in seconds."""
+
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.peers: dict[int, Peer] = {}
@@ -96,6 +102,7 @@ class FailureDetector:
     # -- watched peers ---------------------------------------------------------------------------------------------
 
     def watch(self, peer: int, epoch: int, now_s: float, *, settled: bool = False) -> None:
+        """Begin with a peer; ``settled``: it registered before this process watched."""
         self.peers[peer] = Peer(epoch, now_s, settled)
 
     def forget(self, peer: int) -> Suspicion | None:
@@ -110,6 +117,7 @@ class FailureDetector:
         self.peers[peer].refusals = 0
 
     def answered(self, peer: int, now_s: float) -> None:
+        """The peer has answered a heartbeat."""
         known = self.peers[peer]
         late = self.limits.silence_s
         if known.steady_s is None or (
@@ -126,6 +134,7 @@ class FailureDetector:
         known.refusals = 0
 
     def refused(self, peer: int, now_s: float) -> None:
+        """The peer has refused a connection."""
         known = self.peers[peer]
         known.steady_s = None
         if known.refusals == 0:
@@ -135,6 +144,7 @@ class FailureDetector:
     # -- judgement -------------------------------------------------------------------------------------------------
 
     def suspects(self) -> dict[int, Suspicion]:
+        """Peer -> the suspicion, of those that are suspected."""
         return {peer: known.suspicion for peer, known in self.peers.items() if known.suspicion is not None}
 
     def refusing_s(self, peer: int, now_s: float) -> float:

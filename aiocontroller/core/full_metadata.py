@@ -35,6 +35,7 @@ class FullMetadata:
 
     @property
     def is_complete(self) -> bool:
+        """Whether all brokers have been sent everything, and all topics are watched."""
         return not self.topics and self._metadata_row >= self.rows
 
     @property
@@ -43,6 +44,7 @@ class FullMetadata:
         return self.rows - self._metadata_row
 
     def take_topics(self) -> list[str]:
+        """The next topics to watch, at most TOPICS of them."""
         return [self.topics.popleft() for _ in range(min(TOPICS, len(self.topics)))]
 
     def fill(self, batch: RequestBatch, table: PartitionTable, brokers: Iterable[int]) -> None:
@@ -50,9 +52,9 @@ class FullMetadata:
         low, self._row = self._row, min(self._row + ROWS, self.rows)
         add_leader_and_isr(batch, table, _present(table, low, self._row))
         if self._row == self.rows or self._row - self._metadata_row >= METADATA_ROWS:
-            told = _present(table, self._metadata_row, self._row)
+            unsent = _present(table, self._metadata_row, self._row)
             self._metadata_row = self._row
-            batch.add_update_metadata_request_for_brokers(brokers, table.worth_telling(told))
+            batch.add_update_metadata_request_for_brokers(brokers, table.worth_telling(unsent))
 
 
 def add_leader_and_isr(batch: RequestBatch, table: PartitionTable, rows: Sequence[int]) -> None:

@@ -34,6 +34,8 @@ MAX_PARTITIONS_PER_TOPIC = 1 << 20
 
 
 class TopicPartition(NamedTuple):
+    """A partition by its name; ``str`` gives it as logs do, ``orders-0``."""
+
     topic: str
     partition: int
 

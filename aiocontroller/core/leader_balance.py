@@ -20,6 +20,8 @@ from aiocontroller.core.partitions import NO_ISR
 
 
 class Imbalance(NamedTuple):
+    """How many partitions a broker should lead and does not."""
+
     broker: int
     preferred: int
     """Number of partitions that have the broker as head of their assignment."""

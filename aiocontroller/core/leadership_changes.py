@@ -38,6 +38,8 @@ class Written(NamedTuple):
 
 
 class Plan(Protocol):
+    """The decisions about a piece of a change."""
+
     @property
     def decisions(self) -> Decisions:
         """The states to write."""

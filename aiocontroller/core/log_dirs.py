@@ -12,6 +12,8 @@ from aiocontroller.core.events import LeaderAndIsrResponseReceived
 
 
 class LogDirChanges(NamedTuple):
+    """What a broker's answer says of its log directories."""
+
     change: LogDirs
     newly_offline: list[int]
     """Rows whose replica there has failed just now, ascending."""

@@ -73,6 +73,7 @@ class MirroredCluster:
             self.topics.setdefault(topic, False)
 
     def mark_all(self) -> None:
+        """Everything is read again: changes may have gone unreported."""
         self._verified = False
         self.list_is_marked = True
         self._mark(self.context.table.rows())
@@ -105,6 +106,7 @@ class MirroredCluster:
 
     @property
     def is_crowded(self) -> bool:
+        """Whether so many values are interned, most of them of earlier states, that the copy should be made anew."""
         table = self.context.table
         interned = len(table.assignments) + len(table.isrs) + len(table.replica_states)
         return interned > INTERNED_AT_LEAST + INTERNED_PER_ROW * len(table)

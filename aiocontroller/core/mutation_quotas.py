@@ -42,6 +42,7 @@ class TokenBucket:
         return min(self.limit * self.window_s, self._tokens + self.limit * (now_s - self._counted_s))
 
     def take(self, permits: float, now_s: float) -> None:
+        """Take permits, also more than there are; ``now_s`` never goes back."""
         self._tokens = self.tokens(now_s) - permits
         self._counted_s = now_s
 
@@ -91,6 +92,8 @@ class _Throttling(MutationQuota):
 
 
 class StrictQuota(_Throttling):
+    """Refuses what exceeds the quota.  ``record`` raises ThrottlingQuotaExceededError."""
+
     def record(self, partitions: int) -> None:
         if self._note():
             raise ThrottlingQuotaExceededError
@@ -98,6 +101,8 @@ class StrictQuota(_Throttling):
 
 
 class PermissiveQuota(_Throttling):
+    """Counts what exceeds the quota, and only has the client wait, as for old versions of requests."""
+
     def record(self, partitions: int) -> None:
         self._bucket.take(partitions, self._now_s())
         self._note()

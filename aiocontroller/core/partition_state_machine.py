@@ -32,6 +32,8 @@ from aiocontroller.core.states import VALID_PREVIOUS_PARTITION_STATES, Partition
 
 
 class Checked(NamedTuple):
+    """Rows that may make a transition, and rows that may not."""
+
     valid: list[int]
     refused: list[int]
 
@@ -136,6 +138,8 @@ def plan_initialization(context: ControllerContext, rows: Sequence[int]) -> tupl
 
 
 class InitializationPlan(NamedTuple):
+    """First leaders of New partitions."""
+
     decisions: Decisions
     leaderless: list[int]
     """Partitions without a live replica."""
@@ -167,6 +171,7 @@ class Initialization(Change[InitializationPlan]):
 
 
 def effects_of_initialization(done: Decisions) -> Effects:
+    """``done``: the states that were created."""
     return Effects(
         (Entered(done.rows, PartitionState.OnlinePartition, "initialized"),),
         (LeaderAndIsrRequests(done.rows, done.recipients, is_new=True),),
@@ -218,6 +223,8 @@ def effects_of_elections(strategy: Strategy, unclean: Collection[int], done: Dec
 
 
 class ElectionPlan(NamedTuple):
+    """Leaders by a strategy."""
+
     decisions: Decisions
     strategy: Strategy
     unclean: Collection[int]
@@ -292,6 +299,8 @@ def plan_leader_epochs(context: ControllerContext, rows: Sequence[int]) -> Decis
 
 
 class EpochPlan(NamedTuple):
+    """Higher leader epochs."""
+
     decisions: Decisions
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:

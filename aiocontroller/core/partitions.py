@@ -137,11 +137,13 @@ class PartitionTable:
         return known.rows[partition]
 
     def topic(self, row: int) -> Topic:
+        """The topic of a row that is in use."""
         topic = self.topics[self.topic_of[row]]
         assert topic is not None, row
         return topic
 
     def topic_partition(self, row: int) -> TopicPartition:
+        """The name of a row that is in use."""
         return TopicPartition(self.topic(row).name, self.index_of[row])
 
     def sample(self, rows: Sequence[int], most: int = 5) -> str:
@@ -150,16 +152,20 @@ class PartitionTable:
         return f"{names}, … ({len(rows)} in all)" if len(rows) > most else names
 
     def assignment(self, row: int) -> ReplicaAssignment:
+        """The row's replicas, with those that a reassignment adds and removes."""
         return self.assignments.values[self.assignment_of[row]]
 
     def replicas(self, row: int) -> tuple[int, ...]:
+        """The row's replicas, the preferred leader first."""
         return self.assignments.values[self.assignment_of[row]].replicas
 
     def isr(self, row: int) -> tuple[int, ...]:
+        """The in-sync replicas; empty without leadership."""
         isr = self.isr_of[row]
         return () if isr == NO_ISR else self.isrs.values[isr]
 
     def leadership(self, row: int) -> LeaderAndIsr | None:
+        """The state as its znode holds it; None for a partition that never had a leader."""
         isr = self.isr_of[row]
         if isr == NO_ISR:
             return None
@@ -220,6 +226,7 @@ class PartitionTable:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def add_topic(self, name: str, topic_id: bytes = NO_TOPIC_ID) -> Topic:
+        """Add a topic without partitions; its name must be new."""
         assert name not in self.topic_by_name, name
         number = self._free_topics.pop() if self._free_topics else len(self.topics)
         topic = self._new_topic(number, name, topic_id)
@@ -236,6 +243,7 @@ class PartitionTable:
         return Topic(number, name, topic_id)
 
     def set_topic_id(self, topic: Topic, topic_id: bytes) -> None:
+        """Give a topic an id; NO_TOPIC_ID takes it away."""
         self._forget_topic_id(topic)
         topic.id = topic_id
         if topic_id != NO_TOPIC_ID:
@@ -368,6 +376,7 @@ class PartitionTable:
         self.preferred_replica_imbalance += counted and self._imbalanced(row)
 
     def set_leadership(self, row: int, leadership: LeaderAndIsr) -> None:
+        """Set the state of one partition; ``set_leaderships`` sets many."""
         self.set_leaderships(
             (row,),
             (leadership.leader,),

@@ -28,11 +28,15 @@ from aiocontroller.core.states import ReplicaState
 
 
 class Refused(NamedTuple):
+    """Why a reassignment cannot start, as its requester is told."""
+
     code: KafkaErrorCode
     message: str
 
 
 class Checked(NamedTuple):
+    """The verdict on several reassignments."""
+
     wanted: dict[int, ReplicaAssignment]
     """Row -> the first assignment of its reassignment."""
     refused: dict[TopicPartition, Refused]
@@ -245,6 +249,7 @@ def begun(phase: PhaseU, rows: Sequence[int]) -> ReassignmentsBegun:
 
 
 def plan_phase_u(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> PhaseU:
+    """``wanted``: row -> the first assignment of its reassignment."""
     table = context.table
     before = {row: table.assignment(row) for row, assignment in wanted.items() if table.assignment(row) != assignment}
     dropped = {row: [b for b in old.replicas if b not in wanted[row].replicas] for row, old in before.items()}
@@ -348,6 +353,7 @@ class PhaseB(NamedTuple):
 
 
 def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
+    """``rows``: partitions whose whole target is in sync."""
     table, online = context.table, ReplicaState.OnlineReplica
     before = {row: table.assignment(row) for row in rows}
     added = {row: [b for b in a.adding if table.replica_state(row, b) is not online] for row, a in before.items()}
@@ -408,6 +414,7 @@ def leftovers(context: ControllerContext) -> dict[int, list[int]]:
 
 
 def non_replicas_of(context: ControllerContext, rows: Iterable[int]) -> dict[int, list[int]]:
+    """Row -> brokers in its ISR that are not replicas, perhaps none; rows without leadership are left out."""
     table = context.table
     led = [row for row in rows if table.topic_of[row] >= 0 and table.isr_of[row] != NO_ISR]
     return {row: non_replicas(context, row, table.isr(row)) for row in led}
@@ -434,6 +441,7 @@ def led_by_non_replicas(context: ControllerContext, found: Mapping[int, Sequence
 
 
 def plan_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> NonReplicas:
+    """``found``: row -> brokers that are not replicas."""
     table = context.table
     odd = {
         row: brokers
@@ -452,6 +460,7 @@ def no_longer_in_sync(context: ControllerContext, plan: NonReplicas) -> dict[int
 
 
 def to_replicas(context: ControllerContext, rows: Sequence[int]) -> LeaderAndIsrRequests:
+    """Each partition to all of its replicas."""
     return LeaderAndIsrRequests(rows, [context.table.replicas(row) for row in rows])
 
 

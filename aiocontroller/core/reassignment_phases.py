@@ -130,6 +130,7 @@ def report_refused(context: ControllerContext, failed: Mapping[int, Refused]) ->
 
 
 def list_partition_reassignments(context: ControllerContext, event: ListPartitionReassignments) -> Steps[None]:
+    """Answer with the partitions that are being moved: all, or those that were asked for."""
     table, moving = context.table, context.partitions_being_reassigned
     asked: Iterable[int] = sorted(moving)
     if event.partitions is not None:
@@ -150,6 +151,7 @@ def initialize_partition_reassignments(context: ControllerContext) -> Steps[None
 
 
 def resume_reassignments(context: ControllerContext) -> Steps[None]:
+    """The znode's entries first, then the other partitions that are being moved."""
     resumed = yield from _begin_what_the_znode_says(context)
     yield from on_partition_reassignment(
         context, [row for row in sorted(context.partitions_being_reassigned) if row not in resumed]
@@ -283,6 +285,7 @@ def too_large_for_their_znodes(
 
 
 def on_partition_reassignment(context: ControllerContext, rows: Sequence[int]) -> Steps[None]:
+    """Go on with these partitions: phase A for those whose target is not in sync yet, phase B for the others."""
     yield HaltDeletions(plan.queued_topics(context, rows), "reassignment")
     waiting = [row for row in rows if not plan.is_complete(context, row)]
     yield from _phase_a(context, waiting)

@@ -27,6 +27,8 @@ from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaStat
 
 
 class CheckedReplicas(NamedTuple):
+    """Replicas that may make a transition, and replicas that may not, as broker -> rows."""
+
     valid: dict[int, list[int]]
     refused: dict[int, list[int]]
 
@@ -231,6 +233,8 @@ def effects_of_offline(
 
 
 class ShrinkingPlan(NamedTuple):
+    """ISRs without the replicas."""
+
     replicas: Replicas
     offline: OfflinePlan
     stop: bool

@@ -24,6 +24,8 @@ from aiocontroller.core.partitions import NO_ISR
 
 
 class LeaderAndIsrRequest(NamedTuple):
+    """Partitions whose leadership one broker is sent."""
+
     broker: int
     rows: list[int]
     """Ascending."""
@@ -39,6 +41,8 @@ class UpdateMetadataRequest(NamedTuple):
 
 
 class StopReplicaRequest(NamedTuple):
+    """Replicas that one broker is to stop, or to stop and delete."""
+
     broker: int
     partitions: list[tuple[int, int, bool]]
     """(row, leader epoch, delete), ascending."""
@@ -47,6 +51,8 @@ class StopReplicaRequest(NamedTuple):
 
 
 class Requests(NamedTuple):
+    """What a batch sends, in Kafka's order."""
+
     leader_and_isr: list[LeaderAndIsrRequest]
     update_metadata: UpdateMetadataRequest | None
     stop_replica: list[StopReplicaRequest]
@@ -60,6 +66,7 @@ class Acknowledgements:
         self._callback: Callable[[], None] | None = None
 
     def one(self) -> Callable[[], None]:
+        """One more request; call the result when it has been answered or given up."""
         self._open += 1
         return self._answered
 
@@ -166,6 +173,7 @@ class RequestBatch:
         return {broker: set[int]().union(*pieces) for broker, pieces in near.items() if pieces}
 
     def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], rows: Sequence[int]) -> None:
+        """Send brokers the live brokers, and all of the batch's partitions together with these."""
         self._update_metadata_brokers.update((b, None) for b in brokers if b in self._context.brokers)
         if rows:
             self._update_metadata_rows.append(rows)
@@ -173,6 +181,7 @@ class RequestBatch:
     def add_stop_replica_request_for_brokers(
         self, brokers: Iterable[int], rows: Sequence[int], *, delete: bool
     ) -> None:
+        """Have brokers stop these replicas; one that is to be deleted once is deleted."""
         for broker in brokers:
             if broker in self._context.brokers:
                 wanted = self._stop_replica.setdefault(broker, {})

@@ -10,6 +10,8 @@ import msgspec
 
 
 class Released(msgspec.Struct, frozen=True):
+    """The answer to ``Release``."""
+
     epoch: int
     """The epoch of the term that ended; 0 if this process was not the controller."""
     left: tuple[str, ...] = ()
@@ -37,6 +39,8 @@ class ElectionType(IntEnum):
 
 
 class ScramUpsertion(msgspec.Struct, frozen=True):
+    """A SCRAM credential to add or replace; ``repr`` shows no secret."""
+
     user: str
     mechanism: int
     """Kafka's number: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
@@ -60,6 +64,8 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 
 class NewPartitions(msgspec.Struct, frozen=True):
+    """A topic of a CreatePartitions request."""
+
     topic: str
     count: int
     """The total number of partitions that the topic should have."""

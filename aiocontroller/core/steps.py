@@ -196,6 +196,8 @@ class LoadKnownControllers(Step[None]):
 
 @dataclass(frozen=True)
 class Enqueue(Step[None]):
+    """Put an event into the queue."""
+
     event: Event
 
 

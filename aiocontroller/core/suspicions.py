@@ -11,6 +11,8 @@ from aiocontroller.core.partitions import NO_ISR
 
 
 class SuspectChanges(NamedTuple):
+    """How the present suspects differ from those that the context knows."""
+
     trusted: list[int]
     """Brokers that answer again."""
     alarming: list[Suspicion]

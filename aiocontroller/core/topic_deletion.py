@@ -55,10 +55,12 @@ def to_be_halted(context: ControllerContext, names: Iterable[str]) -> list[str]:
 
 
 def to_be_started(context: ControllerContext, topics: Iterable[Topic]) -> list[Topic]:
+    """Those whose deletion has not started yet."""
     return [topic for topic in topics if topic.name not in context.topics_with_deletion_started]
 
 
 def is_being_reassigned(context: ControllerContext, name: str) -> bool:
+    """Whether a partition of the topic is being moved; False for an unknown topic."""
     topic = context.table.topic_by_name.get(name)
     return topic is not None and any(row in context.partitions_being_reassigned for row in topic.partitions())
 
@@ -83,6 +85,7 @@ def replicas_of(context: ControllerContext, topics: Iterable[Topic]) -> Replicas
 
 
 def replicas_in_state(context: ControllerContext, topic: Topic, state: ReplicaState) -> Replicas:
+    """Broker -> the rows of the topic's replicas in this state; brokers without any are left out."""
     return {
         broker: found
         for broker, rows in replicas_of(context, (topic,)).items()
@@ -121,6 +124,7 @@ def progress(context: ControllerContext) -> Progress:
 
 
 def waits_for_debts(context: ControllerContext, topic: Topic) -> bool:
+    """Whether replicas of an earlier topic of this name must be deleted first."""
     return topic.name in context.debts.topics and waits_for_all(context, topic)
 
 
@@ -170,6 +174,7 @@ class Deletion(NamedTuple):
 
 
 def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deletion:
+    """What becomes of each replica that has not been deleted yet."""
     table = context.table
     plan = Deletion({}, {}, {}, [], {})
     for topic in topics:
@@ -342,6 +347,7 @@ def replicas_to_delete(context: ControllerContext) -> int:
 
 
 def replicas_ineligible_to_delete(context: ControllerContext) -> int:
+    """Replicas of queued topics that cannot be deleted now."""
     return sum(
         state is ReplicaState.ReplicaDeletionIneligible
         for topic in _queued(context)

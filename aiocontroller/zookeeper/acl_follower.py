@@ -46,11 +46,13 @@ class AclFollower:
         self._woken.set()
 
     def on_session(self, event: SessionEvent) -> None:
+        """A new session has no watches, so everything is read again."""
         if event is SessionEvent.NEW_SESSION:
             self._stale = True
             self._woken.set()
 
     async def run(self) -> None:
+        """Read the ACLs, and follow their changes until the client is closed; errors of ZooKeeper are retried."""
         failures = 0
         while True:
             self._woken.clear()

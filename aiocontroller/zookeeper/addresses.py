@@ -35,4 +35,5 @@ def parse_connect_string(connect: str) -> tuple[list[tuple[str, int]], str]:
 
 
 def format_address(host: str, port: int) -> str:
+    """``host:port``, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -249,11 +249,13 @@ def base_name(name: str) -> str:
 
 
 def type_of(name: str) -> ConfigType:
+    """The type of a broker's dynamic setting, also with a listener's prefix; UNKNOWN for any other name."""
     known = DYNAMIC_CONFIGS.get(name) or DYNAMIC_CONFIGS.get(base_name(name))
     return ConfigType.UNKNOWN if known is None else known[0]
 
 
 def is_password(name: str) -> bool:
+    """Whether the setting's value is a password, which is never shown."""
     return name.endswith(_PASSWORDS)
 
 

@@ -34,10 +34,12 @@ def _invalid(message: str) -> TopicError:
 
 
 def sanitized(name: str | None) -> str:
+    """The name as znodes have it; ``<default>`` for None."""
     return paths.DEFAULT_ENTITY if name is None else paths.sanitize(name)
 
 
 def desanitized(name: str) -> str | None:
+    """The name that a znode's name stands for; None for ``<default>``."""
     return None if name == paths.DEFAULT_ENTITY else paths.desanitize(name)
 
 
@@ -72,6 +74,7 @@ def _address(name: str | None) -> str:
 
 
 def quotas_of(entity_type: str) -> Mapping[str, tuple[ConfigType, int]]:
+    """Name of each quota of this kind of entity -> its type, and the least value."""
     return OF_ADDRESSES if entity_type == "ips" else OF_USERS_AND_CLIENTS
 
 

@@ -20,6 +20,7 @@ class ClusterMarks(NamedTuple):
 
 
 async def read_cluster_marks(client: ZooKeeperClient) -> ClusterMarks:
+    """Read the marks in one round trip."""
     found = await client.exists_many([paths.BROKER_IDS, paths.MIGRATION, paths.ACL, paths.CONFIG_CHANGES])
     ids, changes = (None if stat is None else stat.last_modified_children for stat in (found.stat(0), found.stat(3)))
     return ClusterMarks(ids or 0, found.code[1] == 0, found.code[2] == 0, changes or 0)

@@ -76,10 +76,12 @@ _cluster_id_decoder = msgspec.json.Decoder(_ClusterId)
 
 
 def decode_cluster_id(data: bytes | None) -> str | BadZNode:
+    """The id in ``/cluster/id``."""
     return reading(paths.CLUSTER_ID, data, 'the cluster\'s "id"', lambda data: _cluster_id_decoder.decode(data).id)
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
+    """The content of ``/cluster/id``."""
     return _encode_json({"version": "1", "id": cluster_id})
 
 
@@ -105,6 +107,8 @@ MAX_INT64 = 2**63 - 1
 
 
 def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | BadZNode:
+    """The block that was given out last, of ``/latest_producer_id_block``."""
+
     def read(data: bytes) -> ProducerIdBlock:
         found = _producer_id_block_decoder.decode(data)
         start, end = int_from_text(found.block_start, "block_start"), int_from_text(found.block_end, "block_end")
@@ -174,6 +178,7 @@ def decode_feature(data: bytes | None) -> FeatureZNode | BadZNode:
 
 
 def encode_feature(feature: FeatureZNode) -> bytes:
+    """The content of ``/feature``; version 1 has a lowest level for each feature, too."""
     levels: dict[str, dict[str, int]] = {}
     for name in sorted(feature.features):
         level = feature.features[name]
@@ -194,6 +199,7 @@ _known_controllers_decoder = msgspec.json.Decoder(_KnownControllers)
 
 
 def decode_known_controllers(data: bytes | None) -> frozenset[int] | BadZNode:
+    """The ids of aiocontrollers that have been active, as ``known_controllers`` keeps them."""
     expected = '"ids": a list of controllers\' ids'
     return reading(
         paths.KNOWN_CONTROLLERS, data, expected, lambda data: frozenset(_known_controllers_decoder.decode(data).ids)
@@ -222,6 +228,8 @@ _migration_decoder = msgspec.json.Decoder(MigrationZNode)
 
 
 def decode_migration(data: bytes | None) -> MigrationZNode | BadZNode:
+    """The state of a migration to KRaft, of ``/migration``."""
+
     def read(data: bytes) -> MigrationZNode:
         found = _migration_decoder.decode(data)
         if found.version != 0:
@@ -232,6 +240,7 @@ def decode_migration(data: bytes | None) -> MigrationZNode | BadZNode:
 
 
 def encode_migration(migration: MigrationZNode) -> bytes:
+    """The content of ``/migration``."""
     return _encode_json(migration)
 
 
@@ -378,6 +387,7 @@ def decode_acl_change(path: str, data: bytes | None) -> tuple[str, str, str] | B
 
 
 def encode_acl_change(resource_type: str, name: str, pattern_type: str) -> bytes:
+    """The content of an ACL change notification: text for literal patterns, as old brokers write it, else JSON."""
     if pattern_type == "LITERAL":
         return f"{resource_type}:{name}".encode()
     return _encode_json({"version": 1, "resourceType": resource_type, "name": name, "patternType": pattern_type})

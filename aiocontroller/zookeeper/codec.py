@@ -122,11 +122,13 @@ class OpResult(msgspec.Struct, frozen=True):
 
 
 def ustring(text: str) -> bytes:
+    """A string of ZooKeeper's protocol: its length in bytes, then UTF-8."""
     raw = text.encode()
     return pack_int(len(raw)) + raw
 
 
 def buffer(data: bytes | None) -> bytes:
+    """Bytes of ZooKeeper's protocol, after their length; -1 for None."""
     return pack_int(-1) if data is None else pack_int(len(data)) + data
 
 
@@ -192,6 +194,7 @@ def multi_read(raw_paths: Sequence[bytes]) -> bytes:
 
 
 def check_op(path: str, version: int) -> bytes:
+    """A check of a multi: the znode must have this version."""
     raw = path.encode()
     return _OP_AND_LENGTH.pack(CHECK, False, -1, len(raw)) + raw + pack_int(version)
 
@@ -231,6 +234,7 @@ def encode_op(op: Op, raw: bytes, acl_of: Callable[[bytes], bytes], *, with_stat
 
 
 def multi(encoded_ops: Sequence[bytes]) -> bytes:
+    """The body of a multi of operations that are encoded already."""
     return b"".join((pack_int(MULTI), *encoded_ops, _END_OF_MULTI))
 
 

@@ -54,6 +54,8 @@ class ConfigKey(NamedTuple):
 
 
 def whole(low: int, high: int, *, also: int | None = None) -> Rule:
+    """Whole numbers from ``low`` to ``high``, and ``also``."""
+
     def rule(value: str) -> str | None:
         text = value.strip()
         if _NUMBER.fullmatch(text) and (low <= int(text) <= high or int(text) == also):
@@ -64,30 +66,38 @@ def whole(low: int, high: int, *, also: int | None = None) -> Rule:
 
 
 def int_from(low: int) -> Rule:
+    """Whole numbers from ``low`` to the largest of 32 bits."""
     return whole(low, INT_MAX)
 
 
 def long_from(low: int) -> Rule:
+    """Whole numbers from ``low`` to the largest of 64 bits."""
     return whole(low, LONG_MAX)
 
 
 def decimal(value: str) -> str | None:
+    """Numbers with or without a fraction, as Java reads them."""
     return None if _DECIMAL.fullmatch(value.strip()) else "a number"
 
 
 def ratio(value: str) -> str | None:
+    """Numbers from 0 to 1."""
     return None if decimal(value) is None and 0 <= _float(value) <= 1 else "a number from 0 to 1"
 
 
 def boolean(value: str) -> str | None:
+    """``true`` or ``false``, in capitals or not."""
     return None if value.strip().lower() in ("true", "false") else "true or false"
 
 
 def one_of(*names: str) -> Rule:
+    """One of these names."""
     return lambda value: None if value in names else f"one of {', '.join(names)}"
 
 
 def some_of(*names: str) -> Rule:
+    """A list of these names, separated by commas."""
+
     def rule(value: str) -> str | None:
         return None if all(name in names for name in elements(value)) else f"a list of {', '.join(names)}"
 
@@ -95,6 +105,7 @@ def some_of(*names: str) -> Rule:
 
 
 def throttled_replicas(value: str) -> str | None:
+    """``*``, or a list of ``partition:broker``."""
     given = elements(value)
     if given == ["*"] or all(re.fullmatch(r"[0-9]+:[0-9]+", part) for part in given):
         return None
@@ -105,6 +116,7 @@ _RELEASES = re.compile(r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\
 
 
 def release(value: str) -> str | None:
+    """A version of ``inter.broker.protocol.version`` or ``log.message.format.version``."""
     return None if _RELEASES.fullmatch(value) else "a version of Kafka such as 2.8 or 3.0-IV1"
 
 
@@ -125,6 +137,7 @@ def _release_of(value: str) -> Release:
 
 
 def anything(_value: str) -> str | None:
+    """Any value."""
     return None
 
 

@@ -78,6 +78,7 @@ _broker_decoder = msgspec.json.Decoder(Id)
 
 
 def encode_debts(partitions: Mapping[int, bytes]) -> bytes:
+    """The content of a znode of debts; ``partitions``: partition -> topic id."""
     by_id: dict[bytes, list[int]] = {}
     for partition, topic_id in sorted(partitions.items()):
         by_id.setdefault(topic_id, []).append(partition)
@@ -86,6 +87,8 @@ def encode_debts(partitions: Mapping[int, bytes]) -> bytes:
 
 
 def decode_debts(path: str, data: bytes | None) -> dict[int, bytes] | BadZNode:
+    """Partition -> topic id."""
+
     def read(data: bytes) -> dict[int, bytes]:
         topics = _debts_decoder.decode(data).topics
         return {number: topic_id_from_text(text) for text, numbers in topics.items() for number in numbers}
@@ -94,10 +97,12 @@ def decode_debts(path: str, data: bytes | None) -> dict[int, bytes] | BadZNode:
 
 
 def encode_root(epoch: int) -> bytes:
+    """The content of the parent of all debts: the last controller epoch that managed them."""
     return _encode_json({"version": 1, "controller_epoch": epoch})
 
 
 def decode_root(data: bytes | None) -> int | BadZNode:
+    """The last controller epoch that managed the debts."""
     return reading(
         paths.DEBTS, data, '"controller_epoch": a number', lambda d: _root_decoder.decode(d).controller_epoch
     )

@@ -26,6 +26,7 @@ _TOKEN_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 def token_hmac(token_id: str, secret_key: str) -> bytes:
+    """A token's secret: HMAC-SHA-512 of its id under the cluster's key."""
     return hmac.digest(secret_key.encode(), token_id.encode(), hashlib.sha512)
 
 

@@ -25,6 +25,7 @@ class Heartbeat:
         self._schedule(self._third_s)
 
     def stop(self) -> None:
+        """Send no more pings."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

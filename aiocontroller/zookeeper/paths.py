@@ -100,6 +100,7 @@ SECURE_ROOTS = (
 
 
 def broker_id(broker: int) -> str:
+    """The registration of a broker."""
     return f"{BROKER_IDS}/{broker}"
 
 
@@ -110,26 +111,32 @@ def topic_of(path: str) -> str | None:
 
 
 def topic(name: str) -> str:
+    """The znode of a topic's assignment."""
     return f"{TOPICS}/{name}"
 
 
 def topic_partitions(name: str) -> str:
+    """The parent of a topic's partitions."""
     return f"{TOPICS}/{name}/partitions"
 
 
 def topic_partition(name: str, partition: int) -> str:
+    """The parent of a partition's state."""
     return f"{TOPICS}/{name}/partitions/{partition}"
 
 
 def topic_partition_state(name: str, partition: int) -> str:
+    """The znode of a partition's state."""
     return f"{TOPICS}/{name}/partitions/{partition}/state"
 
 
 def delete_topics_topic(name: str) -> str:
+    """The request to delete a topic."""
     return f"{DELETE_TOPICS}/{name}"
 
 
 def debts_of_broker(broker: int) -> str:
+    """The parent of a broker's debts."""
     return f"{DEBTS}/{broker}"
 
 
@@ -159,10 +166,12 @@ def config_entity(entity_type: str, entity_name: str) -> str:
 
 
 def delegation_token(token_id: str) -> str:
+    """The znode of a delegation token."""
     return f"{DELEGATION_TOKENS}/{token_id}"
 
 
 def delegation_token_change(name: str) -> str:
+    """A notification about a delegation token."""
     return f"{DELEGATION_TOKEN_CHANGES}/{name}"
 
 
@@ -173,6 +182,7 @@ def acl(pattern_type: str, resource_type: str, resource_name: str) -> str:
 
 
 def is_sensitive(path: str) -> bool:
+    """Whether only brokers and controllers may read the znode, as in Kafka's ``ZkData``."""
     return path.startswith(SENSITIVE)
 
 
@@ -182,4 +192,5 @@ def sanitize(name: str) -> str:
 
 
 def desanitize(name: str) -> str:
+    """The name of a user or client that ``sanitize`` has made into the name of a znode."""
     return unquote(name)

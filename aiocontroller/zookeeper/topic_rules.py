@@ -48,6 +48,7 @@ def check_topic_name(name: str) -> None:
 
 
 def is_topic_name(name: str) -> bool:
+    """Whether Kafka's rules allow this name."""
     try:
         check_topic_name(name)
     except TopicError:

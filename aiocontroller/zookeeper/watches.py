@@ -39,6 +39,7 @@ class WatchRegistry:
         return len(self.data) + len(self.exist) + len(self.child)
 
     def clear(self) -> None:
+        """Forget all watches, also the recursive ones: the session is another."""
         self.forget()
         self.recursive.clear()
 
@@ -72,6 +73,7 @@ class WatchRegistry:
                 table[path] = None
 
     def fired(self, kind: int, path: str) -> None:
+        """A notification has arrived, so this one-shot watch is gone; ``kind`` is ZooKeeper's event type."""
         if kind == CHILD:
             self.child.pop(path, None)
             return

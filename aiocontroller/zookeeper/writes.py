@@ -77,6 +77,7 @@ class Writes:
 
     @property
     def ok(self) -> bool:
+        """Whether every operation succeeded."""
         return not any(self.code)
 
     def part(self, start: int, end: int) -> Writes:

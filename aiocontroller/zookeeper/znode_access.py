@@ -20,6 +20,7 @@ MAX_ATTEMPTS = 20
 
 
 def answered(path: str, code: int) -> str:
+    """What ZooKeeper answered about the path, for a log line: the code's name and number."""
     name = Code(code).name if code in Code.__members__.values() else "an unknown code"
     return f"{path}: ZooKeeper answered {name} ({code})"
 
@@ -37,6 +38,7 @@ def refused(path: str, code: int) -> BadZNode | None:
 
 
 def parent_of(path: str) -> str:
+    """The path of the parent; empty for a znode below the root."""
     return path.rpartition("/")[0]
 
 
@@ -74,6 +76,7 @@ class ZNodeAccess:
                 return []
 
     async def exists(self, path: str, *, watch: bool = False) -> bool:
+        """Whether the znode exists; with ``watch``, the next change of that is reported.  Raises ``exc.ZKError``."""
         code = (await self._client.exists_many([path], watch=watch)).code[0]
         if code not in (0, Code.NO_NODE):
             raise error_at(path, code)

@@ -55,6 +55,7 @@ def excerpt(data: bytes | None) -> str:
 
 
 def bad(path: str, data: bytes | None, expected: str, reason: object = None) -> BadZNode:
+    """A znode that cannot be read, with an excerpt of what was found, and the reason."""
     return BadZNode(path, excerpt(data), f"{expected} ({reason})" if reason is not None else expected)
 
 
@@ -80,6 +81,7 @@ def check_replicas(replicas: tuple[int, ...], what: str) -> None:
 
 
 def check_distinct(ids: tuple[int, ...], what: str) -> None:
+    """Raises Wrong if a broker is among the ids twice; ``what`` names the list."""
     if len(set(ids)) != len(ids):
         raise Wrong(f"{what} names a broker twice: {list(ids)}")
 
@@ -113,4 +115,5 @@ def int_from_text(text: str, what: str) -> int:
 
 
 def ints_as_json(values: Iterable[int]) -> bytes:
+    """A JSON list of whole numbers."""
     return b"[%b]" % b",".join(b"%d" % value for value in values)

@@ -158,6 +158,8 @@ def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = 
 
 
 def decode_controller_epoch(data: bytes | None) -> int | BadZNode:
+    """The epoch in ``/controller_epoch``; the highest of 32 bits cannot be raised, and is refused."""
+
     def read(data: bytes) -> int:
         epoch = int_from_text(data.decode(), "the epoch")
         if epoch == MAX_INT32:
@@ -171,6 +173,7 @@ def decode_controller_epoch(data: bytes | None) -> int | BadZNode:
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
+    """The content of ``/controller_epoch``."""
     return b"%d" % epoch
 
 
@@ -377,6 +380,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 
 
 def topic_znode_bytes(assignment: TopicAssignment) -> int:
+    """The size of a topic's znode in bytes."""
     return len(encode_topic(assignment))
 
 
@@ -580,4 +584,5 @@ LOG_DIR_FAILURE_EVENT = 1
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
+    """The content of a notification that a log directory of the broker has failed."""
     return _encode_json({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE_EVENT})
