@@ -269,14 +269,14 @@ LEADERS_FIRST_UP_TO = 1_000
 
 
 def leaders_first(requests: Requests, leader: Sequence[int]) -> tuple[Requests, Requests] | None:
-    """The requests in two parts: those that tell leaders about the partitions they lead, and the rest.
+    """The requests in two parts: those to leaders about the partitions that they lead, and the rest.
 
-    Departure from Kafka, which sends all at once.  A follower told before its leader fetches from a broker that does
-    not lead yet, is refused, and backs off for ``replica.fetch.backoff.ms``, one second, while ``acks=all`` waits.
-    Measured with real brokers: moving a leader stalls producers for 1.1 to 2.3 s, and for 0.1 s if the leader is told
-    first.
+    Departure from Kafka, which sends all at once.  A follower that gets its request before the leader fetches from a
+    broker that does not lead yet, is refused, and backs off for ``replica.fetch.backoff.ms``, one second, while
+    ``acks=all`` waits.  Measured with real brokers: moving a leader stalls producers for 1.1 to 2.3 s, and for 0.1 s
+    if the leader gets its request first.
 
-    ``leader`` is the table's column.  None if the order does not matter: the batch is large or tells no leader.
+    ``leader`` is the table's column.  None if the order does not matter: the batch is large or has no leader's request.
     """
     if any(len(request.rows) > LEADERS_FIRST_UP_TO for request in requests.leader_and_isr):
         return None

@@ -1,6 +1,6 @@
 """Judges answers to requests that change znodes below ``/config``: topics' settings, client quotas, SCRAM credentials.
 
-Each request asks for a value of its own.  What a client was told to be done was there after the question; what was
+Each request asks for a value of its own.  What an answer says to be done was there after the question; what was
 refused is never there.
 """
 
@@ -62,8 +62,8 @@ class ConfigAnswers:
             if wanted.holds(configs):
                 self._complain("answers", path, f"has {wanted}, which was refused")
 
-    def told(self, asked_s: float, wanted: Wanted, code: int) -> None:
-        """A client was told, by a code, whether the znode has the value that it asked for."""
+    def answered(self, asked_s: float, wanted: Wanted, code: int) -> None:
+        """A client was answered, by a code, whether the znode has the value that it asked for."""
         found = [wanted.holds(configs) for configs in self._configs[wanted.path].since(asked_s)]
         if code == KafkaErrorCode.NONE and not any(found):
             self._complain("answers", wanted.path, f"is said to have {wanted}")

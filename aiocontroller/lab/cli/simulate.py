@@ -137,7 +137,7 @@ def _campaign(
 
     new = time.time_ns() // 1_000_000_000 * 1_000 if fresh else 1
     stop = Stop(minutes)
-    with Results(file, new if first is None else first, seeds, told=first is not None) as results, stop.listening():
+    with Results(file, new if first is None else first, seeds, asked=first is not None) as results, stop.listening():
         summary, coverage = _run(results, stop, jobs, spark, as_json)
         _tell(summary, coverage, results.seeds, as_json)
     if stop.signal:
@@ -264,11 +264,11 @@ def _scenario(file: Path, as_json: bool) -> bool:
     from aiocontroller.lab.simulation.playing import play
 
     quiet()
-    report, told = play(read_scenario(file))
+    report, narration = play(read_scenario(file))
     if as_json:
-        print_json({**msgspec.structs.asdict(report), "told": told})
+        print_json({**msgspec.structs.asdict(report), "told": narration})
         return report.ok
-    for line in told:
+    for line in narration:
         say(line)
     for violation in report.violations:
         say(f"  {violation}")

@@ -54,7 +54,7 @@ class BrokerSettings:
                 found.append(f"settings: {name} is {here.value} here, brokers have {values}: {expected} counts")
             if here.differs != (len(set(values.values())) > 1):
                 found.append(
-                    f"settings: {name} is told to {'differ' if here.differs else 'be alike'}: brokers have {values}"
+                    f"settings: {name} is to {'differ' if here.differs else 'be alike'}, and brokers have {values}"
                 )
         return found
 

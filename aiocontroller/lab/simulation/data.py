@@ -83,12 +83,12 @@ class SimulatedData:
     def _addresses(self) -> list[Address]:
         return [(LOOPBACK, broker.port) for broker, _ in self._simulation.brokers.values() if broker.port]
 
-    def _note(self, told: Acknowledged) -> None:
-        self.acknowledged.append(told)
-        self._simulation.history.probe(f"acks={'all' if told.acks == ALL else told.acks}")
-        if told.acks == ALL:
-            records = Records(told.epoch, told.leader, told.base, told.base + told.number)
-            self._checker.acknowledged(told.partition, records, _text(told.topic_id))
+    def _note(self, batch: Acknowledged) -> None:
+        self.acknowledged.append(batch)
+        self._simulation.history.probe(f"acks={'all' if batch.acks == ALL else batch.acks}")
+        if batch.acks == ALL:
+            records = Records(batch.epoch, batch.leader, batch.base, batch.base + batch.number)
+            self._checker.acknowledged(batch.partition, records, _text(batch.topic_id))
 
     def _note_read(self, partition: Partition, start: int, answer: client_requests.Records) -> None:
         self._simulation.history.probe("records read")

@@ -27,15 +27,15 @@ class Results:
     """The seeds of a campaign, and the results that its file has; without a path nothing is kept.
 
     A file that exists keeps its first seed, and its number of seeds unless ``seeds`` is another.  BadInputError if
-    ``told``, that is somebody asked for just this first seed, and the file has another one.
+    ``asked``, that is a user asked for just this first seed, and the file has another one.
     """
 
-    def __init__(self, path: Path | None, first: int, seeds: int | None, *, told: bool = False) -> None:
+    def __init__(self, path: Path | None, first: int, seeds: int | None, *, asked: bool = False) -> None:
         self.reports: Sequence[Report] = ()
         campaign, size = Campaign(first, seeds or SEEDS), 0
         if path is not None and path.exists() and (found := read(path)) is not None:
             campaign, self.reports, size = found
-        if told and campaign.first != first:
+        if asked and campaign.first != first:
             raise BadInputError(f"{path}: found results from seed {campaign.first} on, expected {first}")
         self.first, self.seeds = campaign.first, seeds or campaign.seeds
         self._file = None if path is None else open(path, "ab", buffering=0)  # noqa: SIM115 - closed by __exit__

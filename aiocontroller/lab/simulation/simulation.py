@@ -275,8 +275,8 @@ class Simulation:
 
         A foreign client wrote to them, or a controller died after their deletion and before its record.
         """
-        told = Counter(r.topic for journal in self.journals for r in journal.of_kind("topic_deleted"))
-        deleted = {topic for topic, times in self.history.deleted_in.items() if len(times) > told[topic]}
+        recorded = Counter(r.topic for journal in self.journals for r in journal.of_kind("topic_deleted"))
+        deleted = {topic for topic, times in self.history.deleted_in.items() if len(times) > recorded[topic]}
         return deleted.union(self.history.written_by_hand)
 
     async def _end(self, client: ZooKeeperClient) -> None:
@@ -514,9 +514,9 @@ class Simulation:
             self.problems.append(
                 f"settings: controller {number} has taken the role, and last looked {unseen_ms} ms earlier"
             )
-        for told in self.settings.forbidden(number) if service.shell.settings.brokers else ():
+        for setting in self.settings.forbidden(number) if service.shell.settings.brokers else ():
             self.problems.append(
-                f"settings: controller {number} has taken the role, told {told}, which no broker has had"
+                f"settings: controller {number} has taken the role with {setting}, which no broker has had"
             )
 
     def faults(self) -> list[str]:

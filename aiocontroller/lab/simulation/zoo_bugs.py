@@ -368,7 +368,7 @@ def _sender_gives_up() -> list[Patch]:
     return [(RequestSender, "_until_it_works", once)]
 
 
-def _deleted_topics_are_not_told() -> list[Patch]:
+def _deleted_topics_are_not_sent() -> list[Patch]:
     original = RequestBatch.add_update_metadata_request_for_brokers
 
     def add(self: RequestBatch, to: Any, rows: Any) -> None:
@@ -481,7 +481,7 @@ BUGS = (
     Bug("a bounced broker is not noticed", "KIP-380", _bounce_not_noticed),
     Bug("brokers get no broker list before LeaderAndIsr", "KAFKA-4443", _no_broker_list),
     Bug("a sender gives up a request", "design", _sender_gives_up),
-    Bug("brokers do not hear of deleted topics", "design", _deleted_topics_are_not_told),
+    Bug("brokers do not hear of deleted topics", "design", _deleted_topics_are_not_sent),
     Bug("deletion is not resumed at failover", "KAFKA-6650", _deletion_not_resumed),
     Bug(
         "deletion is stuck when a broker dies in it",

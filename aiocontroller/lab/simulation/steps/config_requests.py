@@ -71,7 +71,7 @@ class ConfigRequestSteps(AskingSteps):
         def answered(answer: Any) -> None:
             for each in _results(answer):
                 history.probe(f"{api.name} answered with {int(each.error_code)}")
-                history.config_answers.told(asked_s, wanted, int(each.error_code))
+                history.config_answers.answered(asked_s, wanted, int(each.error_code))
 
         self._ask(api, answered, **fields)
 

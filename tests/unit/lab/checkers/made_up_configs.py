@@ -31,9 +31,9 @@ class Story:
     def put(self, key: str, value: str, path: str = PATH) -> None:
         self.checker.changed(path, f'{{"version":1,"config":{{"{key}":"{value}"}}}}'.encode())
 
-    def told(self, code: int = KafkaErrorCode.NONE, wanted: Any = None) -> None:
+    def answered(self, code: int = KafkaErrorCode.NONE, wanted: Any = None) -> None:
         self.now_s = 12.0
-        self.checker.told(10.0, wanted or self.wanted, code)
+        self.checker.answered(10.0, wanted or self.wanted, code)
 
 
 def case(violations: int = 0) -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
@@ -53,14 +53,14 @@ def case(violations: int = 0) -> Callable[[Callable[[Story], None]], Callable[[S
 def done_as_told(s: Story) -> None:
     s.now_s = 11.0
     s.put("a", "2")
-    s.told()
+    s.answered()
 
 
 @case()
 def part_of_a_value(s: Story) -> None:
     s.now_s = 11.0
     s.put("a", "salt=x,2,iterations=3")
-    s.told()
+    s.answered()
 
 
 @case()
@@ -69,38 +69,38 @@ def done_and_undone_before_the_answer(s: Story) -> None:
     s.put("a", "2")
     s.now_s = 11.0
     s.put("a", "3")
-    s.told()
+    s.answered()
 
 
 @case()
 def there_already(s: Story) -> None:
     s.put("a", "2")
-    s.told()
+    s.answered()
 
 
 @case(1)
 def never_done(s: Story) -> None:
-    s.told()
+    s.answered()
 
 
 @case(1)
 def a_longer_value(s: Story) -> None:
     s.put("a", "22")
-    s.told()
+    s.answered()
 
 
 @case(1)
 def another_key(s: Story) -> None:
     s.now_s = 11.0
     s.put("b", "2")
-    s.told()
+    s.answered()
 
 
 @case(1)
 def another_znode(s: Story) -> None:
     s.now_s = 11.0
     s.put("a", "2", "/config/topics/u")
-    s.told()
+    s.answered()
 
 
 @case(1)
@@ -108,12 +108,12 @@ def undone_before_the_question(s: Story) -> None:
     s.put("a", "2")
     s.now_s = 9.0
     s.put("a", "1")
-    s.told()
+    s.answered()
 
 
 @case()
 def refused(s: Story) -> None:
-    s.told(KafkaErrorCode.INVALID_CONFIG)
+    s.answered(KafkaErrorCode.INVALID_CONFIG)
     s.put("a", "3")
     s.put("b", "2")
     s.checker.changed(PATH, None)
@@ -123,58 +123,58 @@ def refused(s: Story) -> None:
 def refused_and_done_before(s: Story) -> None:
     s.now_s = 11.0
     s.put("a", "2")
-    s.told(KafkaErrorCode.INVALID_CONFIG)
+    s.answered(KafkaErrorCode.INVALID_CONFIG)
 
 
 @case(1)
 def refused_and_done_later(s: Story) -> None:
-    s.told(KafkaErrorCode.INVALID_CONFIG)
+    s.answered(KafkaErrorCode.INVALID_CONFIG)
     s.put("a", "2")
 
 
 @case()
 def uncertain(s: Story) -> None:
     for code in (KafkaErrorCode.REQUEST_TIMED_OUT, KafkaErrorCode.UNKNOWN_SERVER_ERROR, KafkaErrorCode.NOT_CONTROLLER):
-        s.told(code)
+        s.answered(code)
     s.put("a", "2")
-    s.told(KafkaErrorCode.NOT_CONTROLLER)
+    s.answered(KafkaErrorCode.NOT_CONTROLLER)
 
 
 @case()
 def removed(s: Story) -> None:
     s.now_s = 11.0
     s.put("b", "1")
-    s.told(wanted=s.gone)
+    s.answered(wanted=s.gone)
 
 
 @case()
 def removed_with_its_znode(s: Story) -> None:
     s.now_s = 11.0
     s.checker.changed(PATH, None)
-    s.told(wanted=s.gone)
+    s.answered(wanted=s.gone)
 
 
 @case(1)
 def not_removed(s: Story) -> None:
-    s.told(wanted=s.gone)
+    s.answered(wanted=s.gone)
 
 
 @case()
 def a_refused_removal(s: Story) -> None:
-    s.told(KafkaErrorCode.RESOURCE_NOT_FOUND, s.gone)
+    s.answered(KafkaErrorCode.RESOURCE_NOT_FOUND, s.gone)
     s.put("b", "1")
-    s.told(KafkaErrorCode.RESOURCE_NOT_FOUND, s.gone)
+    s.answered(KafkaErrorCode.RESOURCE_NOT_FOUND, s.gone)
 
 
 @case(1)
 def damaged(s: Story) -> None:
     for damage in (b"", b"\xff", b"[]", b'{"config":{}}'):
         s.checker.changed(PATH, damage)
-    s.told()
+    s.answered()
 
 
 @case()
 def damaged_is_gone(s: Story) -> None:
     s.now_s = 11.0
     s.checker.changed(PATH, b"[]")
-    s.told(wanted=s.gone)
+    s.answered(wanted=s.gone)

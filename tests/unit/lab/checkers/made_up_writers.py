@@ -337,13 +337,13 @@ def a_controller_damages_a_topic(s: Story) -> None:
 @case("answers answers")
 def settings_are_not_as_clients_were_told(s: Story) -> None:
     wanted = Wanted("/config/topics/t", "a", "2")
-    s.history.config_answers.told(s.now_s, wanted, 0)
+    s.history.config_answers.answered(s.now_s, wanted, 0)
     s.later(1)
     s.settings('"a":"2"')
-    s.history.config_answers.told(s.now_s, wanted, 0)
+    s.history.config_answers.answered(s.now_s, wanted, 0)
     s.delete("/config/topics/t")
     s.later(1)
-    s.history.config_answers.told(s.now_s, wanted, 0)
+    s.history.config_answers.answered(s.now_s, wanted, 0)
 
 
 @case("I2")

@@ -92,7 +92,7 @@ def nothing(*_: Any) -> tuple[()]:
             eligibility,
             "RULES",
             tuple(rule for rule in eligibility.RULES if rule is not eligibility._settings),
-            f"settings: controller 2 has taken the role, told {DELETION} true",
+            f"settings: controller 2 has taken the role with {DELETION} true",
         ),
         (CHANGED, obeying, "dynamic_of", lambda _: obeying.Dynamic(), "orders-0"),
     ],
@@ -110,7 +110,7 @@ def test_a_setting_that_is_told_to_be_alike_is_found(monkeypatch: pytest.MonkeyP
     """The active controller obeys it, and the operator is not told that brokers differ."""
     monkeypatch.setattr(cluster_settings.Setting, "differs", False)
     report, _ = played(DIFFERENT)
-    assert any(f"settings: {REBALANCING} is told to be alike" in violation for violation in report.violations)
+    assert any(f"settings: {REBALANCING} is to be alike" in violation for violation in report.violations)
 
 
 # -- what counts, and what is drawn ------------------------------------------------------------------------------------

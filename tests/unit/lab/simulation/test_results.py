@@ -63,7 +63,7 @@ def test_results_are_read_again(tmp_path: Path) -> None:
         assert (again.first, again.seeds, again.missing()) == (10, 3, [10, 12])
         assert list(again.reports) == [report(11, "I3 t-0: wrong")]
         again.add(report(10))
-    with Results(file, 10, 5, told=True) as more:
+    with Results(file, 10, 5, asked=True) as more:
         assert more.missing() == [12, 13, 14]
 
 
@@ -92,7 +92,7 @@ def test_results_of_other_seeds_are_left_alone(tmp_path: Path) -> None:
     with Results(tmp_path / "results", 10, 3):
         pass
     with pytest.raises(BadInputError, match="found results from seed 10 on, expected 1"):
-        Results(tmp_path / "results", 1, 3, told=True)
+        Results(tmp_path / "results", 1, 3, asked=True)
 
 
 def test_a_campaign_without_a_file_keeps_nothing() -> None:
