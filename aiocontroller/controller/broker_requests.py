@@ -155,11 +155,11 @@ class BrokerRequestSender:
     def _any_is_going(self, rows: Sequence[int]) -> bool:
         """Whether a partition's topic is being deleted: its row may go before a merged request is encoded, but brokers
         must hear of the deletion."""
-        context = self._context
-        if not context.topics_to_be_deleted:
+        table = self._context.table
+        if not table.topics_deleting:
             return False
-        topics = context.table.topics
-        return any((topic := topics[n]) is None or topic.deleting for n in set(take(rows, context.table.topic_of)[0]))
+        topics = table.topics
+        return any((topic := topics[n]) is None or topic.deleting for n in set(take(rows, table.topic_of)[0]))
 
     def _send_stop_replica(self, request: StopReplicaRequest, acknowledgements: Acknowledgements) -> None:
         """Names are looked up now, because rows may belong to other partitions by the time the request is sent."""

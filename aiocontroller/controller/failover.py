@@ -17,6 +17,7 @@ from aiocontroller.controller import (
     known_controllers,
     leader_elections,
     reassignment,
+    repairs,
     topic_deletion,
     topics,
     unclean_elections,
@@ -32,10 +33,11 @@ from aiocontroller.controller.state_changes import (
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.apply import apply, load_states
-from aiocontroller.core.context_changes import TopicsLoaded
+from aiocontroller.core.audit import replaced_topics
+from aiocontroller.core.context_changes import TopicsGone, TopicsLoaded, TopicsRemoved
 from aiocontroller.core.errors import AioControllerError, ControllerMovedError
 from aiocontroller.core.events import FailoverStep, ZkPreferredReplicaElection
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.overlap import Give, taken_in
@@ -72,8 +74,11 @@ def stop_hearing(shell: ControllerShell) -> None:
 
 async def load_topics(shell: ControllerShell) -> None:
     """Load every topic's assignment and partition states; some topics are read while others are added."""
-    all_topics = await shell.zk.get_all_topics_in_cluster(watch=True)
-    groups = _groups(shell, all_topics)
+    await _load(shell, await shell.zk.get_all_topics_in_cluster(watch=True))
+
+
+async def _load(shell: ControllerShell, names: Sequence[str]) -> None:
+    groups = _groups(shell, names)
 
     async def read(give: Give) -> None:
         for group in groups:
@@ -81,7 +86,7 @@ async def load_topics(shell: ControllerShell) -> None:
             rows = await give(partial(topics.add_partitions, shell, found))
             await _read_partition_states(shell, rows, give)
 
-    await taken_in(min(GROUPS_AT_ONCE, -(-len(all_topics) // FIRST_GROUP)), read)
+    await taken_in(min(GROUPS_AT_ONCE, -(-len(names) // FIRST_GROUP)), read)
 
 
 def _groups(shell: ControllerShell, topics: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -105,6 +110,29 @@ async def _read_partition_states(shell: ControllerShell, rows: Sequence[int], gi
         await give(partial(_take, shell, rows[start:taken], states))
 
     await shell.zk.each_topic_partition_states(*names(shell, rows), take_slice)
+
+
+async def end_replaced_topics(shell: ControllerShell) -> None:
+    """A reload finds topics that were made anew by a foreign write before the audit had looked: only the memory that it
+    has dropped tells that brokers have replicas of the topics before.
+
+    Brokers have heard from nobody else in this term, so what they have under these names belongs to those topics.
+    """
+    before, context = shell.before_reload, shell.context
+    replaced = [] if before is None else replaced_topics(before, context.table)
+    if before is not None and replaced:
+        known = context.table.topic_by_name
+        log.warning("Topics replaced by a foreign write: %s", [topic.name for topic in replaced])
+        await _wait_for_senders(shell)  # a request is encoded when it is queued, and their rows go
+        apply(context, TopicsRemoved([known[topic.name] for topic in replaced]))
+        for topic in replaced:
+            partitions = {n: before.assignment(row) for n, row in enumerate(topic.rows) if row >= 0}
+            context.add_partitions([TopicAssignment(topic.name, topic.id, partitions)])
+        ended = [known[topic.name] for topic in replaced]
+        apply(context, TopicsGone(ended))
+        await repairs.end_topics(shell, ended)
+        await _load(shell, [topic.name for topic in replaced])
+    shell.before_reload = None
 
 
 async def outrank_earlier_controllers(shell: ControllerShell) -> None:
@@ -212,6 +240,7 @@ FAILOVER: Steps = (
     ("read topics, assignments and partition states", load_topics),
     ("outrank earlier controllers", outrank_earlier_controllers),
     ("read debts", debts.load_debts),
+    ("end replaced topics", end_replaced_topics),
     ("read the topics to be deleted", topic_deletion.load_topic_deletions),
     ("wait for the senders", _wait_for_senders),
     ("start the partition state machine", _startup_partitions),

@@ -120,7 +120,7 @@ async def _topic_ids(shell: ControllerShell, findings: Sequence[Finding]) -> Non
 async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic]) -> None:
     """Topics were deleted by a foreign write: record debts for their replicas (``debts``), and tell brokers of the
     deletion before they learn of topics that replace them."""
-    context, table = shell.context, shell.context.table
+    context = shell.context
     log.warning("Topics deleted by a foreign write: %s", [topic.name for topic in topics])
     rows = [row for topic in topics for row in topic.partitions()]
     apply(context, TopicsGone(topics))
@@ -128,7 +128,16 @@ async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic])
         shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
     await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition)
     await handle_partition_state_changes(shell, rows, PartitionState.NonExistentPartition)
-    await shell.send_update_metadata(context.brokers, rows)
+    await end_topics(shell, topics)
+    names = {topic.name for topic in topics}  # membership only
+    await debts.pay(shell, [debt for debt in context.debts if debt.topic in names])
+    shell.queue.append(TopicChange())
+
+
+async def end_topics(shell: ControllerShell, topics: Sequence[Topic]) -> None:
+    """Tell brokers of the end of topics that are marked as gone, record debts for their replicas, and forget them."""
+    context, table = shell.context, shell.context.table
+    await shell.send_update_metadata(context.brokers, [row for topic in topics for row in topic.partitions()])
     owed = Changes(context.debts)
     for broker, held in replicas_of(context, topics).items():
         for row in held if broker not in context.controllers else ():
@@ -136,9 +145,6 @@ async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic])
             owed.owe(broker, topic.name, topic.id, table.index_of[row])
     await debts.write(shell, owed, "deleted by a foreign write")
     apply(context, TopicsRemoved(topics))
-    names = {topic.name for topic in topics}  # membership only
-    await debts.pay(shell, [debt for debt in context.debts if debt.topic in names])
-    shell.queue.append(TopicChange())
 
 
 async def _partitions(shell: ControllerShell, findings: Sequence[Finding]) -> None:

@@ -32,6 +32,7 @@ from aiocontroller.core.full_metadata import FullMetadata
 from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
 from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.core.ownership import Check, NotTheOwnerError, owned_context
+from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.core.request_batch import RequestBatch, Sent, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
@@ -149,6 +150,9 @@ class ControllerShell:
         self.faults = Faults(world.clock.monotonic, metrics)
         self.reloaded = False
         """This term was restarted, so partition states may carry its epoch already."""
+        self.before_reload: PartitionTable | None = None
+        """What brokers heard of in this term before it was restarted, until topics that were replaced meanwhile have
+        been found; else None."""
         self._reported_bad: dict[str, BadZNode] = {}
         """By path, as last reported."""
         self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
@@ -181,7 +185,9 @@ class ControllerShell:
 
         ``again``: the same term restarts.  ``copy``: go on with the context of this copy of the cluster.
         """
+        before = (self.context.table if self.context.loaded else self.before_reload) if again else None
         self.end_term()
+        self.before_reload = before
         self.leaving = False
         self.reloaded = again
         self.copy = copy
@@ -207,6 +213,7 @@ class ControllerShell:
             self.channels.shutdown()
             self.channels = None
         self._requests = None
+        self.before_reload = None
         self.reported_offline = frozenset()
         self._deletion_waiters.clear()
         self._reported_bad.clear()

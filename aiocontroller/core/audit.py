@@ -15,7 +15,7 @@ from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
 from aiocontroller.core.ids import NO_TOPIC_ID, Broker, LeaderAndIsr, TopicAssignment
 from aiocontroller.core.leadership_changes import Written
-from aiocontroller.core.partitions import Topic
+from aiocontroller.core.partitions import PartitionTable, Topic
 from aiocontroller.core.states import PartitionState
 
 
@@ -133,6 +133,28 @@ def compare_topic(context: ControllerContext, topic: Topic, found: TopicAssignme
         assignment = table.assignment(row)
         if there_ is not assignment and there_ != assignment:
             yield Finding(Kind.ASSIGNMENT, f"{name}-{number}", str(there_), str(assignment), name, number)
+
+
+def replaced_topics(before: PartitionTable, table: PartitionTable) -> list[Topic]:
+    """The topics of ``before`` that another process has deleted and created again under their names.
+
+    Left out are topics whose znode has another id but one of their states is unchanged (as in ``is_still_there``), and
+    those whose deletion was requested: brokers are deleting their replicas.
+    """
+    found = []
+    for name, topic in before.topic_by_name.items():
+        present = table.topic_by_name.get(name)
+        if present is None or topic.deleting or NO_TOPIC_ID in (topic.id, present.id) or topic.id == present.id:
+            continue
+        pairs = zip(topic.rows, present.rows, strict=False)
+        states = [
+            before.leadership(row)
+            for row, now in pairs
+            if row >= 0 <= now and before.leadership(row) == table.leadership(now)
+        ]
+        if not any(states):
+            found.append(topic)
+    return found
 
 
 def compare_states(

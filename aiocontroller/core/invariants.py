@@ -30,6 +30,8 @@ def violations(context: ControllerContext) -> list[str]:
 def _table(table: PartitionTable) -> Iterator[str]:
     """The table's derived values match a recount."""
     counted = [row for row in table.rows() if not table.topic(row).deleting]
+    going = sum(topic.deleting for topic in table.topic_by_name.values())
+    yield from _differs("number of topics being deleted", table.topics_deleting, going)
     states = Counter(table.state[row] for row in counted)
     yield from _differs("partitions by state", table.count_by_state, [states[s] for s in PartitionState])
     led = [row for row in table.rows() if table.isr_of[row] != NO_ISR]

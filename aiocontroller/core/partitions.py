@@ -111,6 +111,8 @@ class PartitionTable:
         """Number of partitions with leadership (Kafka's ``GlobalPartitionCount``)."""
         self.preferred_replica_imbalance = 0
         """Number of partitions not led by their first replica, without topics being deleted."""
+        self.topics_deleting = 0
+        """Number of topics that are being deleted, or that another process has deleted."""
         self.changes = 0
         """Increases whenever a row's replicas change or are removed."""
         self.not_online: dict[int, None] = {}
@@ -253,6 +255,7 @@ class PartitionTable:
         """Forget the topic and its partitions; their rows may be used again."""
         self.changes += 1
         self.set_topic_deleting(topic, True)
+        self.topics_deleting -= 1
         for row in topic.partitions():
             self._unlink(row)
             if self.isr_of[row] != NO_ISR:
@@ -281,6 +284,7 @@ class PartitionTable:
             self.count_by_state[self.state[row]] += sign
             self.preferred_replica_imbalance += sign * self._imbalanced(row)
         topic.deleting = deleting
+        self.topics_deleting -= sign
 
     # -- partitions ------------------------------------------------------------------------------------------------
 

@@ -481,6 +481,13 @@ class PureCluster:
             return
         raise AssertionError("no term lasts")
 
+    def reload(self) -> None:
+        """The same term again, with nothing but what ZooKeeper holds, as after a fault."""
+        while self.queue:
+            self._refuse(self.queue.take().event)
+        self.shell.begin_term(self.znodes.epoch, self.znodes.epoch_version, again=True)
+        run(on_controller_failover(self.shell))
+
     def step(self) -> None:
         """Handle all that waits."""
         for _ in range(10_000):

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from aiocontroller.controller.broker_requests import BrokerRequestSender
+from aiocontroller.controller.request_queue import MERGED_FROM
+from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.context_changes import TopicsGone, TopicsRemoved
+from aiocontroller.core.ids import LEADER_DURING_DELETE
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.lab.scripted_peer import NEWEST, Peer, after
 from aiocontroller.lab.virtual_time import virtual_time
@@ -59,6 +63,28 @@ async def test_batch_leaves_in_kafkas_order_and_is_acknowledged_once() -> None:
             ApiKey.STOP_REPLICA,
         ]
         assert heard == ["all"]
+
+
+@virtual_time
+async def test_a_broker_that_is_behind_hears_the_end_of_a_topic_that_another_has_deleted() -> None:
+    async with channels() as it:
+        peer = Peer(it.world)
+        it.manager.add_brokers([it.broker(1, 9092)])
+        context, sender = cluster(it, {1: 9092, 2: 1})
+        topic = context.table.topic_by_name["u"]
+        batch = RequestBatch(context)
+        for _ in range(MERGED_FROM + 2):
+            batch.add_update_metadata_request_for_brokers((1,), list(context.table.rows()))
+            await sender.send(batch.take())
+        apply(context, TopicsGone([topic]))
+        batch.add_update_metadata_request_for_brokers((1,), topic.partitions())
+        await sender.send(batch.take())
+        apply(context, TopicsRemoved([topic]))
+        await peer.listen(9092)
+        await seconds(5)
+        last = decoded(peer)[-1][1]
+        told = [(t.topic_name, p.leader) for t in last.topic_states for p in t.partition_states]  # type: ignore[attr-defined]
+        assert told == [("u", LEADER_DURING_DELETE)]
 
 
 @virtual_time
