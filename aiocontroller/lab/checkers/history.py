@@ -134,7 +134,7 @@ class ZNodeHistory:
         self.deletion_forbidden = False
         """Brokers are configured to refuse the deletion of topics."""
         self.written_by_hand: dict[str, dict[str, int]] = {}
-        """Topic -> znode -> the controller epoch of the last foreign write to it."""
+        """Topic -> znode -> the controller epoch of the first foreign write to it."""
         self.data = DataChecker(
             self.complain,
             self.probe,
@@ -308,7 +308,7 @@ class ZNodeHistory:
 
     def _note_hand(self, path: str) -> None:
         topic = path.split("/")[3]
-        self.written_by_hand.setdefault(topic, {})[path] = self.controller_epoch
+        self.written_by_hand.setdefault(topic, {}).setdefault(path, self.controller_epoch)
 
     def _state_by_hand(self, partition: Partition, data: bytes, version: int) -> None:
         """Take in a foreign write; the controller must continue from it, whatever it is."""

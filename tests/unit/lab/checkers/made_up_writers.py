@@ -96,6 +96,8 @@ def after_a_write_by_hand_everything_is_uncertain(s: Story) -> None:
     assert not s.history.cannot_be_mended("u")
     s.change("/controller_epoch", b"2", 2, s.writer(8, controller=True))
     assert s.history.cannot_be_mended("t")
+    s.state(2, 6, (2,), version=2, writer=s.writer(0, by_hand=True))
+    assert s.history.cannot_be_mended("t"), "the first one is as unknown to this controller as before"
 
 
 @case()
