@@ -14,6 +14,7 @@ from typing import Any
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from aiocontroller.core.request_content import ElectionType, TopicResult
+from aiocontroller.lab.checkers.operations import Operations
 from aiocontroller.lab.checkers.timeline import Timeline
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock, decode_producer_id_block
@@ -40,6 +41,7 @@ class Answers:
         """The blocks of producer ids by their first id."""
         self._given: set[int] = set()  # membership only
         self._last_id = -1
+        self.operations = Operations(now_s, complain)
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
@@ -49,7 +51,9 @@ class Answers:
     def topic(self, topic: str, data: bytes | None) -> None:
         """Take in a topic's znode; None: it was deleted."""
         decoded = None if data is None else znodes.decode_topic(topic, data)
-        self._topics[topic].put(self._now_s(), getattr(decoded, "partitions", None))
+        partitions = getattr(decoded, "partitions", None)
+        self._topics[topic].put(self._now_s(), partitions)
+        self.operations.topic(topic, partitions or {})
 
     def changed(self, path: str, data: bytes | None) -> None:
         if path.startswith(_DELETION):
@@ -136,6 +140,8 @@ class Answers:
             right = result.partitions in counts if result.partitions >= 0 else found
             if result.error_code == KafkaErrorCode.NONE and not right:
                 self._complain("answers", name, f"is said to be created with {result.partitions} partitions")
+            elif result.error_code == KafkaErrorCode.NONE:
+                self.operations.created(asked_s, name)
             if result.error_code == KafkaErrorCode.REQUEST_TIMED_OUT and not found:
                 self._complain("answers", name, "is said to be created, although not in time")
             existed = any(self._topics[name].since(asked_s - STALE_S))
@@ -148,6 +154,8 @@ class Answers:
             found = max((len(each) for each in self._topics[name].since(asked_s) if each is not None), default=0)
             if result.error_code in (KafkaErrorCode.NONE, KafkaErrorCode.REQUEST_TIMED_OUT) and found < counts[name]:
                 self._complain("answers", name, f"is said to have {counts[name]} partitions, found {found}")
+            elif result.error_code == KafkaErrorCode.NONE:
+                self.operations.grown(asked_s, name, counts[name])
 
     def removed(self, asked_s: float, results: Results) -> None:
         """A client was told how its topics were deleted, or at least that their deletion has begun."""

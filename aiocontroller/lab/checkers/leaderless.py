@@ -1,7 +1,8 @@
 """Liveness during faults: how long a partition may have no live leader while a controller could elect one.
 
 The simulation looks every ``EVERY_S``.  The time counts while an in-sync replica is alive, and a controller is in
-office whose links, brokers and ZooKeeper work (``able``).  Any hindrance starts the time anew.
+office whose links, brokers and ZooKeeper work (``able``).  Any hindrance starts the time anew.  There is a budget for
+each such time, and one for all of them together.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 EVERY_S = 0.5
 BUDGET_S = 10.0
 """Sessions end after 3 s; a controller that takes over, reads and elects needs seconds more."""
+BUDGET_IN_ALL_S = 60.0
+"""For the time in which any partition waits, in a whole run."""
 
 Partition = tuple[str, int]
 
@@ -28,6 +31,9 @@ class Leaderless:
     def __init__(self, complain: Callable[[str, Partition, str], None]) -> None:
         self._complain = complain
         self._since_s: dict[Partition, float] = {}
+        self._looked_s = 0.0
+        self.spent_s = 0.0
+        """The time in which some partition waited, and had waited at the look before."""
 
     def look(
         self,
@@ -46,6 +52,12 @@ class Leaderless:
             and state.leader not in alive
             and any(broker in alive and broker not in damaged for broker in state.isr)
         ]
+        within = self.spent_s <= BUDGET_IN_ALL_S
+        if any(partition in self._since_s for partition in waiting):
+            self.spent_s += now_s - self._looked_s
+        if within and self.spent_s > BUDGET_IN_ALL_S:
+            self._complain("leaderless", waiting[0], f"and others, for {self.spent_s:.0f} s in all")
+        self._looked_s = now_s
         self._since_s = {partition: self._since_s.get(partition, now_s) for partition in waiting}
         for partition, since_s in self._since_s.items():
             if now_s - since_s > BUDGET_S:
@@ -58,6 +70,10 @@ class LeaderWatch:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._leaderless = Leaderless(simulation.history.complain)
+
+    @property
+    def spent_s(self) -> float:
+        return self._leaderless.spent_s
 
     def start(self) -> None:
         simulation = self._simulation

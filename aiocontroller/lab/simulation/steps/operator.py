@@ -193,6 +193,7 @@ class OperatorSteps(AskingSteps):
         known = self.simulation.targets
         self._last_asked = dict(targets)
         moves = self._forget_moves(targets)
+        asked_s = self.simulation.clock.monotonic()
 
         def answered(answer: Any) -> None:
             for tp in targets:
@@ -201,6 +202,8 @@ class OperatorSteps(AskingSteps):
                 return
             named = self._named_by_znode()  # the znode may move them again, if the controller did not see it yet
             for tp, code in codes_of_reassignment(answer).items():
+                if code == KafkaErrorCode.NONE and (wanted := targets[tp]) is not None:
+                    self.simulation.history.answers.operations.moved(asked_s, tp, wanted)
                 target = targets[tp] if tp not in named else None
                 last = self._moves[tp] == moves[tp]  # otherwise a later request may already have taken effect
                 if code == KafkaErrorCode.NONE and target is not None and last and tp.topic in self.topics:

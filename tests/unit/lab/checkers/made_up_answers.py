@@ -300,8 +300,9 @@ def topics_that_were_created(a: Asked) -> None:
     a.topic('"0":[1],"1":[1]', name="u")
     a.later(1)
     a.answers.created(asked_s, {"u": TopicResult(NONE, partitions=2)})
-    a.answers.created(asked_s, {"u": TopicResult(NONE)})  # before version 5 without a number
     a.answers.created(asked_s, {"u": TopicResult(TIMED_OUT)})
+    a.topic('"0":[1]', name="w")
+    a.answers.created(asked_s, {"w": TopicResult(NONE)})  # before version 5 without a number
     a.answers.created(asked_s, {"t": TopicResult(EXISTS), "v": TopicResult(42)})
     a.answers.topic("u", None)
     a.later(14)
@@ -329,7 +330,7 @@ def topics_that_have_grown(a: Asked) -> None:
     a.topic('"0":[1,2],"1":[1,2],"2":[1,2]')
     a.answers.grown(asked_s, {"t": 3}, {"t": TopicResult(NONE)})
     a.answers.grown(asked_s, {"t": 3}, {"t": TopicResult(TIMED_OUT)})
-    a.answers.grown(asked_s, {"t": 2}, {"t": TopicResult(NONE)})
+    a.answers.grown(asked_s, {"t": 2}, {"t": TopicResult(TIMED_OUT)})
 
 
 @answered(4)
@@ -540,6 +541,25 @@ def a_leader_in_time(w: Waiting) -> None:
     w.look(9, 2)
     w.look(9, -1)
     w.look(9, -1)
+
+
+@waited("leaderless")
+def no_leader_now_and_then(w: Waiting) -> None:
+    for _ in range(14):
+        w.look(100, 2)
+        w.look(50, -1)
+        w.look(5, -1)
+
+
+@waited()
+def no_leader_for_as_long_as_may_be(w: Waiting) -> None:
+    for _ in range(6):
+        w.look(100, 2)
+        w.look(50, -1)
+        w.look(5, -1)
+        w.look(50, -1, able=False)
+        w.look(50, -1)
+        w.look(5, -1)
 
 
 @waited()

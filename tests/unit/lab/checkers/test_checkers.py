@@ -20,6 +20,7 @@ from tests.unit.lab.checkers import made_up, made_up_writers  # noqa: F401  # th
 from tests.unit.lab.checkers.history_story import CASES, Case
 from tests.unit.lab.checkers.made_up_answers import ANSWERS, LEADERLESS, WIRE
 from tests.unit.lab.checkers.made_up_configs import CONFIGS
+from tests.unit.lab.checkers.made_up_operations import OPERATIONS
 from tests.unit.lab.checkers.made_up_records import RECORDS
 
 CHECKERS: dict[str, list[Case]] = {
@@ -29,6 +30,7 @@ CHECKERS: dict[str, list[Case]] = {
     "leaderless": LEADERLESS,
     "records": RECORDS,
     "config_answers": CONFIGS,
+    "operations": OPERATIONS,
 }
 PARTS = {"unclean_elections": ("history",), "timeline": ("history", "answers")}
 """Modules without cases of their own -> the checkers that use them."""
@@ -42,7 +44,9 @@ HARMLESS = {
     "lab/checkers/history.py:ZNodeHistory.deleted: constant: 1 #13": "more brokers than there are",
     "lab/checkers/history.py:ZNodeHistory.__init__: constant: True": "a default that each user replaces",
     "lab/checkers/history.py:ZNodeHistory.__init__: constant: 0": "a default that each user replaces",
-    "lab/checkers/config_answers.py:ConfigAnswers.changed: guard removed: if not path.startswith(CONFIG):": "for speed",
+    "lab/checkers/config_answers.py:ConfigAnswers.changed: guard removed: if not path.startswith((CONFIG, ACLS)):": (
+        "for speed"
+    ),
     "lab/checkers/history.py:ZNodeHistory.changed: constant: 0": "no session",
     "lab/checkers/wire_observer.py:WireObserver._check: constant: 1 #2": "no broker epoch is below 0",
 }
