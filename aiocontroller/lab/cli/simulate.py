@@ -364,11 +364,17 @@ def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, as_json: bool)
     expected = [hunt for hunt in hunts if not sources[hunt.bug].harmless]
     missed = [hunt for hunt in expected if not hunt.found]
     if as_json:
-        print_json([{**msgspec.structs.asdict(h), "found": h.found, "median": h.median} for h in hunts])
+        print_json(
+            [
+                {**msgspec.structs.asdict(h), "found": h.found, "median": h.median, "origin": sources[h.bug].origin}
+                for h in hunts
+            ]
+        )
         return not missed
     rows = [
         (
             hunt.bug,
+            sources[hunt.bug].origin,
             sources[hunt.bug].source,
             f"{hunt.found} of {len(hunt.seeds)}",
             hunt.median,
@@ -376,6 +382,6 @@ def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, as_json: bool)
         )
         for hunt in hunts
     ]
-    say(table(["bug", "source", "found", "median seeds", "by"], rows))
+    say(table(["bug", "origin", "source", "found", "median seeds", "by"], rows))
     say(f"{len(expected) - len(missed)} of {len(expected)} bugs were found within {most} seeds in at least one try.")
     return not missed

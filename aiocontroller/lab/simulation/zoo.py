@@ -25,13 +25,14 @@ Patch = tuple[Any, Any, Any]
 TRIES = 5
 MOST_SEEDS = 200
 SEEDS_APART = 100_000
+MACHINE_MADE = "mutant"
 
 
 class Bug(NamedTuple):
     name: str
     source: str
-    """Where the bug was seen: an issue of Kafka's, a seed that found it here, or the design decision that prevents it.
-    """
+    """Where the bug was seen: an issue of Kafka's, a seed that found it here, the design decision that prevents it, or
+    nowhere: ``MACHINE_MADE``."""
     patches: Callable[[], list[Patch]]
     harmless: str = ""
     """If the bug cannot cause a violation, the reason; the seeds are then right not to find it."""
@@ -39,6 +40,12 @@ class Bug(NamedTuple):
     """All seeds have brokers with logs, and only what becomes of records is judged."""
     warm: bool = False
     """All seeds have a warm standby; other bugs are hunted with cold ones, which fail over by other steps."""
+
+    @property
+    def origin(self) -> str:
+        if self.source == MACHINE_MADE:
+            return "scripts/mutate"
+        return "Kafka's history" if self.source.startswith(("KAFKA-", "KIP-")) else "by hand"
 
 
 @contextmanager

@@ -12,11 +12,13 @@ from typing import Any
 from aiocontroller.core import election
 from aiocontroller.core.election import Outcome
 from aiocontroller.lab.cluster import replica_manager, replication
-from aiocontroller.lab.cluster.logs import Log
+from aiocontroller.lab.cluster.client_requests import ClientRequests
+from aiocontroller.lab.cluster.logs import Disk, Log
 from aiocontroller.lab.cluster.replica_manager import Partition, ReplicaManager
 from aiocontroller.lab.cluster.replication import FetchAnswer, Leading
 from aiocontroller.lab.simulation.zoo import Bug, Patch
 from aiocontroller.lab.simulation.zoo_bugs import BUGS
+from aiocontroller.lab.simulation.zoo_mutants import MUTANT_BUGS
 from aiocontroller.lab.simulation.zoo_standby import STANDBY_BUGS
 
 
@@ -73,6 +75,31 @@ def _commits_alone() -> list[Patch]:
     return [(Leading, "raise_hw", raise_hw)]
 
 
+async def _acknowledged_at_once(self: ClientRequests, *_: Any) -> int:
+    return 0
+
+
+def _all_that_a_follower_has_is_committed() -> list[Patch]:
+    original = replication.take_answer
+
+    def take(log: Log, answer: FetchAnswer) -> tuple[bool, bool]:
+        taken = original(log, answer)
+        log.hw = log.end
+        return taken
+
+    return [(replica_manager, "take_answer", take)]
+
+
+def _live_replicas_join_the_isr() -> list[Patch]:
+    original = election.offline_partition_leader_election
+
+    def elect(*args: Any) -> Outcome | None:
+        outcome = original(*args)
+        return None if outcome is None else outcome._replace(isr=outcome.recipients)
+
+    return [(election, "offline_partition_leader_election", elect)]
+
+
 def _new(name: str, source: str, patches: Callable[[], list[Patch]]) -> Bug:
     return Bug(f"data: {name}", source, patches, data=True)
 
@@ -96,5 +123,13 @@ DATA_BUGS = [
     ),
     _new("the ISR that may be in force already does not count", "KIP-497", _pending_isr_ignored),
     _new("a leader commits what it has alone", "design", _commits_alone),
+    _new(
+        "a leader acknowledges acks=all at once",
+        "design",
+        lambda: [(ClientRequests, "_committed", _acknowledged_at_once)],
+    ),
+    _new("a follower takes all that it has for committed", "design", _all_that_a_follower_has_is_committed),
+    _new("a broker starts with an empty disk", "KAFKA-15495", lambda: [(Disk, "reopen", lambda self: Disk())]),
+    _new("an election puts all live replicas into the ISR", "design", _live_replicas_join_the_isr),
 ]
-ALL_BUGS = [*BUGS, *DATA_BUGS, *STANDBY_BUGS]
+ALL_BUGS = [*BUGS, *DATA_BUGS, *STANDBY_BUGS, *MUTANT_BUGS]
