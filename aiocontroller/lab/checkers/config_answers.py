@@ -1,4 +1,5 @@
-"""Judges answers to requests that change znodes below ``/config``: topics' settings, client quotas, SCRAM credentials.
+"""Judges answers to requests that change znodes below ``/config`` (topics' settings, client quotas, SCRAM credentials),
+and those of ACLs.
 
 Each request asks for a value of its own.  What an answer says to be done was there after the question; what was
 refused is never there.
@@ -16,6 +17,8 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.lab.checkers.timeline import Timeline
 
 CONFIG = "/config/"
+ACLS = "/kafka-acl/"
+"""A znode below it counts as settings: principal -> the operation of its last ACL."""
 UNCERTAIN = frozenset(
     {KafkaErrorCode.REQUEST_TIMED_OUT, KafkaErrorCode.UNKNOWN_SERVER_ERROR, KafkaErrorCode.NOT_CONTROLLER}
 )
@@ -50,13 +53,15 @@ class ConfigAnswers:
 
     def changed(self, path: str, data: bytes | None) -> None:
         """Take in a znode; None: it was deleted."""
-        if not path.startswith(CONFIG):
+        if not path.startswith((CONFIG, ACLS)):
             return  # it may be large
         try:
             decoded = msgspec.json.decode(data or b"null")
         except msgspec.DecodeError:
             decoded = None  # a foreign write
         configs = decoded.get("config") if isinstance(decoded, dict) else None
+        if isinstance(decoded, dict) and path.startswith(ACLS):
+            configs = {acl["principal"]: acl["operation"] for acl in decoded["acls"]}
         self._configs[path].put(self._now_s(), configs)
         for wanted in self._refused[path]:
             if wanted.holds(configs):

@@ -6,6 +6,7 @@ import msgspec
 
 from aiocontroller.core.invariants import violations
 from aiocontroller.service import Service
+from aiocontroller.zookeeper.acl_store import CHANGES
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +21,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     senders: bool
     timers: int
     watches: int
+    acl_watches: int = 0
+    """Those of them that each controller with an authorizer has, on changes of ACLs."""
     partitions: int
     brokers: list[int]
     live_brokers: list[int]
@@ -40,6 +43,7 @@ def inspect(service: Service) -> Inspection:
         senders=shell.channels is not None,
         timers=service.queue.statistics().deferred,
         watches=service.client.statistics().watches,
+        acl_watches=0 if shell.acls is None else len(CHANGES),
         partitions=len(context.table),
         brokers=sorted(context.brokers),
         live_brokers=sorted(context.live),

@@ -79,8 +79,8 @@ def _standing_by(controller: Inspection) -> Iterator[str]:
         yield f"I12: {who} knows partitions or brokers and is not active"
     if controller.timers:
         yield f"I12: {who} has timers and is not active"
-    if controller.watches != 1:
-        yield f"I12: {who} is not active and has {controller.watches} watches, expected one"
+    if controller.watches != 1 + controller.acl_watches:
+        yield f"I12: {who} is not active and has {controller.watches} watches, expected {1 + controller.acl_watches}"
 
 
 def _broker(

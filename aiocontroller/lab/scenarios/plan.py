@@ -66,11 +66,13 @@ class Plan(msgspec.Struct, frozen=True):
     data: bool = False
     """Brokers keep logs."""
     task_order: bool = False
-    """Tasks that are ready at the same time run in a drawn order; only scenarios set this."""
+    """Tasks that are ready at the same time run in a drawn order."""
     clients: int = 0
     """Clients that produce to all partitions and read, if brokers keep logs."""
     warm: bool = False
     """Standbys keep a copy of the cluster."""
+    authorizer: bool = False
+    """Brokers and controllers have an authorizer, which lets everybody do everything."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
@@ -124,6 +126,10 @@ DRAWN: dict[str, tuple[str, ...]] = {
     "leader.imbalance.per.broker.percentage": ("50", "10", "0"),
     "num.partitions": ("1", "3"),
     DELETION: ("false", "true"),
+    "auto.create.topics.enable": ("false", "true"),
+    "default.replication.factor": ("2", "1"),
+    "leader.imbalance.check.interval.seconds": ("60", "20", "5"),
+    "controller.quota.window.num": ("11", "2"),
 }
 """Settings that controllers obey, and their values, from the one that does the least harm on."""
 FAULTS = (
@@ -242,7 +248,9 @@ def draw(seed: int) -> Plan:
         releases=fleet.releases,
         protocol=fleet.protocol,
         limits=draw_limits(seed),
+        task_order=random.Random(f"task order {seed}").random() < 0.5,
         warm=controllers > 1 and random.Random(f"warm {seed}").random() < 2 / 3,
+        authorizer=random.Random(f"authorizer {seed}").random() < 0.125,
     )
     return drawn.with_data() if data else drawn
 
@@ -256,6 +264,10 @@ def _settings(seed: int) -> tuple[tuple[str, str], ...]:
         "leader.imbalance.per.broker.percentage": chance.choice(("0", "10", "50")),
         "num.partitions": chance.choice(("1", "3")),
         DELETION: "false" if chance.random() < 0.125 else "true",
+        "auto.create.topics.enable": chance.choice(("true", "true", "false")),
+        "default.replication.factor": chance.choice(("1", "2")),
+        "leader.imbalance.check.interval.seconds": chance.choice(("5", "20", "20", "60")),
+        "controller.quota.window.num": chance.choice(("11", "2")),
     }
     return tuple(drawn.items())
 

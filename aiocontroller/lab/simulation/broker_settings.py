@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     from aiocontroller.lab.zookeeper.zookeeper_tree import ZNode
 
 DEFAULT_ENTITY = "<default>"
+IMBALANCE_CHECK = {"leader.imbalance.check.interval.seconds": "20"}
+"""In the file of each simulated broker, unless the plan says otherwise; Kafka's default is too long for a seed."""
+DEFAULTS = IMBALANCE_CHECK | {
+    UNCLEAN: "false",
+    "auto.leader.rebalance.enable": "true",
+    "leader.imbalance.per.broker.percentage": "10",
+    "num.partitions": "1",
+    DELETION: "true",
+    "auto.create.topics.enable": "true",
+    "default.replication.factor": "1",
+    "controller.quota.window.num": "11",
+}
+"""The values of simulated brokers whose file does not say otherwise."""
 
 
 class BrokerSettings:
@@ -72,14 +85,8 @@ class BrokerSettings:
     def _values(self, name: str) -> dict[int, str]:
         of_all = self._dynamic(DEFAULT_ENTITY)
         return {
-            broker: {**self._file(file), **of_all, **self._dynamic(str(broker))}[name]
-            for broker, file in self.files.items()
+            broker: (DEFAULTS | file | of_all | self._dynamic(str(broker)))[name] for broker, file in self.files.items()
         }
-
-    @staticmethod
-    def _file(file: Mapping[str, str]) -> dict[str, str]:
-        defaults = {UNCLEAN: "false", "auto.leader.rebalance.enable": "true", DELETION: "true", "num.partitions": "1"}
-        return {"leader.imbalance.per.broker.percentage": "10", **defaults, **file}
 
     def _dynamic(self, entity: str) -> dict[str, str]:
         node = self._nodes().get(f"/config/brokers/{entity}")

@@ -40,6 +40,8 @@ PROBES = (
     "overtaken on another connection",
     "clocks of different speed",
     "small limits",
+    "drawn order of tasks",
+    "an authorizer",
     "wall clock set",
     "slow disk",
     "crash at an await point",

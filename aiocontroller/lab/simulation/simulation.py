@@ -43,7 +43,7 @@ from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, Step, draw
 from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwork, run, running_loop
 from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
-from aiocontroller.lab.simulation.broker_settings import BrokerSettings
+from aiocontroller.lab.simulation.broker_settings import IMBALANCE_CHECK, BrokerSettings
 from aiocontroller.lab.simulation.data import SimulatedData
 from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.lab.simulation.peace import Peace
@@ -61,12 +61,14 @@ from aiocontroller.zookeeper.registration import BrokerIdInUseError
 log = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 3_000
-BROKER_SETTINGS = {"leader.imbalance.check.interval.seconds": "20"}
-"""Broker settings that controllers obey.  They also obey the lowest of the brokers' inter-broker protocols."""
 SILENCE_MS = 900
 HEARTBEAT_MS = 300
 FAST_BOUNCE_MS = 500
 AUDIT_INTERVAL_MS = 5_000
+AUTHORIZER = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 LAST_LOOK_MS = 1_000
 """How long before a vacancy the look may be on which a controller takes the role: answers may be late."""
 DATA_RULES = ("I13", "I14")
@@ -144,6 +146,7 @@ class Simulation:
         self.fleet = Fleet(plan.releases, plan.protocol, plan.brokers)
         self.history = self.model.history
         self.settings = BrokerSettings(plan, lambda: self.model.tree.nodes)
+        self._authorizer = AUTHORIZER if plan.authorizer else {}
         self.history.unclean.by_default = "true" in self.settings.ever(UNCLEAN)
         self.history.deletion_forbidden = "true" not in self.settings.ever(DELETION)
         self.zookeeper = ZooKeeperServer(self.world("zookeeper"), self.model, port=2181)
@@ -179,6 +182,7 @@ class Simulation:
         self.wire = WireObserver(self.history.complain, lambda: self.history.controller_epoch)
         self.wire.watch(self.network)
         self.data = SimulatedData(self) if plan.data else None
+        self.leader_watch = LeaderWatch(self)
         self._born = 0
         self._latest: dict[str, Process] = {}
 
@@ -204,7 +208,7 @@ class Simulation:
                     self.start_broker(broker)
                 for controller in range(1, self.plan.controllers + 1):
                     self.start_controller(controller)
-                LeaderWatch(self).start()
+                self.leader_watch.start()
                 if self.data is not None:
                     self.data.start_clients()
                 await self.clock.sleep(2)
@@ -254,7 +258,9 @@ class Simulation:
             "overtaken on another connection": self.network.reordered,
             "clocks of different speed": int(self.plan.drift_percent > 0),
             "small limits": len(self.plan.limits),
+            "an authorizer": int(self.plan.authorizer),
             "drawn order of tasks": int(self.plan.task_order),
+            "seconds without a leader that a controller could have elected": round(self.leader_watch.spent_s),
         }
         self.marks.update({f"probe/{name}": count for name, count in seen.items() if count})
         return Report(
@@ -339,7 +345,7 @@ class Simulation:
             replica_lag_time_max_ms=2_000,
             release=self.fleet.brokers[broker].release,
             inter_broker_protocol_version=self.fleet.brokers[broker].protocol,
-            settings=BROKER_SETTINGS | self.settings.files[broker],
+            settings=IMBALANCE_CHECK | self.settings.files[broker] | self._authorizer,
             tells_policy=True,
         )
         self._probe_fleet(broker)
@@ -370,7 +376,7 @@ class Simulation:
     def start_controller(self, number: int) -> None:
         if self._is_starting(f"controller {number}"):
             return
-        ours, _ = load_config(overrides=self.settings.controllers[number])
+        ours, _ = load_config(overrides=self.settings.controllers[number] | self._authorizer)
         config = msgspec.structs.replace(
             ours,
             zookeeper_connect=self.zookeeper_connect,

@@ -8,12 +8,14 @@ import pytest
 from aiocontroller.controller import broker_requests, failover
 from aiocontroller.controller.failover import FIRST_GROUP
 from aiocontroller.core import events as ev
-from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.ownership import NotTheOwnerError
 from aiocontroller.core.states import PartitionState
 from aiocontroller.lab.virtual_time import virtual_time
-from tests.unit.controller.pure_cluster import PureCluster
+from tests.unit.controller.pure_cluster import PureCluster, View, cluster
 from tests.unit.controller.virtual_cluster import begin, stage
+
+T0 = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 7, 100])
@@ -71,3 +73,67 @@ async def test_topics_of_a_large_cluster_are_taken_in_by_the_consumer_alone() ->
         assert not service.journal.of_kind("fault")  # type: ignore[attr-defined]
         with pytest.raises(NotTheOwnerError, match="changes the context"):
             context.table.set_state([0], PartitionState.OfflinePartition)
+
+
+# -- what a reload in the same term must not forget ----------------------------------------------------------------------
+
+
+def test_a_reload_does_not_forget_a_topic_that_another_has_replaced() -> None:
+    it = cluster(1, 2, 3, t=[[1, 2], [2, 1]], u=[[1]])
+    it.unregister(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    earlier = it.znodes.topics["t"].topic_id
+    replace(it, "t", b"the present one.", {0: ReplicaAssignment((1, 3))})
+    it.reload()
+    assert it.shell.before_reload is None
+    it.step()
+    assert it.znodes.debts.held == {(2, "t"): ({0: earlier, 1: earlier}, 0)}, "broker 1 has deleted its replicas"
+    assert {tp for view in (it.views[1], it.views[3]) for tp in view.metadata} == {T0, TopicPartition("u", 0)}
+    assert [it.views[broker].topic_ids[T0] for broker in (1, 3)] == [b"the present one."] * 2
+    it.register(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    assert it.znodes.debts.held == {}
+    assert it.views[2].hosted == {}
+
+
+def test_a_second_reload_knows_what_the_first_was_to_find() -> None:
+    it = cluster(1, t=[[1]])
+    replace(it, "t", b"the present one.", {0: ReplicaAssignment((1,))})
+    it.shell.begin_term(it.znodes.epoch, it.znodes.epoch_version, again=True)
+    it.reload()
+    it.step()
+    assert it.views[1].topic_ids == {T0: b"the present one."}
+
+
+def test_a_reload_takes_a_topic_whose_id_was_rewritten_for_no_other() -> None:
+    it = cluster(1, t=[[1]])
+    it.znodes.topics["t"] = msgspec.structs.replace(it.znodes.topics["t"], topic_id=b"written by hand.")
+    it.views[1].topic_ids = {T0: b"written by hand."}
+    it.reload()
+    it.step()
+    assert it.znodes.debts.held == {}
+    assert it.views[1].hosted.keys() == {T0}
+
+
+def test_a_reload_owes_nothing_that_this_term_has_not_loaded() -> None:
+    """A standby's copy, say: since it was made, another controller may have told brokers of the present topic."""
+    it = cluster(1, t=[[1]])
+    copy = it.shell.context.table
+    replace(it, "t", b"the present one.", {0: ReplicaAssignment((1,))})
+    it.views[1] = View(it.views[1].epoch)
+    it.failover()
+    it.step()
+    assert it.views[1].topic_ids == {T0: b"the present one."}
+    it.shell.context.table, it.shell.context.loaded = copy, False
+    it.reload()
+    it.step()
+    assert it.znodes.debts.held == {}
+    assert it.views[1].hosted.keys() == {T0}
+
+
+def replace(it: PureCluster, name: str, topic_id: bytes, partitions: dict[int, ReplicaAssignment]) -> None:
+    """A foreign client deletes the topic, with all that is below it, and creates another one."""
+    it.znodes.topics[name] = TopicAssignment(name, topic_id, partitions)
+    it.znodes.states = {tp: state for tp, state in it.znodes.states.items() if tp.topic != name}

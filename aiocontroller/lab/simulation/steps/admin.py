@@ -27,7 +27,7 @@ class AdminSteps(OperatorSteps):
         names = chance.sample(NAMES, chance.randint(1, 3)) if named is None else [named]
         only_check = named is None and chance.random() < 0.2
         existed = {name: paths.topic(name) in simulation.model.tree.nodes for name in names}
-        topics = [_new(name, chance.randint(1, 6), chance.choice((1, 1, 2, BAD_FACTOR))) for name in names]
+        topics = [_new(name, chance.randint(1, 6), chance.choice((1, 1, 2, -1, BAD_FACTOR))) for name in names]
         if named is not None:
             topics = [_new(named, -1, -1, dict(enumerate(placed)))]
 

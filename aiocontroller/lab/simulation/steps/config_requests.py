@@ -82,10 +82,16 @@ class ConfigRequestSteps(AskingSteps):
         self._must_be_refused(ApiKey.UPDATE_FEATURES, **fields)
 
     def step_request_acls(self) -> None:
-        """Ask for an ACL; brokers have no authorizer."""
-        acl = {"resource_type": TOPIC, "resource_name": self.chance.choice(NAMES), "resource_pattern_type": LITERAL}
-        whom = {"principal": "User:alice", "host": "*", "operation": READ, "permission_type": ALLOW}
-        self._must_be_refused(ApiKey.CREATE_ACLS, creations=[acl | whom])
+        """Ask for an ACL, which is refused where brokers have no authorizer."""
+        simulation, asked_s = self.simulation, self.simulation.clock.monotonic()
+        name, principal = self.chance.choice(NAMES), f"User:c{self.chance.randrange(1 << 40)}"
+        acl = {"resource_type": TOPIC, "resource_name": name, "resource_pattern_type": LITERAL}
+        whom = {"principal": principal, "host": "*", "operation": READ, "permission_type": ALLOW}
+        if simulation.plan.authorizer:
+            wanted = Wanted(paths.acl("LITERAL", "Topic", name), principal, "Read")
+            self._ask_for(ApiKey.CREATE_ACLS, asked_s, wanted, creations=[acl | whom])
+        else:
+            self._must_be_refused(ApiKey.CREATE_ACLS, creations=[acl | whom])
 
     def _must_be_refused(self, api: ApiKey, **fields: Any) -> None:
         history = self.simulation.history

@@ -36,12 +36,12 @@ class Story:
         self.checker.answered(10.0, wanted or self.wanted, code)
 
 
-def case(violations: int = 0) -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
-    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+def case(violations: int = 0, story: type[Any] = Story) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    def add(tell: Callable[[Any], None]) -> Callable[[Any], None]:
         def play(module: ModuleType) -> list[str]:
-            story = Story(module)
-            tell(story)
-            return story.violated
+            played = story(module)
+            tell(played)
+            return list(played.violated)
 
         CONFIGS.append(Case(tell.__name__, play, ["answers"] * violations))
         return tell
@@ -54,6 +54,41 @@ def done_as_told(s: Story) -> None:
     s.now_s = 11.0
     s.put("a", "2")
     s.answered()
+
+
+ACL_PATH = "/kafka-acl/Topic/t"
+
+
+class OfAcls(Story):
+    """A client asks at second 10 for an ACL of alice, and is told at second 12; bob has one."""
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module)
+        self.wanted = module.Wanted(ACL_PATH, "User:alice", "Read")
+        self.have("bob")
+
+    def _complain(self, invariant: str, subject: str, detail: str) -> None:
+        assert subject == ACL_PATH
+        self.violated.append(invariant)
+
+    def have(self, *users: str) -> None:
+        acls = ",".join(f'{{"principal":"User:{user}","operation":"Read"}}' for user in users)
+        self.checker.changed(ACL_PATH, f'{{"version":1,"acls":[{acls}]}}'.encode())
+
+
+@case(story=OfAcls)
+def an_acl_that_was_made(s: OfAcls) -> None:
+    s.now_s = 11.0
+    s.have("bob", "alice")
+    s.checker.changed(ACL_PATH, None)
+    s.told()
+
+
+@case(2, story=OfAcls)
+def an_acl_that_was_not_made(s: OfAcls) -> None:
+    s.told()
+    s.told(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    s.have("bob", "alice")
 
 
 @case()
