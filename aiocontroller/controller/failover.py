@@ -127,7 +127,7 @@ async def end_replaced_topics(shell: ControllerShell) -> None:
         apply(context, TopicsRemoved([known[topic.name] for topic in replaced]))
         for topic in replaced:
             partitions = {n: before.assignment(row) for n, row in enumerate(topic.rows) if row >= 0}
-            context.add_partitions([TopicAssignment(topic.name, topic.id, partitions)])
+            await topics.add_partitions(shell, [TopicAssignment(topic.name, topic.id, partitions)])
         ended = [known[topic.name] for topic in replaced]
         apply(context, TopicsGone(ended))
         await repairs.end_topics(shell, ended)

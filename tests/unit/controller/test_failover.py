@@ -75,7 +75,7 @@ async def test_topics_of_a_large_cluster_are_taken_in_by_the_consumer_alone() ->
             context.table.set_state([0], PartitionState.OfflinePartition)
 
 
-# -- what a reload in the same term must not forget ----------------------------------------------------------------------
+# -- what a reload in the same term must not forget --------------------------------------------------------------------
 
 
 def test_a_reload_does_not_forget_a_topic_that_another_has_replaced() -> None:
