@@ -66,7 +66,14 @@ def two_creations_of_one_topic(o: Operating) -> None:
 @done("operations")
 def a_creation_before_the_question(o: Operating) -> None:
     o.operations.created(o.now_s, "t")
-    o.operations.created(o.asked_s, "t")
+
+
+@done("operations")
+def a_topic_that_is_written_again_does_not_grow(o: Operating) -> None:
+    o.topic(4)
+    o.topic(4)
+    o.operations.grown(o.asked_s, "t", 4)
+    o.operations.grown(o.asked_s, "t", 4)
 
 
 @done("operations operations operations operations")
