@@ -15,6 +15,8 @@ from aiocontroller.analytics.gold.onsets import EXPIRY_US, Signs
 from aiocontroller.analytics.gold.rows import Row
 
 FEWEST: Final = 2
+READ_LATE_US: Final = 100_000
+"""A client on a busy machine reads an answer this long after it was sent."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def _of_one(row: Row, until_us: int, session_us: int) -> Stall:
     heard_us = row["ts_us"] - row["duration_us"]
     silent_by_us = min(heard_us + session_us // 3 + EXPIRY_US // 3, row["ts_us"])
     return Stall(
-        heard_us, silent_by_us, until_us, row["ts_error_us"] or 0, (row["node"],), (row["place"],),
+        heard_us - READ_LATE_US, silent_by_us, until_us, row["ts_error_us"] or 0, (row["node"],), (row["place"],),
         until_us + session_us + EXPIRY_US,
     )  # fmt: skip
 

@@ -206,6 +206,16 @@ def test_one_broker_that_does_not_hear_from_zookeeper_stood_still_itself() -> No
     assert (row["what"], row["broker"], row["how"]) == ("broker", 2, "hung")
 
 
+def test_an_answer_that_a_busy_broker_reads_late_does_not_make_the_silence_begin_later() -> None:
+    """Eleven milliseconds after ZooKeeper had stopped, on a machine with twenty processes for each processor."""
+    elected = sign("elected", SILENT_US + 11 * S, node=3, epoch=2)
+    late = [row for node in (1, 2) for row in unheard(node, SILENT_US + 11_000, ts_error_us=0)]
+    died = turn(SILENT_US + 11 * S, 1, "died", missed=True, epoch=2, place="gone 1")
+    (row,) = incidents_of("c", [died], [*late, elected], [])
+    assert row["what"] == "zookeeper"
+    assert abs(row["onset_us"] - SILENT_US) <= row["onset_error_us"] < 2 * S
+
+
 def test_a_broker_that_was_killed_while_zookeeper_was_silent_is_told_beside_it() -> None:
     end = sign("log_end", SILENT_US + 2 * S, node=3, broker=3, detail="without a shutdown")
     gone = [turn(SILENT_US + 11 * S, n, "died", missed=True, epoch=2, place=f"gone {n}") for n in (1, 3)]
