@@ -46,7 +46,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -402,14 +402,18 @@ def plan(options: argparse.Namespace) -> list[tuple[str, list[str], int]]:
     return [(name, subjects, options.runs or 5) for name in inputs]
 
 
-def main() -> None:
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", help=f"Some of {','.join(INPUTS)}.")
     parser.add_argument("--subjects", help=f"Some of {','.join(SUBJECTS)}.")
     parser.add_argument("--runs", type=int, help="Of each subject on each input.")
     parser.add_argument("--json", type=Path, help="Where all runs are written to.")
     parser.add_argument("--one", nargs=2, metavar=("SUBJECT", "FOLDER"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parsed()
     if options.one:
         say(json.dumps(SUBJECTS[options.one[0]](Path(options.one[1]))))
         return

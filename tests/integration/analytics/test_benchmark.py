@@ -54,5 +54,17 @@ def test_subjects_that_differ_are_an_error(tmp_path: Path, monkeypatch: pytest.M
         pipeline.compared("few", tmp_path, ["duckdb", "spark"], 1, pipeline.Processors())
 
 
+def test_without_options_spark_computes_a_million_records_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned(*options: str) -> list[tuple[str, list[str], int]]:
+        return pipeline.plan(pipeline.parsed(options))
+
+    usual = planned()
+    assert [(name, runs) for name, _, runs in usual] == [("logs", 5), ("1M", 5), ("10M", 3), ("1M", 1)]
+    assert [subjects for *_, subjects, _ in usual] == [["duckdb", "query", "python"]] * 3 + [["spark-1", "spark-2"]]
+    assert planned("--runs", "2")[0][2] == 2
+    assert planned("--inputs", "1M") == [("1M", list(pipeline.SUBJECTS), 5)]
+    assert planned("--subjects", "python", "--runs", "1") == [(name, ["python"], 1) for name in pipeline.INPUTS]
+
+
 def test_noise_is_the_median_distance_from_the_median() -> None:
     assert pipeline.in_words([1.0, 2.0, 2.0, 2.2, 9.0]).split() == ["2.0", "(1.0–9.0)", "±10%"]
