@@ -176,7 +176,7 @@ class Store:
     def last_commit(self) -> dict[str, Any] | None:
         """Return the last complete batch's commit; None before the first."""
         numbers = self._numbers(f"runs/{self._run}/{_COMMITS}") if self._run is not None else []
-        return json.loads(self._files.read(f"runs/{self._run}/{_COMMITS}/{numbers[-1]}.json")) if numbers else None
+        return self._json(f"runs/{self._run}/{_COMMITS}/{numbers[-1]}.json") if numbers else None
 
     def remarks(self) -> dict[str, list[str]]:
         """Return the assumptions about files and the reasons for skipping others, as of the last batch: text ->
@@ -247,7 +247,7 @@ class Store:
     def snapshot(self) -> dict[str, Any] | None:
         """Return what readers see; None before the first snapshot."""
         numbers = self._numbers("snapshots")
-        return json.loads(self._files.read(f"snapshots/{numbers[-1]}.json")) if numbers else None
+        return self._json(f"snapshots/{numbers[-1]}.json") if numbers else None
 
     def published(self) -> str | None:
         """Return the ``id`` of the commit that gold includes."""
@@ -277,7 +277,7 @@ class Store:
     def _clean(self) -> None:
         """Delete what no kept snapshot needs; readers may still have the kept ones open."""
         numbers = self._numbers("snapshots")
-        kept = [json.loads(self._files.read(f"snapshots/{number}.json")) for number in numbers[-SNAPSHOTS_KEPT:]]
+        kept = [self._json(f"snapshots/{number}.json") for number in numbers[-SNAPSHOTS_KEPT:]]
         for number in numbers[:-SNAPSHOTS_KEPT]:
             self._files.delete_tree(f"snapshots/{number}.json")
         runs, gold = {each["run"] for each in kept}, {each["gold"] for each in kept}
@@ -311,6 +311,13 @@ class Store:
                 return
             if not name.startswith("_") and name != _GOLD:
                 yield from self._tables(f"{folder}/{name}")
+
+    def _json(self, name: str) -> dict[str, Any]:
+        """Return what this program has written.  Raises BadInputError if something else is there."""
+        found = _parsed(self._files.read(name))
+        if not found:
+            raise BadInputError(f"{self.out}/{name}: found no JSON object, expected one of ours: give another --out")
+        return found
 
     # -- files -----------------------------------------------------------------------------------------------------
 

@@ -58,6 +58,18 @@ def test_folder_of_any_name_holds_tables_and_reports(
     assert (tmp_path / "page.html").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("damaged", ["runs/*/_commits/0.json", "snapshots/1.json"])
+def test_file_of_the_store_that_was_cut_off_is_named(tmp_path: Path, journal: Path, damaged: str) -> None:
+    """It ended in a traceback of the JSON parser."""
+    out = tmp_path / "out"
+    with computing_by(DUCKDB):
+        batch.run(cast(Any, SmallSession()), [str(journal)], str(out))
+        (file,) = out.glob(damaged)
+        file.write_text(file.read_text()[:9])
+        with pytest.raises(BadInputError, match=f"{file.name}: found no JSON object, expected one of ours"):
+            batch.run_incremental(cast(Any, SmallSession()), [str(journal)], str(out))
+
+
 @pytest.mark.parametrize("present", [("gold",), ("runs", "other"), ("snapshots",), ("bronze", "gold", "silver")])
 def test_folder_of_somebody_else_is_refused_by_name_and_left_untouched(
     spark: Any, tmp_path: Path, journal: Path, present: tuple[str, ...]
