@@ -11,6 +11,7 @@ import pytest
 from aiocontroller.controller import audit
 from aiocontroller.core.audit import Finding, Kind
 from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.events import Audit
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments
 from aiocontroller.zookeeper.znode_json import BadZNode
@@ -129,3 +130,10 @@ def test_a_topic_that_is_gone_has_the_lists_compared(it: PureCluster) -> None:
     del it.znodes.topics["u"]
     assert topics(it, "u") == []
     assert it.shell.auditor.lists_due
+
+
+def test_each_slice_is_measured(it: PureCluster) -> None:
+    slices = it.shell.auditor.slices
+    run(audit.audit(it.shell, Audit()))
+    run(audit.audit(it.shell, Audit()))
+    assert slices.count == 2

@@ -208,7 +208,7 @@ async def test_many_urgent_topics_are_a_pass() -> None:
 
 @virtual_time
 async def test_foreign_states_are_compared_soon_unless_a_leader_may_have_written_them() -> None:
-    stage, partition = Stage(("t", 1)), TopicPartition("t", 0)
+    stage, partition = Stage(("t", 1), interval_s=0.0), TopicPartition("t", 0)
     auditor = stage.auditor
     known = leadership(1, (1, 2), leader_epoch=4, partition_epoch=9)
     by_leader = leadership(1, (1,), leader_epoch=4, partition_epoch=10)
@@ -219,6 +219,7 @@ async def test_foreign_states_are_compared_soon_unless_a_leader_may_have_written
     auditor.read_anew(partition, known, by_leader)
     assert auditor.noted == {}
     auditor.read_anew(partition, known, by_another)
+    assert await stage.next_s() == module.CONFIRM_S
     assert auditor.noted.pop(partition) == Above(4, 9)
     auditor.brokers_write = lambda: False
     auditor.read_anew(partition, known, by_leader)

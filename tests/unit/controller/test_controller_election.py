@@ -6,13 +6,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import GuardChange, Release, Reply
+from aiocontroller.core.ids import Endpoint
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.service import Service
@@ -524,3 +527,13 @@ async def test_holder_of_the_znode_that_is_not_active_contends_for_it() -> None:
         await it.until(lambda: terms(service) == 2 and is_active(service), 30)
         holder = await it.zk.get_controller(watch=False)
         assert service.client.session_id == session == getattr(holder, "owner_session", None)
+
+
+@pytest.mark.parametrize(
+    "host, address",
+    [("", ""), ("0.0.0.0", ""), ("::", ""), ("h", "CONTROL://h:9"), ("::1", "CONTROL://[::1]:9"), (None, "")],
+)
+def test_standbys_are_given_an_address_that_reaches_us(host: str | None, address: str) -> None:
+    own = () if host is None else (Endpoint("CONTROL", host, 9),)
+    election: Any = SimpleNamespace(_shell=SimpleNamespace(own_endpoints=lambda: own))
+    assert ControllerElection._own_address(election) == address

@@ -32,6 +32,7 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.security import ACL_AUTHORIZERS, Credentials, ListenerSecurity, authorizer_of
 from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper.znode_json import BadZNode
+from aiocontroller.zookeeper.znodes import ControllerZNode
 from tests.unit.authorizer.test_principals import CN, ORGANIZATION, attribute, certificate, name
 
 ROOT = Path(__file__).parents[3]
@@ -150,3 +151,19 @@ def test_the_id_of_a_broker_whose_registration_is_damaged_is_taken() -> None:
     assert [reason.kind for reason in eligibility._id_of_a_broker(us, damaged, Known({}, {}))] == [Kind.ID]
     other = Cluster(bad=[BadZNode("/brokers/ids/4", "{", "JSON")])
     assert list(eligibility._id_of_a_broker(us, other, Known({}, {}))) == []
+
+
+def test_listeners_that_are_not_known_yet_are_no_reason() -> None:
+    config = Config()
+    us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
+    cluster = Cluster([Broker(1, 7, (Endpoint("PLAINTEXT", "b", 1),))])
+    assert list(eligibility._registered_listeners(us, cluster, Known({}, {}))) == []
+
+
+@pytest.mark.parametrize("epoch, migrates", [(-1, False), (0, False), (1, True)])
+def test_only_a_kraft_controllers_epoch_is_a_migration(epoch: int, migrates: bool) -> None:
+    config = Config()
+    us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
+    holder = ControllerZNode(1, 0, 0, 0, kraft_controller_epoch=epoch)
+    found = list(eligibility._in_migration(us, Cluster(holder=holder), Known({}, {})))
+    assert bool(found) is migrates

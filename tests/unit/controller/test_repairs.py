@@ -45,6 +45,16 @@ def test_a_leader_that_both_sides_hold_to_be_alive_is_replaced_at_once() -> None
     assert it.znodes.states[T0].leader == it.views[2].hosted[T0].leader == 2
 
 
+def test_an_assignment_that_nothing_can_be_moved_to_is_written_back() -> None:
+    it = cluster(1, 2, t=[[1, 2], [2, 1]])
+    topic = it.znodes.topics["t"]
+    wrong = {**topic.partitions, 0: ReplicaAssignment((1, 9))}
+    it.znodes.topics["t"] = msgspec.structs.replace(topic, partitions=wrong)
+    run(repairs._assignments(it.shell, [Finding(Kind.ASSIGNMENT, "t-0", "1 9", "1 2", "t", 0)]))
+    assert it.znodes.topics["t"].partitions == topic.partitions
+    assert it.shell.context.partitions_being_reassigned == {}
+
+
 def test_what_is_left_of_a_topic_that_another_has_deleted_is_owed() -> None:
     """A topic of its name has been created since: a broker that comes back would take the old log for the new one's."""
     it = cluster(1, 2, t=[[1, 2]])

@@ -10,7 +10,7 @@ import pytest
 
 from aiocontroller.controller import request_queue
 from aiocontroller.controller.broker_requests import BrokerRequestSender
-from aiocontroller.controller.request_queue import MERGED_FROM
+from aiocontroller.controller.request_queue import MERGED_FROM, Outgoing
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.lab.scripted_peer import Peer, after, silence
@@ -175,3 +175,10 @@ async def test_a_broker_that_goes_gives_up_what_was_merged() -> None:
             await it.tell(epoch, 0)
         it.channels.manager.remove_brokers([1])
         assert sorted(it.acknowledged) == list(range(1, 31))
+
+
+def test_merged_requests_are_as_old_as_the_first_of_them() -> None:
+    merged = request_queue.Merged()
+    for enqueued_s in (1.0, 2.0):
+        merged.add(Outgoing(LISR, lambda *_: [], [0], enqueued_s, None, anew=lambda *_: []))
+    assert merged.outgoing().enqueued_s == 1.0

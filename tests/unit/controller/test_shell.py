@@ -13,6 +13,7 @@ from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.virtual_time import virtual_time
@@ -187,3 +188,12 @@ async def test_followers_are_told_when_the_leader_has_answered() -> None:
         await it.sleep(0.3)
         assert [leaderships(it.brokers[n]) for n in (1, 2)] == [[], []]
         await it.until(lambda: leaderships(it.brokers[1]) == leaderships(it.brokers[2]) == [3], 1)
+
+
+def test_the_owner_of_a_copy_hears_that_it_is_no_longer_needed() -> None:
+    it = shell([])
+    heard: list[bool] = []
+    it.on_copy_gone = lambda: heard.append(it.copy is None)
+    it.copy = MirroredCluster(ControllerContext())
+    it.let_copy_go()
+    assert heard == [True]

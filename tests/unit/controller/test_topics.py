@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from aiocontroller.controller import topics
 from aiocontroller.core import events as ev
-from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.core.ids import NO_TOPIC_ID, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.zookeeper.writes import Writes
-from tests.unit.controller.pure_cluster import cluster
+from tests.unit.controller.pure_cluster import cluster, run
 
 
 def test_partitions_added_to_a_topic_that_is_being_deleted_are_taken_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +35,10 @@ def test_partitions_added_to_a_topic_that_is_being_deleted_are_taken_out_again(m
     it.step()
     assert [(a.topic, list(a.partitions)) for a in written] == [("t", [0])]
     assert list(it.znodes.states) == [TopicPartition("u", 0), TopicPartition("u", 1)]
+
+
+def test_only_a_topic_that_has_lost_its_id_may_have_been_made_anew() -> None:
+    it = cluster(1, t=[[1]], u=[[1]])
+    it.znodes.states.clear()
+    lost = msgspec.structs.replace(it.znodes.topics["u"], topic_id=NO_TOPIC_ID)
+    assert run(topics._made_anew(it.shell, [it.znodes.topics["t"], lost])) == {"u"}

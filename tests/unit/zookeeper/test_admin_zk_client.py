@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 
+from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.lab.virtual_time import virtual_time
-from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient, TopicError, TopicToCreate
 from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.codec import Op, OpResult
+from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from tests.unit.zookeeper.test_client import connected
 from tests.unit.zookeeper.test_writes import MULTI, SYNC, losing
@@ -95,3 +99,35 @@ async def test_a_configuration_whose_write_was_not_answered_is_written_again(*, 
         await it.change_entity_configs("users", "u", SETTINGS)
         assert await it.get_entity_configs("users", "u") == SETTINGS
         assert opcodes[opcodes.index(MULTI) + 1] == SYNC
+
+
+@virtual_time
+async def test_settings_of_a_topic_that_does_not_exist_are_not_written() -> None:
+    async with admin() as (it, client):
+        with pytest.raises(TopicError) as caught:
+            await it.alter_topic_configs("t", {"retention.ms": "1"})
+        assert caught.value.code == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not await client.exists("/config/topics/t")
+
+
+@virtual_time
+async def test_a_configuration_that_may_not_be_written_is_an_error_at_once() -> None:
+    async with admin() as (it, client):
+        asked = 0
+
+        async def refused(ops: Sequence[Op]) -> list[OpResult]:
+            nonlocal asked
+            asked += 1
+            return [OpResult(Code.NO_AUTH) for _ in ops]
+
+        client.multi = refused  # type: ignore[method-assign]
+        with pytest.raises(exc.NoAuth):
+            await it.change_entity_configs("users", "u", SETTINGS)
+        assert asked == 1
+
+
+@virtual_time
+async def test_of_two_new_topics_whose_names_collide_the_later_one_is_refused() -> None:
+    async with admin() as (it, _):
+        wanted = [TopicToCreate(name, {0: [1]}) for name in ("a.b", "c", "a_b")]
+        assert list(await it.check_create_topics(wanted)) == ["a_b"]
