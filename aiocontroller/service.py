@@ -12,6 +12,7 @@ Each step of the end has a bound, counted from the request to end (``leave``, ``
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import logging
 import secrets
@@ -31,7 +32,7 @@ from aiocontroller.controller.release import RELEASE_WITHIN_S
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import ControllerSuspected, Event, Release, Reply, ShutdownEventThread, SuspectsChange
 from aiocontroller.core.failure_detector import FailureDetector, Limits
-from aiocontroller.core.ids import Endpoint
+from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.ending import Ending
 from aiocontroller.journal.journal import CLOSE_WITHIN_S as JOURNAL_CLOSED_WITHIN_S
 from aiocontroller.journal.journal import Journal, NullJournal
@@ -117,6 +118,9 @@ class Service:
         self._kafka: SocketServer | None = None
         self._http: http.HttpServer | None = None
         self._acls: AclFollower | None = None
+        self._witness: Heartbeats | None = None
+        """Watches the brokers, active or standing by, where early detection is on."""
+        self._witnessed = False
         self.shell = ControllerShell(
             config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoints
         )
@@ -124,6 +128,7 @@ class Service:
         election = self.controller.election
         if config.aiocontroller_standby == "warm":
             election.mirror = Mirror(self.shell, lambda: election.stands_by)
+        self.controller.guard.on_brokers = self._watch_brokers
 
     async def run(self, on_ready: Ready | None = None) -> None:
         """``on_ready`` is called when the ports are open and ZooKeeper is connected; the role may come later."""
@@ -233,6 +238,7 @@ class Service:
             tasks.start_soon(self._watch_loop_lag, name="loop lag")
             tasks.start_soon(self._preload_codecs, kafka.apis.offered(), name="codecs")
         self.controller.election.heartbeats = self._heartbeats_of_controllers()
+        self._witness = self._heartbeats_of_brokers()
         self._step = f"waiting for ZooKeeper at {config.zookeeper_connect}"
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
         self.client.on_session = self._on_session
@@ -311,6 +317,8 @@ class Service:
             listener.close()
         if self._kafka is not None:
             self._kafka.close()
+        if self._witness is not None:
+            self._witness.stop()
         self._step = "closing the ZooKeeper session"
         within_s = self._left_s(CLOSED_AFTER_S, SESSION_CLOSED_WITHIN_S)
         async with anyio.create_task_group() as closing:
@@ -342,9 +350,23 @@ class Service:
             request_timeout_s=shell.policy.request_timeout_ms / 1000,
             metrics=self.metrics,
             journal=self.journal,
-            heartbeats=self._heartbeats_of_brokers(),
+            heartbeats=self._witness,
             security=shell.security,
         )
+
+    def _watch_brokers(self, brokers: Sequence[Broker]) -> None:
+        """Those that are registered, so that a successor has evidence of its own; a controller's handlers do the same.
+
+        A broker of the first look may be dead already; a later one is registered before it listens.
+        """
+        heartbeats = self._witness
+        if heartbeats is None or self.shell.is_active:
+            return
+        heartbeats.keep_only({broker.id for broker in brokers})
+        first, self._witnessed = not self._witnessed, True
+        for broker in brokers:
+            endpoint_of = functools.partial(self.shell.endpoint_of, broker)
+            heartbeats.watch(broker.id, broker.epoch, endpoint_of, settled=first)
 
     def _heartbeats_of_brokers(self) -> Heartbeats | None:
         config = self.config
@@ -362,6 +384,11 @@ class Service:
         if mode == "off":
             return None
         assert self._tasks is not None
+
+        def changed() -> None:
+            if kind == "controller" or self.shell.is_active:
+                self.queue.append(event)
+
         config = self.config
         interval_s = config.aiocontroller_early_detection_heartbeat_interval_ms / 1000
         limits = limits._replace(
@@ -374,7 +401,7 @@ class Service:
             self.world,
             self._tasks,
             FailureDetector(limits),
-            lambda: self.queue.append(event),
+            changed,
             kind=kind,
             interval_s=interval_s,
             metrics=self.metrics,

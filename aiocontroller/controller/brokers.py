@@ -16,7 +16,7 @@ from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import BrokersAdded, BrokersRemoved
 from aiocontroller.core.effects import Replicas
 from aiocontroller.core.election import Strategy
-from aiocontroller.core.events import BrokerChange, BrokerModifications
+from aiocontroller.core.events import BrokerChange, BrokerModifications, SuspectsChange
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.states import PartitionState
 from aiocontroller.zookeeper.znodes import BadZNode
@@ -31,6 +31,8 @@ async def load_brokers(shell: ControllerShell) -> None:
     apply(shell.context, BrokersAdded(found))
     assert shell.channels is not None
     shell.channels.add_brokers(found, settled=True)
+    if shell.channels.suspects():
+        shell.queue.append(SuspectsChange())  # evidence from before this term
 
 
 async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:

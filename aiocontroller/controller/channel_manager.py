@@ -95,7 +95,7 @@ class ControllerChannelManager:
     ) -> None:
         self.world = world
         self.heartbeats = heartbeats
-        """Watches the brokers that have senders, where early detection is on."""
+        """Watches the brokers that have senders, where early detection is on; it goes on when the term ends."""
         self.security = Security(Config()) if security is None else security
         self.on_response = on_response
         self.endpoint_of = endpoint_of
@@ -116,7 +116,10 @@ class ControllerChannelManager:
             raise ConnectionError(str(error)) from error  # reported once, and tried again
 
     def add_brokers(self, brokers: Iterable[Broker], *, settled: bool = False) -> None:
-        """``settled``: the brokers were registered before this term began."""
+        """``settled``: these are all brokers that were registered before this term began."""
+        if settled and self.heartbeats is not None:
+            brokers = list(brokers)
+            self.heartbeats.keep_only({broker.id for broker in brokers})
         for broker in brokers:
             assert broker.id not in self._senders, broker.id
             sender = self._senders[broker.id] = RequestSender(self, broker)
@@ -136,10 +139,9 @@ class ControllerChannelManager:
                     self.heartbeats.forget(broker)
 
     def shutdown(self) -> None:
-        """End all senders and heartbeats."""
-        if self.heartbeats is not None:
-            self.heartbeats.stop()
-        self.remove_brokers(list(self._senders))
+        """End all senders; heartbeats go on."""
+        for broker in list(self._senders):
+            self._senders.pop(broker).stop()
 
     def suspects(self) -> dict[int, Suspicion]:
         """Suspected brokers by id; empty where early detection is off."""

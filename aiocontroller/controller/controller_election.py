@@ -35,12 +35,16 @@ from aiocontroller.controller.obeying import obey
 from aiocontroller.controller.shell import ControllerShell, address_of
 from aiocontroller.controller.warm_failover import WARM_FAILOVER
 from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.events import ControllerSuspected
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.registration import KnownEpoch
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)
+
+BOTH_BACK_S = 2.0
+"""For how long a standby must have had a connection to ZooKeeper before it acts on a suspicion."""
 
 
 class ControllerElection:
@@ -95,6 +99,13 @@ class ControllerElection:
             await self._contend(holder, deposing=holder, session=holder.owner_session)
         elif self._takes_over:
             await self._take_over(holder)
+        elif self._shell.config.aiocontroller_takeover_policy == "standby" and holder.software != SOFTWARE:
+            log.info(
+                "Not taking the role back from controller %d: found %s, before %s",
+                holder.controller_id,
+                self._known,
+                self._followed,
+            )
 
     async def seize(self) -> bool:
         """Register at once, as ``/controller`` has just vanished; False if that was impossible: ``stand`` then."""
@@ -236,6 +247,10 @@ class ControllerElection:
         suspicion = next(iter(self.heartbeats.suspects().values()), None)
         if suspicion is None or self.active:
             return
+        if not self._shell.is_connected_for(BOTH_BACK_S):
+            # ZooKeeper may have been down for both, and the other one may be back a little later than we are.
+            self._shell.queue.schedule("suspected again", BOTH_BACK_S, ControllerSuspected())
+            return
         if self.holder is None or self.holder.owner_session != suspicion.epoch:
             await self.stand()
             return
@@ -330,9 +345,15 @@ class ControllerElection:
             self.heartbeats.watch(holder.controller_id, holder.owner_session, lambda: endpoint)
 
     @property
+    def in_charge(self) -> bool:
+        """Active, and connected to ZooKeeper, without which nothing can be decided."""
+        return self.active and self._shell.zk.client.connected
+
+    @property
     def stands_by(self) -> bool:
-        """Whether another controller was seen to hold the role last."""
-        return not self.active and self.holder is not None and not self._is_ours(self.holder)
+        """Whether another controller was seen to hold the role last, which may be ours after it."""
+        vacant = self.holder is None or self._is_ours(self.holder)
+        return not (self.active or self._observes or vacant)
 
     @property
     def standing_by_for(self) -> int | None:
@@ -408,6 +429,7 @@ class ControllerElection:
         if self._shell.copy is None:
             await on_controller_failover(self._shell)
             return
+        log.info("Failing over with the copy of the cluster")
         try:
             await on_controller_failover(self._shell, WARM_FAILOVER)
         except (ControllerMovedError, SessionExpiredError, StepFailedError):

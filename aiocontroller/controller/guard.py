@@ -28,6 +28,7 @@ from aiocontroller.controller.eligibility import (
 from aiocontroller.controller.obeying import read_dynamic
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.survey import ANSWER_WITHIN_S, BrokerSurvey
+from aiocontroller.core.ids import Broker
 from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.cluster_marks import ClusterMarks, read_cluster_marks
 from aiocontroller.zookeeper.from_aiozk import exc
@@ -55,6 +56,8 @@ class Guard:
         self.survey = BrokerSurvey(shell, self._answered)
         self.reasons: tuple[Reason, ...] = ()
         """The latest reasons against being the controller."""
+        self.on_brokers: Callable[[Sequence[Broker]], None] = lambda _: None
+        """Called with the registered brokers at each look."""
         self.holder: Callable[[], ControllerZNode | None] = lambda: None
         """The holder of the role, as last seen by the election."""
         self._shell = shell
@@ -178,6 +181,7 @@ class Guard:
         if any(broker.id not in known for broker in brokers):
             await read_dynamic(self._shell, sorted({*known, *(broker.id for broker in brokers)}))
         self.survey.see(brokers)
+        self.on_brokers(brokers)
         return Cluster(brokers, bad, migration is not None, acls, holder)
 
     def _answered(self) -> None:

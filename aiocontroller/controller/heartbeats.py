@@ -3,7 +3,8 @@
 Each peer has a connection of its own, so that a heartbeat never waits behind a large request.  It is always being
 read, since only a reader notices the end of a stream.  A heartbeat is an ApiVersions request, the cheapest that every
 broker answers (about 50 µs).  In the mode ``full`` each peer gets one every ``interval_s``; in ``refused`` only after
-connecting, and while it is suspected.
+connecting, and while it is suspected, but controllers get them always: one that is cut off from ZooKeeper answers
+NOT_CONTROLLER, and hands its role over by that.
 
 Observations go to the ``FailureDetector``; ``changed`` is called when its suspects change.  Nothing is decided here.
 Each suspicion, and each withholding of evidence, is counted and recorded.
@@ -11,7 +12,7 @@ Each suspicion, and each withholding of evidence, is counted and recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import anyio
 import anyio.abc
@@ -19,6 +20,7 @@ import anyio.abc
 from aiocontroller.config import ConfigError
 from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.controller.connecting import connect_to_broker
+from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.failure_detector import FailureDetector, Suspicion
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.journal.journal import Journal
@@ -29,6 +31,8 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import FrameError, decode_response_header, encode_request_header
 
 CLIENT_ID = "aiocontroller-heartbeat"
+GIVES_UP = int(KafkaErrorCode.NOT_CONTROLLER).to_bytes(2, "big")
+"""The error code with which an answer begins."""
 RECONNECT_S = 0.03
 """Pause between attempts to connect to a peer that is not suspected, so that two refusals fit into 100 ms."""
 ANSWER_WITHIN_S = 3.0
@@ -60,6 +64,7 @@ class Heartbeats:
         self.detector = detector
         self.interval_s = interval_s
         self.always = detector.limits.silence_s is not None
+        """Silence counts."""
         self._tasks = tasks
         self._changed = changed
         self._probes: dict[int, _Probe] = {}
@@ -68,8 +73,16 @@ class Heartbeats:
     def watch(
         self, peer: int, epoch: int, endpoint_of: Callable[[], Endpoint | None], *, settled: bool = False
     ) -> None:
-        """``settled``: the peer was there before this process started watching."""
-        assert peer not in self._probes, peer
+        """``settled``: the peer was there before this process started watching.
+
+        What is known of a peer that is watched already stays, unless it is another incarnation.
+        """
+        known = self.detector.peers.get(peer)
+        if known is not None and known.epoch == epoch:
+            self._probes[peer].endpoint_of = endpoint_of
+            known.settled = known.settled or settled
+            return
+        self.forget(peer)
         self.detector.watch(peer, epoch, self.world.clock.monotonic(), settled=settled)
         probe = self._probes[peer] = _Probe(self, peer, endpoint_of)
         self._tasks.start_soon(probe.run, name=f"heartbeats of {peer}")
@@ -83,6 +96,11 @@ class Heartbeats:
             probe.stop()
         if self.detector.forget(peer) is not None:
             self._changed()
+
+    def keep_only(self, peers: Collection[int]) -> None:
+        """Forget all others."""
+        for peer in [peer for peer in self._probes if peer not in peers]:
+            self.forget(peer)
 
     def stop(self) -> None:
         """Watch no peer any longer."""
@@ -144,7 +162,7 @@ class _Probe:
     def __init__(self, heartbeats: Heartbeats, peer: int, endpoint_of: Callable[[], Endpoint | None]) -> None:
         self._heartbeats = heartbeats
         self._peer = peer
-        self._endpoint_of = endpoint_of
+        self.endpoint_of = endpoint_of
         self._scope = anyio.CancelScope()
         self._connection: BrokerConnection | None = None
         self._correlation_id = 0
@@ -174,7 +192,7 @@ class _Probe:
     async def _connect(self) -> None:
         """Connect and send the first heartbeat: a listener that accepts a connection and resets it does not count."""
         heartbeats = self._heartbeats
-        endpoint = self._endpoint_of()
+        endpoint = self.endpoint_of()
         if endpoint is None:
             raise ConnectionError("it has no endpoint that the controller can use")
         try:
@@ -194,7 +212,7 @@ class _Probe:
             woken = anyio.Event()
             connection.on_lost = woken.set
             timer = None
-            if self._heartbeats.always or self._is_suspected():
+            if self._heartbeats.always or self._heartbeats.kind == "controller" or self._is_suspected():
                 timer = self._heartbeats.world.clock.call_later(self._heartbeats.interval_s, woken.set)
             try:
                 if connection.open:
@@ -214,9 +232,12 @@ class _Probe:
             frame = await connection.request([header])
         finally:
             timer.cancel()
-        correlation_id, _ = decode_response_header(ApiKey.API_VERSIONS, 0, frame)
+        correlation_id, body = decode_response_header(ApiKey.API_VERSIONS, 0, frame)
         if correlation_id != self._correlation_id:
             raise FrameError(f"peer {self._peer} answered {correlation_id}, expected {self._correlation_id}")
+        if heartbeats.kind == "controller" and bytes(body[:2]) == GIVES_UP:
+            self._saw(lambda now_s: heartbeats.detector.gave_up(self._peer, now_s))
+            return
         self._saw(lambda now_s: heartbeats.detector.answered(self._peer, now_s))
 
     def _saw(self, report: Callable[[float], None]) -> None:

@@ -119,6 +119,10 @@ class KafkaController:
 
     def on_session(self, event: SessionEvent) -> None:
         """The session with ZooKeeper has begun, ended, or lost its connection."""
+        if event is SessionEvent.SUSPENDED:
+            self.shell.cut_off_s = self.shell.world.clock.monotonic()
+        elif event is not SessionEvent.EXPIRED:
+            self.shell.cut_off_s, self.shell.connected_s = None, self.shell.world.clock.monotonic()
         mirror = self.election.mirror
         if mirror is not None and mirror.on_session(event):
             self.shell.queue.append(ev.ProtocolChange())  # a reload, as changes may have been missed
@@ -379,7 +383,7 @@ class KafkaController:
         shell, table = self.shell, self.shell.context.table
         return {
             "id": shell.id,
-            "active": self.election.active,
+            "active": self.election.in_charge,
             "holder": None if self.election.holder is None else self.election.holder.controller_id,
             "observing": self.election.observing,
             "refusals": list(self.election.refusals),
@@ -412,7 +416,7 @@ class KafkaController:
     def _register_gauges(self) -> None:
         shell = self.shell
         gauges: dict[str, Callable[[], float]] = {
-            "ActiveControllerCount": lambda: int(self.election.active),
+            "ActiveControllerCount": lambda: int(self.election.in_charge),
             "OfflinePartitionsCount": self._offline_partitions,
             "PreferredReplicaImbalanceCount": lambda: shell.context.table.preferred_replica_imbalance,
             "ControllerState": lambda: int(self.state),

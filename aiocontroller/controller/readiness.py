@@ -15,7 +15,7 @@ class Readiness(msgspec.Struct, frozen=True):
 
     ready: bool
     state: str
-    """``active``, ``standing by``, or ``not able to stand by``."""
+    """``active``, ``cut off``, ``standing by``, or ``not able to stand by``."""
     reasons: tuple[str, ...] = ()
     """Problems; while active, also missing answers, which do not affect readiness."""
 
@@ -31,7 +31,7 @@ def readiness(shell: ControllerShell, election: ControllerElection, guard: Guard
         wrong += [f"refused: {what}" for what in shell.refused_brokers.going_on()]
         wrong += [reason.text for reason in guard.reasons if reason.kind is not Kind.UNANSWERED]
         unknown = [reason.text for reason in guard.reasons if reason.kind is Kind.UNANSWERED]
-        return Readiness(not wrong, "active", tuple(wrong + unknown))
+        return Readiness(not wrong, "active" if connected else "cut off", tuple(wrong + unknown))
     reasons = ["no session with ZooKeeper"] if not connected else _against_standing_by(shell, election, guard)
     return Readiness(not reasons, "not able to stand by" if reasons else "standing by", tuple(reasons))
 

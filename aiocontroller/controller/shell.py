@@ -51,6 +51,9 @@ SENT_AT_ONCE = 2_000
 MAX_REPORTED_BAD = 10_000
 """Unreadable znodes that are remembered."""
 
+HAND_OVER_AFTER_S = 1.0
+"""How long an active controller looks for another ZooKeeper server before it hands the role over."""
+
 LEADERS_FIRST_S = 0.5
 """How long requests to other brokers wait for a leader that does not answer."""
 
@@ -137,6 +140,10 @@ class ControllerShell:
         self.on_copy_gone: Callable[[], None] = lambda: None
         self.full_metadata: FullMetadata | None = None
         """What brokers have yet to be sent since the failover; None if nothing."""
+        self.cut_off_s: float | None = None
+        """Since when there is no connection to ZooKeeper (``Clock.monotonic``); None: there is one."""
+        self.connected_s = 0.0
+        """When the present connection to ZooKeeper was made."""
         self.leaving = False
         """The role is about to be given back: brokers get a live broker list without the controller."""
         self.reported_offline: frozenset[int] = frozenset()
@@ -205,6 +212,16 @@ class ControllerShell:
     def is_active(self) -> bool:
         """Whether a term is running."""
         return self.channels is not None
+
+    def is_connected_for(self, seconds: float) -> bool:
+        """Whether there has been a connection to ZooKeeper for so long without a break."""
+        return self.zk.client.connected and self.world.clock.monotonic() - self.connected_s >= seconds
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether an active controller is cut off from ZooKeeper, so that another instance had better go on."""
+        since_s = self.cut_off_s
+        return self.is_active and since_s is not None and self.world.clock.monotonic() - since_s >= HAND_OVER_AFTER_S
 
     def end_term(self) -> None:
         """Give up requests, waiting callbacks and the context."""
@@ -282,14 +299,15 @@ class ControllerShell:
         """An empty batch of requests."""
         return RequestBatch(self.context)
 
-    async def send(self, batch: RequestBatch) -> Sent:
+    async def send(self, batch: RequestBatch, *, in_one: bool = False) -> Sent:
         """Encode the batch's requests, queue them to the brokers, and empty the batch.
 
         Leaders get theirs first: the other brokers' requests wait in their queues until the leaders have acknowledged.
+        So a broker may get two, unless they have to be ``in_one``.
         """
         assert self._requests is not None and self.channels is not None
         requests = batch.take()
-        parts = leaders_first(requests, self.context.table.leader)
+        parts = None if in_one else leaders_first(requests, self.context.table.leader)
         if parts is None:
             return await self._requests.send(requests, batch.sent)
         first, rest = parts

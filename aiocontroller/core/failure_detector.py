@@ -141,6 +141,11 @@ class FailureDetector:
             known.refused_since_s = now_s
         known.refusals += 1
 
+    def gave_up(self, peer: int, now_s: float) -> None:
+        """It answers that it cannot go on, which is as good as a refusal by its operating system."""
+        self.refused(peer, now_s)
+        self.peers[peer].refusals = REFUSALS
+
     # -- judgement -------------------------------------------------------------------------------------------------
 
     def suspects(self) -> dict[int, Suspicion]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 import anyio
 
 from aiocontroller.authorizer.principals import PrincipalError, SslPrincipalMapper, java_address
+from aiocontroller.controller.heartbeats import CLIENT_ID as HEARTBEAT
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.security import ANONYMOUS
@@ -30,7 +31,7 @@ from aiocontroller.wire import sasl_messages
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
 from aiocontroller.wire.errors import FrameError, UnsupportedApiError
 from aiocontroller.wire.frames import FrameBuffer, decode_request_header, response_frame
-from aiocontroller.wire.messages import answer_api_versions_request
+from aiocontroller.wire.messages import answer_api_versions_request, encode_api_versions_response
 
 if TYPE_CHECKING:
     from aiocontroller.server.socket_server import SocketServer
@@ -315,7 +316,10 @@ class KafkaChannel(asyncio.Protocol):
             offered = dict(self._server.apis.offered())
             if self._login is not None:
                 offered |= OF_A_LOGIN
-            answer = answer_api_versions_request(version, decode_request_header(frame)[1], offered)
+            header, body = decode_request_header(frame)
+            answer = answer_api_versions_request(version, body, offered)
+            if version == 0 and header.client_id == HEARTBEAT and self._server.shell.hands_over:
+                answer = encode_api_versions_response(0, {}, error_code=KafkaErrorCode.NOT_CONTROLLER)
             answered = version if version in range(offered[api].max + 1) else 0
             self._answer(self._serial, response_frame(api, answered, correlation_id, answer))
         elif self._login is not None and self._login.principal is None:

@@ -382,6 +382,27 @@ async def test_role_is_taken_back_by_a_standby_that_did_not_hear_of_the_vacancy(
 
 
 @virtual_time
+async def test_look_under_which_the_role_moves_does_not_forget_for_whom_it_stood_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that is suspended between the two reads of a look finds the epoch of another term."""
+
+    async def moved(*_: Any) -> None:
+        return None
+
+    async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
+        rival = await BrokersController(it).start()
+        with monkeypatch.context() as patched:
+            patched.setattr(registration, "known_epoch", moved)
+            standby.queue.append(GuardChange())
+            await it.sleep(0.5)
+        it.crash(active)
+        await it.until(lambda: rival.terms)
+        await it.until(lambda: is_active(standby), 10)
+        await rival.stop()
+
+
+@virtual_time
 async def test_standby_is_ready_only_when_it_knows_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it looks ready, finds a broker where the active instance was, and leaves the role to it for good."""
     known_epoch, readable = registration.known_epoch, asyncio.Event()

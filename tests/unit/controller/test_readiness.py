@@ -50,10 +50,10 @@ def test_problems_of_the_controller_come_before_what_is_unknown() -> None:
     found = of(SILENT, DIFFERS, active=True, connected=False, refused=("AlterPartition of broker 1",))
     assert found == Readiness(
         False,
-        "active",
+        "cut off",
         ("no connection to ZooKeeper", "refused: AlterPartition of broker 1", DIFFERS.text, SILENT.text),
     )
-    assert str(found).splitlines() == ["active", *found.reasons]
+    assert str(found).splitlines() == ["cut off", *found.reasons]
 
 
 @pytest.mark.parametrize(
