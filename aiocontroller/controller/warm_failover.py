@@ -1,9 +1,9 @@
 """The failover of a warm standby: what it does before its first event does not grow with the cluster.
 
 It goes on with the copy of the cluster that it has kept (``mirror``) and reads only what has changed since.  Kafka's
-order of first things stays: the epoch before all else, the brokers before any LeaderAndIsr.  Then the urgent work: new
-leaders for those on dead brokers, what had changed last.  Sending everything to everybody follows, between other
-events (``full_metadata``).
+order of first things stays: the epoch before all else, the brokers before any LeaderAndIsr, everything to a broker that
+has just started.  Then the urgent work: new leaders for those on dead brokers, what had changed last.  Sending
+everything to everybody follows, between other events (``full_metadata``).
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import TopicsLoaded, TopicsRemoved
 from aiocontroller.core.election import Strategy
+from aiocontroller.core.full_metadata import add_leader_and_isr
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr
 from aiocontroller.core.reassignment import naming_controllers
 from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
 TOPICS_AT_ONCE = 100
+FRESH_S = 30.0
+"""Brokers that registered less than this before the election may not have been told anything yet."""
 
 
 async def take_notifications(shell: ControllerShell) -> None:
@@ -107,6 +110,23 @@ async def start_state_machines(shell: ControllerShell) -> None:
     )
 
 
+async def tell_fresh_brokers(shell: ControllerShell) -> None:
+    """Send everything to brokers that have just started.
+
+    With its first LeaderAndIsr a Kafka broker begins to write high watermarks to its disk, of the partitions that it
+    has been told of: those of all others are lost.  So the first one must not be a part, and only the controller that
+    it has registered under would have sent it.
+    """
+    table, batch = shell.context.table, shell.new_batch()
+    fresh = await shell.zk.registered_within(list(shell.context.brokers), FRESH_S)
+    if not fresh:
+        return
+    for broker in fresh:
+        add_leader_and_isr(batch, table, table.partitions_on_broker(broker), to=broker)
+    batch.add_update_metadata_request_for_brokers(fresh, table.worth_telling(table.rows()))
+    await shell.send(batch, in_one=True)
+
+
 async def elect_leaders(shell: ControllerShell) -> None:
     """New leaders first, then ISRs without the replicas that are not online."""
     context, batch = shell.context, shell.new_batch()
@@ -135,6 +155,7 @@ WARM_FAILOVER: Steps = (
     ("read debts", debts.load_debts),
     ("read the topics to be deleted", topic_deletion.load_topic_deletions),
     ("start the state machines", start_state_machines),
+    ("send everything to brokers that have just started", tell_fresh_brokers),
     ("elect leaders for New and Offline partitions", elect_leaders),
     ("ask brokers to delete what they owe", debts.pay_all),
     ("resume reassignments", resume_reassignments),

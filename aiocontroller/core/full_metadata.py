@@ -57,8 +57,10 @@ class FullMetadata:
             batch.add_update_metadata_request_for_brokers(brokers, table.worth_telling(unsent))
 
 
-def add_leader_and_isr(batch: RequestBatch, table: PartitionTable, rows: Sequence[int]) -> None:
-    """Send the partitions' leadership, without metadata, to the brokers of replicas that are in use.
+def add_leader_and_isr(
+    batch: RequestBatch, table: PartitionTable, rows: Sequence[int], *, to: int | None = None
+) -> None:
+    """Send the partitions' leadership, without metadata, to the brokers of replicas that are in use; or ``to`` one.
 
     Topics that are being deleted are left out: their replicas must not be made again.
     """
@@ -69,7 +71,7 @@ def add_leader_and_isr(batch: RequestBatch, table: PartitionTable, rows: Sequenc
     for row, pair in zip(rows, pairs, strict=True):
         for broker in known[pair]:
             own.setdefault(broker, []).append(row)
-    for broker, those in sorted(own.items()):
+    for broker, those in sorted(own.items()) if to is None else [(to, own.get(to, []))]:
         batch.add_leader_and_isr_request_for_brokers((broker,), those, is_new=False, metadata=False)
 
 

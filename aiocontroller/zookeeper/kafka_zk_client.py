@@ -180,6 +180,15 @@ class KafkaZkClient(RequestZNodes):
                 brokers.append(broker)
         return brokers, bad
 
+    async def registered_within(self, ids: Sequence[int], seconds: float) -> list[int]:
+        """The brokers that registered at most so long before ``/controller`` was created, by ZooKeeper's clock."""
+        found = await self.client.exists_many([paths.CONTROLLER, *map(paths.broker_id, ids)])
+        holder, *stats = (found.stat(i) for i in range(len(ids) + 1))
+        if holder is None:
+            return []
+        since_ms = holder.created - 1000 * seconds
+        return [broker for broker, stat in zip(ids, stats, strict=True) if stat is not None and stat.created > since_ms]
+
     async def delete_broker_registration(self, broker_id: int, epoch: int, *, fence: int) -> bool:
         """Delete the registration of this incarnation only; returns whether it existed.  See ``registration``."""
         return await registration.delete_broker_registration(self.client, broker_id, epoch, fence)

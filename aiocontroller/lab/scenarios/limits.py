@@ -42,6 +42,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "core.full_metadata.ROWS": (1, 3),
     "core.full_metadata.METADATA_ROWS": (1, 4),
     "core.full_metadata.TOPICS": (1, 2),
+    "controller.warm_failover.FRESH_S": (0, 0, 3),
 }
 
 Limits = tuple[tuple[str, str], ...]

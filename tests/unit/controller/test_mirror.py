@@ -10,6 +10,7 @@ import pytest
 
 from aiocontroller.controller import mirror as mirror_module
 from aiocontroller.controller.mirror import Mirror
+from aiocontroller.controller.warm_failover import FRESH_S
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.core.ownership import NotTheOwnerError
@@ -60,6 +61,7 @@ async def pair(kind: RecursiveWatches = "3.9") -> AsyncIterator[tuple[Stage, Ser
     async with stage() as it:
         it.zookeeper.model.watches = Watches(kind)
         await it.add_broker(1)
+        await it.sleep(FRESH_S)
         active = await it.add_controller(aiocontroller_id=FIRST, aiocontroller_standby="warm")
         await it.until(lambda: is_active(active))
         await create_topic(it, "t")

@@ -442,3 +442,32 @@ async def test_resigned_controller_is_warm_again() -> None:
         leader = active if is_active(active) else standby
         await it.until(lambda: was_warm(leader))
         await equals_a_reload(it, leader)
+
+
+@virtual_time
+@pytest.mark.parametrize("since_s", [0.0, warm_failover.FRESH_S - 10, warm_failover.FRESH_S + 10])
+async def test_first_leader_and_isr_of_a_broker_that_has_just_started_is_whole(
+    since_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Kafka broker would lose the high watermarks of all partitions that the first one does not name."""
+    monkeypatch.setattr(slices, "ROWS", 1)
+    async with pair() as (it, active, standby):
+        await it.add_broker(2)
+        await create_topic(it, "u", 10)
+        await it.create("/brokers/topics/w", b'{"version":2,"partitions":{"0":[2,1],"1":[1,2]}}')
+        await it.sleep(1)
+        await warm(it, standby)
+        broker = await it.restart_broker(1)
+        await it.sleep(since_s)
+        await it.client.set("/brokers/topics/u/partitions/3/state", STATE % (1, 1, 9, 1), -1)
+        await warm(it, standby)
+        before = len(broker.received)
+        await take_over(it, active, standby)
+        await settle(it, standby)
+        assert was_warm(standby)
+        requests = [each for each in broker.received[before:] if each.api is ApiKey.LEADER_AND_ISR]
+        told_first = {
+            f"{t.topic_name}-{p.partition_index}" for t in requests[0].request.topic_states for p in t.partition_states
+        }
+        assert (len(told_first) == 15) == (since_s < warm_failover.FRESH_S)
+        await equals_a_reload(it, standby)
