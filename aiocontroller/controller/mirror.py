@@ -6,9 +6,11 @@
  3. When this process wins the role, the consumer takes the copy (``take``), in the same turn in which its term begins.
     ZooKeeper sends the notifications of all writes before the election's own multi before the reply to it, and
     the fence keeps earlier controllers out from then on: so whatever is not marked is as the copy has it.
- 4. A lost connection may cost notifications.  The watch is armed again first, then everything is read again.
+ 4. A lost connection may cost notifications.  The watch is armed again first, then everything is read again.  The next
+    server may be of another release, so it has to confirm that the watch is armed: until then the copy is not given.
 
-The copy belongs to this task until it is taken.  Without a copy (``state``), a failover reads everything.
+The copy belongs to this task until it is taken.  Without a copy (``state``), a failover reads everything.  A bug here
+costs the copy, not the process.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ STATES_AT_ONCE = 2_000
 """States read together and taken in in one step: some milliseconds."""
 LOSSES, LOSSES_WITHIN_S = 5, 60.0
 """After so many lost connections within this time, the standby is cold for as long."""
-RETRY_S = 1.0
+RETRY_S, LONGEST_RETRY_S = 1.0, 30.0
+"""How long to wait after reads that failed, twice as long each time."""
 MOST_BEHIND = 1_000
 """A copy with more to be read again than this, and than half the partitions, is no quicker than none."""
 
@@ -63,6 +66,13 @@ class Mirror:
         self._task: asyncio.Task[Any] | None = None
         self._woken = asyncio.Event()
         self._behind_since_s: float | None = None
+        self._armed = False
+        """The server of the present connection has confirmed the watch."""
+        self._refused = False
+        """It has no such watches; another server may."""
+        self._suspensions = 0
+        self._failures = 0
+        """Of reads, in a row."""
         self._losses: deque[float] = deque(maxlen=LOSSES)
         metrics = shell.metrics
         metrics.gauge("aiocontroller", "Standby", "Warm", lambda: int(self.state == "warm"))
@@ -106,7 +116,7 @@ class Mirror:
         self._watch.pass_on(self._is_moving)
         self._let_go("taken")
         self.wake()
-        if cluster is None or not cluster.is_whole:
+        if cluster is None or not cluster.is_whole or not self._armed:
             return None
         if cluster.behind > max(MOST_BEHIND, len(cluster.context.table) // 2):
             log.info("The copy of the cluster has %d parts to be read again: reading it anew", cluster.behind)
@@ -115,24 +125,28 @@ class Mirror:
 
     def on_session(self, event: SessionEvent) -> bool:
         """Returns whether the active controller may have missed changes, so that it has to load the cluster again."""
+        if event in (SessionEvent.SUSPENDED, SessionEvent.EXPIRED):
+            self._armed = False
+            self._suspensions += 1
+        else:
+            self._refused = False
         if event is SessionEvent.EXPIRED:
             self._let_go("off")
-        elif event is SessionEvent.SUSPENDED and self._cluster is not None:
-            self._cluster.mark_all()
-            self.state = "loading"
-        elif event is SessionEvent.RECONNECTED and self._cluster is not None:
-            self._reconnected(self._cluster)
+        elif self._cluster is not None:
+            self._lost(self._cluster, again=event is SessionEvent.RECONNECTED)
         self.wake()
         return event is SessionEvent.RECONNECTED and self._shell.copy is not None
 
-    def _reconnected(self, cluster: MirroredCluster) -> None:
+    def _lost(self, cluster: MirroredCluster, *, again: bool) -> None:
+        """The connection is lost, or is there ``again``; changes in between are not reported."""
         now_s = self._shell.world.clock.monotonic()
-        self._losses.append(now_s)
-        if len(self._losses) == LOSSES and self._losses[0] > now_s - LOSSES_WITHIN_S:
-            self._become_cold(f"the connection to ZooKeeper was lost {LOSSES} times within {LOSSES_WITHIN_S:.0f} s")
-            return
-        self._reloads.inc()
-        cluster.mark_all()  # the watch is armed again already
+        self.state = "loading"
+        self._behind_since_s = now_s if self._behind_since_s is None else self._behind_since_s
+        cluster.mark_all()
+        if again:
+            self._losses.append(now_s)
+            if len(self._losses) == LOSSES and self._losses[0] > now_s - LOSSES_WITHIN_S:
+                self._become_cold(f"the connection to ZooKeeper was lost {LOSSES} times within {LOSSES_WITHIN_S:.0f} s")
 
     def _is_moving(self, topic: str, partition: int) -> bool:
         context = self._shell.context
@@ -149,18 +163,25 @@ class Mirror:
             except _LetGoError:
                 pass
             except RecursiveWatchUnsupportedError as error:
+                self._refused = True
                 self._become_cold(str(error))
-                return
             except (exc.ZKError, OSError) as error:
                 log.debug("The standby cannot read the cluster: %s", error)
                 self._let_go("off")
-                self.reason = f"the cluster cannot be read: {error!r}"
-                await self._shell.world.clock.sleep(RETRY_S)
+                if self.state == "off":
+                    self.reason = f"the cluster cannot be read: {error!r}"
+                self._failures += 1
+                await self._shell.world.clock.sleep(min(RETRY_S * 2 ** (self._failures - 1), LONGEST_RETRY_S))
+            except Exception as error:
+                log.exception("Bug in the standby's copy of the cluster")
+                self._shell.journal.append("fault", event="copy of the cluster", detail=repr(error))
+                self._shell.faults.failed_events.inc()
+                self._become_cold(f"a bug: {error!r}")
 
     async def _go_on(self) -> None:
         if self._standing_by() and self.state != "cold":
             await self._follow()
-        elif self.state == "cold":
+        elif self.state == "cold" and not self._refused:
             await self._watch.remove()
             await self._shell.world.clock.sleep(LOSSES_WITHIN_S)
             self._losses.clear()
@@ -171,33 +192,47 @@ class Mirror:
         else:
             await self._woken.wait()
             self._woken.clear()
+            if self.state == "cold" and not self._refused:
+                self.state = "off"  # another server
 
     async def _follow(self) -> None:
         """Keep a copy until it is taken or given up (_LetGoError), or has to start afresh."""
         cluster = self._cluster = self._new_cluster()
         self.state, self.reason = "loading", ""
-        self._reloads.inc()
-        await self._watch.listen(self)
+        self._armed = False
         while not cluster.is_crowded:
             self._check(cluster)
             self._woken.clear()
-            if not cluster.behind:
-                self._caught_up()
-                await self._woken.wait()
+            if not self._armed:
+                await self._arm(cluster)
             elif cluster.list_is_marked:
                 cluster.list_read(self._still(cluster, await self._shell.zk.get_all_topics_in_cluster(watch=False)))
             elif cluster.topics:
                 await self._read_topics(cluster)
-            else:
+            elif cluster.behind:
                 await self._read_states(cluster)
+            else:
+                self._behind_since_s = None
+                await self._woken.wait()
+            self._see_whether_warm(cluster)
         log.info("The standby's copy of the cluster starts afresh, as most of its values are no longer in use")
 
-    def _caught_up(self) -> None:
-        self._behind_since_s = None
-        if self.state == "loading":
-            self.state = "warm"
-            table = self._cluster.context.table if self._cluster is not None else ()
-            log.info("Warm standby: a copy of %d partitions is kept up to date", len(table))
+    async def _arm(self, cluster: MirroredCluster) -> None:
+        """What is read after this misses no change, unless the connection is lost again."""
+        suspensions = self._suspensions
+        await self._watch.listen(self)
+        self._check(cluster)
+        if self._suspensions == suspensions:
+            self._armed = True
+            self._reloads.inc()
+            cluster.mark_all()
+
+    def _see_whether_warm(self, cluster: MirroredCluster) -> None:
+        """While the cluster is busy, something is always behind."""
+        partitions = len(cluster.context.table)
+        if self.state == "loading" and self._armed and cluster.is_whole and cluster.behind <= partitions // 100:
+            self.state, self._failures = "warm", 0
+            log.info("Warm standby: a copy of %d partitions is kept up to date", partitions)
 
     async def _read_topics(self, cluster: MirroredCluster) -> None:
         names = cluster.take_topics(TOPICS_AT_ONCE)
@@ -217,6 +252,8 @@ class Mirror:
 
     async def _read_states(self, cluster: MirroredCluster) -> None:
         rows = cluster.take_rows(STATES_AT_ONCE)
+        if not cluster.waiting:
+            self._behind_since_s = self._shell.world.clock.monotonic()  # whatever was reported before is read now
         table = cluster.context.table
         topics, numbers = take(rows, table.topic_of, table.index_of)
         names = {number: topic.name for number in set(topics) if (topic := table.topics[number]) is not None}

@@ -13,9 +13,8 @@ again together.  Rules.
 from __future__ import annotations
 
 from array import array
-from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import compress
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, compress, islice
 
 from aiocontroller.core.apply import load_states
 from aiocontroller.core.columns import take
@@ -47,10 +46,12 @@ class MirroredCluster:
         """The rows whose states changed last, the latest at the end."""
         self.highest_epoch = 0
         """No state's controller epoch is or was higher."""
-        self._verified = False
-        self._rows: deque[int] = deque()
         self._marked = bytearray()
-        """By row; ``_rows`` may hold rows that are no longer marked."""
+        """By row, 1 or 0, so that a pass over two million rows takes less than a millisecond."""
+        self._marks = 0
+        """How many of them are 1; rows that are not in use may be."""
+        self._next_row = 0
+        """Where the search for marked rows goes on, round and round: none waits for ever."""
         self._topics_being_read: dict[str, bool] = {}
         self._rows_being_read: Sequence[int] = ()
 
@@ -74,35 +75,49 @@ class MirroredCluster:
 
     def mark_all(self) -> None:
         """Everything is read again: changes may have gone unreported."""
-        self._verified = False
         self.list_is_marked = True
-        self._mark(self.context.table.rows())
+        self._marks = len(self.context.table.topic_of)
+        self._marked = bytearray(b"\1" * self._marks)
 
     def _mark(self, rows: Iterable[int]) -> None:
-        marked, waiting = self._marked, self._rows
+        marked = self._marked
         marked.extend(bytes(len(self.context.table.topic_of) - len(marked)))
         for row in rows:
             if not marked[row]:
                 marked[row] = 1
-                waiting.append(row)
+                self._marks += 1
+
+    def _unmark(self, row: int) -> None:
+        if self._marked[row]:
+            self._marked[row] = 0
+            self._marks -= 1
+
+    def _marked_rows(self, start: int = 0) -> Iterator[int]:
+        """The marked rows from ``start`` on, ascending; those that are unmarked meanwhile are left out."""
+        row = self._marked.find(1, start)
+        while row >= 0:
+            yield row
+            row = self._marked.find(1, row + 1)
 
     # -- what there is to read -------------------------------------------------------------------------------------
 
     @property
+    def waiting(self) -> int:
+        """The number of topics and rows that are marked."""
+        return self.list_is_marked + len(self.topics) + self._marks
+
+    @property
     def behind(self) -> int:
         """The number of topics and rows that are marked or being read."""
-        return (
-            self.list_is_marked
-            + len(self.topics)
-            + len(self._topics_being_read)
-            + self._marked.count(1)
-            + len(self._rows_being_read)
-        )
+        return self.waiting + len(self._topics_being_read) + len(self._rows_being_read)
 
     @property
     def is_whole(self) -> bool:
-        """Nothing but what is marked or being read can differ from ZooKeeper."""
-        return self._verified
+        """Nothing but what is marked or being read can differ from ZooKeeper.
+
+        Topics that were created or deleted while nothing was heard are known only once the list has been read again.
+        """
+        return not self.list_is_marked
 
     @property
     def is_crowded(self) -> bool:
@@ -121,11 +136,10 @@ class MirroredCluster:
             del self.unreadable_topics[name]
         for name in names:
             self.topics.setdefault(name, False)
-        self._see()
 
     def take_topics(self, at_most: int) -> list[str]:
         """Marked topics to be read now; they count as read once ``topics_read`` has had each of them."""
-        names = list(self.topics)[:at_most]
+        names = list(islice(self.topics, at_most))
         self._topics_being_read = {name: self.topics.pop(name) for name in names}
         return names
 
@@ -149,16 +163,17 @@ class MirroredCluster:
             self.unreadable_topics.pop(name, None)
         self.unreadable_topics.update(dict.fromkeys(unreadable))
         self._add(new)
-        self._see()
 
     def take_rows(self, at_most: int) -> Sequence[int]:
         """Marked rows to be read now, ascending; they count as read after ``states_read``."""
+        topic_of = self.context.table.topic_of
         taken: list[int] = []
-        marked, waiting = self._marked, self._rows
-        while waiting and len(taken) < at_most:
-            row = waiting.popleft()
-            if marked[row]:
-                marked[row] = 0
+        for row in chain(self._marked_rows(self._next_row), self._marked_rows()):
+            if len(taken) == at_most:
+                break
+            self._unmark(row)
+            self._next_row = row + 1
+            if topic_of[row] >= 0:
                 taken.append(row)
         taken.sort()
         self._rows_being_read = taken
@@ -179,11 +194,6 @@ class MirroredCluster:
         self.highest_epoch = max(self.highest_epoch, *(v.controller_epoch for v in values if v is not None), 0)
         load_again(self.context, rows, values, numbers, versions)
         self._rows_being_read = ()
-        self._see()
-
-    def _see(self) -> None:
-        if not (self.list_is_marked or self.topics or self._topics_being_read or self._marked.count(1)):
-            self._verified = True
 
     # -- handing over ----------------------------------------------------------------------------------------------
 
@@ -192,8 +202,7 @@ class MirroredCluster:
         names = {**self.topics, **self._topics_being_read, **self.unreadable_topics}
         table = self.context.table
         own = {topic.number for name in names if (topic := table.topic_by_name.get(name)) is not None}
-        marked = (row for row in self._rows if self._marked[row])
-        rows = sorted({*marked, *self._rows_being_read, *self.unreadable})
+        rows = sorted({*self._marked_rows(), *self._rows_being_read, *self.unreadable})
         return sorted(names), [row for row in rows if table.topic_of[row] not in own and table.topic_of[row] >= 0]
 
     def memory_bytes(self) -> int:
@@ -227,7 +236,7 @@ class MirroredCluster:
         if topic is None:
             return
         for row in topic.partitions():
-            self._marked[row] = 0
+            self._unmark(row)
             self.unreadable.pop(row, None)
             self.recent.pop(row, None)
             self.context.read_with_non_replicas.pop(row, None)

@@ -459,11 +459,14 @@ class ZooKeeperClient:
             raise response_error(code)
 
     async def remove_recursive_watch(self, path: str) -> None:
-        """Remove the watch, and this session's one-shot watches on the same path; none is fine."""
+        """Remove the watch, and this session's one-shot watches on the same path; none is fine.
+
+        So is a server without such watches.
+        """
         full = self._full(path)
         self.session.registry.removed(full)
         [(code, _)] = await self.session.exchange([codec.remove_watches(full)], retry=True)
-        if code not in (OK, Code.NO_WATCHER):
+        if code not in (OK, Code.NO_WATCHER, Code.UNIMPLEMENTED):
             raise response_error(code)
 
     # -- inspection ----------------------------------------------------------------------------------------------------
