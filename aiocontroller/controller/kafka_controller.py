@@ -122,7 +122,9 @@ class KafkaController:
         if event is SessionEvent.SUSPENDED:
             self.shell.cut_off_s = self.shell.world.clock.monotonic()
         elif event is not SessionEvent.EXPIRED:
-            self.shell.cut_off_s, self.shell.connected_s = None, self.shell.world.clock.monotonic()
+            again = event is not SessionEvent.CONNECTED
+            self.shell.cut_off_s = None
+            self.shell.reconnected_s = self.shell.world.clock.monotonic() if again else None
         mirror = self.election.mirror
         if mirror is not None and mirror.on_session(event):
             self.shell.queue.append(ev.ProtocolChange())  # a reload, as changes may have been missed

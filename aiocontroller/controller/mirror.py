@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 TOPICS_AT_ONCE = 100
 PARTITIONS_AT_ONCE = 1_000
 """Partitions of topics taken in in one step."""
-STATES_AT_ONCE = 2_000
-"""States read together and taken in in one step: some milliseconds."""
+STATES_AT_ONCE = 1_500
+"""States read together and taken in in one step, of less than ten milliseconds."""
 LOSSES, LOSSES_WITHIN_S = 5, 60.0
 """After so many lost connections within this time, the standby is cold for as long."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 30.0

@@ -142,8 +142,8 @@ class ControllerShell:
         """What brokers have yet to be sent since the failover; None if nothing."""
         self.cut_off_s: float | None = None
         """Since when there is no connection to ZooKeeper (``Clock.monotonic``); None: there is one."""
-        self.connected_s = 0.0
-        """When the present connection to ZooKeeper was made."""
+        self.reconnected_s: float | None = None
+        """When the present connection to ZooKeeper was made; None: it is the first."""
         self.leaving = False
         """The role is about to be given back: brokers get a live broker list without the controller."""
         self.reported_offline: frozenset[int] = frozenset()
@@ -214,8 +214,9 @@ class ControllerShell:
         return self.channels is not None
 
     def is_connected_for(self, seconds: float) -> bool:
-        """Whether there has been a connection to ZooKeeper for so long without a break."""
-        return self.zk.client.connected and self.world.clock.monotonic() - self.connected_s >= seconds
+        """Whether there is a connection to ZooKeeper, and has been for so long since the last break."""
+        since_s = self.reconnected_s
+        return self.zk.client.connected and (since_s is None or self.world.clock.monotonic() - since_s >= seconds)
 
     @property
     def hands_over(self) -> bool:

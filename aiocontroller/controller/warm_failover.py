@@ -123,6 +123,7 @@ async def tell_fresh_brokers(shell: ControllerShell) -> None:
         return
     for broker in fresh:
         add_leader_and_isr(batch, table, table.partitions_on_broker(broker), to=broker)
+        await shell.breathe()
     batch.add_update_metadata_request_for_brokers(fresh, table.worth_telling(table.rows()))
     await shell.send(batch, in_one=True)
 
