@@ -21,6 +21,7 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.ids import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
@@ -356,6 +357,9 @@ class Channels:
     """Delivers at once to every broker that is registered; answers go into the queue."""
 
     def offered(self) -> dict[int, VersionRange]:
+        return {}
+
+    def suspects(self) -> dict[int, Suspicion]:
         return {}
 
     def __init__(self, shell: ControllerShell, views: dict[int, View]) -> None:
