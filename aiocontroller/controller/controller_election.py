@@ -18,6 +18,7 @@ its next write.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Awaitable, Sequence
 
@@ -36,6 +37,7 @@ from aiocontroller.controller.shell import ControllerShell, address_of
 from aiocontroller.controller.warm_failover import WARM_FAILOVER
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import ControllerSuspected
+from aiocontroller.net.ports import Timer
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.registration import KnownEpoch
@@ -75,6 +77,8 @@ class ControllerElection:
         """The epoch of the holder's term; None unless another controller is the holder, and its role may be ours."""
         self._followed: KnownEpoch | None = None
         """The epoch of the last term of another aiocontroller that this process has stood by for."""
+        self._again: Timer | None = None
+        """When a suspicion is looked at again."""
         self._takes_over = False
         """The policy ``takeover`` still applies: this process has not been the controller yet."""
 
@@ -249,7 +253,7 @@ class ControllerElection:
             return
         if not self._shell.is_connected_for(BOTH_BACK_S):
             # ZooKeeper may have been down for both, and the other one may be back a little later than we are.
-            self._shell.queue.schedule("suspected again", BOTH_BACK_S, ControllerSuspected())
+            self._look_again_later()
             return
         if self.holder is None or self.holder.owner_session != suspicion.epoch:
             await self.stand()
@@ -268,6 +272,13 @@ class ControllerElection:
             await self.stand()
         elif holder.owner_session == suspicion.epoch:
             await self._contend(holder, session=holder.owner_session)
+
+    def _look_again_later(self) -> None:
+        """Not by the queue, whose timers are of terms."""
+        if self._again is not None:
+            self._again.cancel()
+        suspected = functools.partial(self._shell.queue.append, ControllerSuspected())
+        self._again = self._shell.world.clock.call_later(BOTH_BACK_S, suspected)
 
     async def expire(self) -> None:
         """The session has expired, and ``/controller`` is gone with it."""
@@ -305,6 +316,8 @@ class ControllerElection:
 
     async def shutdown(self) -> None:
         """The process ends: give the role up."""
+        if self._again is not None:
+            self._again.cancel()
         await self.trigger_controller_move()
 
     async def _look(self) -> ControllerZNode | None:
