@@ -104,6 +104,11 @@ def address_of(holder: ControllerZNode, config: Config) -> Endpoint | None:
 class ControllerShell:
     """Owned by the consumer's task: no other task may change ``context`` (debug mode raises an error)."""
 
+    cut_off_s: float | None = None
+    """Since when there is no connection to ZooKeeper (``Clock.monotonic``); None: there is one."""
+    reconnected_s: float | None = None
+    """When the present connection to ZooKeeper was made; None: it is the first."""
+
     def __init__(
         self,
         config: Config,
@@ -140,10 +145,6 @@ class ControllerShell:
         self.on_copy_gone: Callable[[], None] = lambda: None
         self.full_metadata: FullMetadata | None = None
         """What brokers have yet to be sent since the failover; None if nothing."""
-        self.cut_off_s: float | None = None
-        """Since when there is no connection to ZooKeeper (``Clock.monotonic``); None: there is one."""
-        self.reconnected_s: float | None = None
-        """When the present connection to ZooKeeper was made; None: it is the first."""
         self.leaving = False
         """The role is about to be given back: brokers get a live broker list without the controller."""
         self.reported_offline: frozenset[int] = frozenset()

@@ -101,6 +101,9 @@ class Ours(Subject):
         host, port = str(listener).rsplit("/", 1)[1].rsplit(":", 1)
         return host, int(port)
 
+    def pid_of(self, number: int) -> int:
+        return self._children[number].pid
+
     def pids(self) -> list[int]:
         return [child.pid for child in self._children.values() if child.running]
 

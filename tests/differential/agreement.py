@@ -25,7 +25,16 @@ from tests.differential.allowances import (
     without_topics,
 )
 from tests.differential.observed_cluster import WITNESS, Moment, split
-from tests.differential.sequels import FELL_BEHIND, TERM_OF_THE_WRITE, Sequel, Terms, explained, last_states
+from tests.differential.sequels import (
+    ENDS_ALIKE,
+    FELL_BEHIND,
+    TERM_OF_THE_WRITE,
+    Sequel,
+    Terms,
+    ends_alike,
+    explained,
+    last_states,
+)
 from tests.differential.told import Told
 
 NOTHING = "(nothing)"
@@ -55,10 +64,12 @@ class Ledger:
         return [name for name in DEPARTURES if not self.fired[name]]
 
 
-def disagreements(kafka: Sequence[Moment], ours: Sequence[Moment], ledger: Ledger) -> list[Disagreement]:
-    """All of a scenario; empty when both agree."""
+def disagreements(
+    kafka: Sequence[Moment], ours: Sequence[Moment], ledger: Ledger, *, warm: bool = False
+) -> list[Disagreement]:
+    """All of a scenario; empty when both agree.  ``warm``: our failovers are those of a warm standby."""
     ledger.scenarios += 1
-    comparison = _Comparison(ledger)
+    comparison = _Comparison(ledger, warm)
     found = []
     for number, (theirs, own) in enumerate(zip(kafka, ours, strict=True), 1):
         for where, left, right in comparison.differences(theirs, own):
@@ -70,8 +81,9 @@ _Difference = tuple[str, list[str], list[str]]
 
 
 class _Comparison:
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, warm: bool) -> None:
         self._ledger = ledger
+        self._warm = warm
         self._at_once = AtOnce()
         self._terms = Terms()
         self._ours_before: dict[str, Any] = {}
@@ -99,8 +111,10 @@ class _Comparison:
         self._apart |= apart | gone | granted
         kafka, ours = (_without(moment, self._apart) for moment in (kafka, ours))
         yield from self._answers(kafka.answer, ours.answer)  # given before what follows from the request is done
-        self._ledger.fired.update(self._at_once.see(kafka.step.dies, kafka.vacant, kafka.znodes, ours.znodes))
         self._terms.see(kafka.znodes)
+        warm = self._warm and self._terms.failed_over
+        at_once = self._at_once.see(kafka.step.dies, kafka.vacant, kafka.znodes, ours.znodes, warm=warm)
+        self._ledger.fired.update(at_once)
         going = set(kafka.znodes[paths.DELETE_TOPICS]) & set(ours.znodes[paths.DELETE_TOPICS])
         self._going |= going
         for broker, partition in sorted(kafka.told.keys() | ours.told.keys()):
@@ -143,6 +157,8 @@ class _Comparison:
             and explained(broker, self._at_once.told(partition, kafka), ours) is None
         ):
             by.append(TERM_OF_THE_WRITE)
+        if by is None and self._warm and self._terms.failed_over and ends_alike(theirs, ours):
+            by = [ENDS_ALIKE]
         if by is None and broker in moment.step.wakes and last_states(theirs, ours):
             by = [FELL_BEHIND]
         if by is None and split(partition).topic in self._going:

@@ -17,6 +17,7 @@ from tests.differential.sequels import (
     DELETION_TOLD_FIRST,
     DROPPED_AFTER_THE_RAISE,
     ELECTED_AT_ONCE,
+    ENDS_ALIKE,
     FELL_BEHIND,
     SAID_ONCE,
     SHRUNK_AT_ONCE,
@@ -38,11 +39,15 @@ class Ahead(msgspec.Struct, frozen=True):
     isr: tuple[int, ...] | None = None
 
 
+WARM_DEPARTURE = "a failover of a warm standby (`aiocontroller.standby=warm`)"
+
+
 class AtOnce:
     """Several replicas that go at once cost Kafka a change each, and us one; epochs differ by the difference since."""
 
     NAME = "gone at once"
     DEPARTURE = "several replicas leave at once (brokers die, or a reassignment removes replicas)"
+    ONE_WRITE = "elected and shrunk in one write by a warm failover"
     WHOLE_ISR = "whole ISR gone at once"
     WHOLE_ISR_DEPARTURE = "all members of an ISR die at once"
 
@@ -53,8 +58,12 @@ class AtOnce:
         self._gone: set[int] = set()
         self._replicas: dict[str, set[int]] = {}
 
-    def see(self, gone: Sequence[int], vacant: bool, kafka: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    def see(
+        self, gone: Sequence[int], vacant: bool, kafka: dict[str, Any], ours: dict[str, Any], *, warm: bool = False
+    ) -> list[str]:
         """After a step, by the znodes; the names of the rules that have begun to count for some partition.
+
+        In a ``warm`` failover a leader that died is replaced, and leaves the ISR, by one write, too; Kafka needs two.
 
         ``gone`` are the brokers that the step took away; while there is no controller they add up.  The replicas that a
         reassignment takes away leave a partition as those of dead brokers do.
@@ -70,17 +79,21 @@ class AtOnce:
             leaving = (before & self._gone) | (before - now)
             partition = path.removesuffix(" replicas")
             theirs, own = kafka[f"{partition} state"], ours.get(f"{partition} state")
-            if len(leaving) > 1 and theirs and own:
-                begun += self._compare(partition, leaving, theirs, own)
+            if len(leaving) > (not warm) and theirs and own:
+                begun += self._compare(partition, leaving, theirs, own, warm)
         self._gone, self._replicas = set(), replicas
         return begun
 
-    def _compare(self, partition: str, leaving: set[int], kafka: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    def _compare(
+        self, partition: str, leaving: set[int], kafka: dict[str, Any], ours: dict[str, Any], warm: bool
+    ) -> list[str]:
         more = kafka["leader_epoch"] - ours["leader_epoch"]
         before = self._ahead.get(partition, Ahead())
-        if not 0 < more - before.leader_epoch < len(leaving):
+        now = more - before.leader_epoch
+        one_write = warm and now == len(leaving) and ours["leader"] != -1
+        if not (0 < now < len(leaving) or one_write):
             return []
-        begun = [self.NAME]
+        begun = [self.ONE_WRITE if one_write else self.NAME]
         isr = None
         if kafka["leader"] == -1 and set(kafka["isr"]) < set(ours["isr"]) <= leaving:
             isr = ours["isr"]
@@ -239,6 +252,8 @@ DEPARTURES = {
     STOPPED_AT_THIS_EPOCH: "a replica that is stopped and leaves the ISR",
     DROPPED_AFTER_THE_RAISE: "a reassignment is cancelled or overridden: StopReplica to the replicas that it added",
     FELL_BEHIND: "a broker falls behind",
+    ENDS_ALIKE: WARM_DEPARTURE,
+    AtOnce.ONE_WRITE: WARM_DEPARTURE,
     DELETION_TOLD_FIRST: "a broker starts while a topic is being deleted",
     AtOnce.NAME: AtOnce.DEPARTURE,
     AtOnce.WHOLE_ISR: AtOnce.WHOLE_ISR_DEPARTURE,

@@ -1,4 +1,4 @@
-"""Both controllers, started once for all scenarios; the rules' ledger, shown at the end."""
+"""The controllers, started once for all scenarios; the rules' ledger, shown at the end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.differential.agreement import Ledger
 from tests.differential.observed_cluster import ObservedCluster
 from tests.differential.random_scenarios import variant_of
 from tests.differential.report import of_a_run
-from tests.differential.subjects import KafkasOwn, Ours
+from tests.differential.subjects import KafkasOwn, Ours, OursWarm
 
 
 class Pairs:
-    """The two clusters of one variant at a time, and a number for each scenario that is played on them."""
+    """The clusters of one variant at a time, and a number for each scenario that is played on them."""
 
     def __init__(self, zookeeper: EmbeddedZooKeeper, folder: Path, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -36,12 +36,12 @@ class Pairs:
         self._variant: str | None = None
         self._clusters: list[ObservedCluster] = []
 
-    async def of(self, variant: str) -> tuple[ObservedCluster, ObservedCluster]:
-        """Kafka's and ours, with these settings; those that were up with others are stopped."""
+    async def of(self, variant: str) -> list[ObservedCluster]:
+        """Kafka's, then each of ours, with these settings; those that were up with others are stopped."""
         if variant != self._variant:
             await self.stop()
             name = f"{variant}-{self.played}".replace(" ", "-")
-            for kind in (KafkasOwn, Ours):
+            for kind in (KafkasOwn, Ours, OursWarm):
                 create_znode(self._zookeeper.port, f"/{kind.name}-{name}")
                 connect = f"{self._zookeeper.address}/{kind.name}-{name}"
                 self._clusters.append(
@@ -49,8 +49,7 @@ class Pairs:
                 )
             await asyncio.gather(*(cluster.start() for cluster in self._clusters))
             self._variant = variant
-        kafka, ours = self._clusters
-        return kafka, ours
+        return self._clusters
 
     async def stop(self) -> None:
         clusters, self._clusters, self._variant = self._clusters, [], None

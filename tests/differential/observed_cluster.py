@@ -244,12 +244,14 @@ class ObservedCluster:
 
     async def begin_term(self) -> None:
         if self.vacant:
+            await self._until(self.subject.could_take_over, "a standby to be ready")
             await self.client.delete(paths.CONTROLLER)
             self.vacant = False
         await self.controller()
 
     async def fail_over(self) -> None:
         before = await self._term()
+        await self._until(self.subject.could_take_over, "a standby to be ready")
         await self.client.delete(paths.CONTROLLER)
 
         async def next_term() -> bool:

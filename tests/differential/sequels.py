@@ -27,6 +27,7 @@ DROPPED_AFTER_THE_RAISE = "dropped after the raise"
 DELETION_TOLD_FIRST = "deletion told first"
 FELL_BEHIND = "fell behind"
 TERM_OF_THE_WRITE = "term of the write"
+ENDS_ALIKE = "ends alike after a warm failover"
 
 
 def explained(broker: int, kafka: Sequel, ours: Sequel) -> list[str] | None:
@@ -117,6 +118,28 @@ def _told_first(ours: Sequel) -> bool:
     return first is not None and first.request == "UpdateMetadata" and first.leader == -2 and first in ours[1:]
 
 
+def ends_alike(kafka: Sequel, ours: Sequel) -> bool:
+    """Whether both end with the same request of each kind, and what we told before is Kafka's, in the order of epochs.
+
+    Whatever Kafka tells before that may be missing, as states from before the election are; and what we tell may come
+    twice.  A topic that is going needs no LeaderAndIsr.
+    """
+    plain = [msgspec.structs.replace(one, is_new=False) for one in kafka]
+    own = [msgspec.structs.replace(one, is_new=False) for one in ours]
+    going = any(one.leader == -2 for one in own)
+    if not going and any(one.is_new for one in kafka) != any(one.is_new for one in ours):
+        return False
+    for kind in ("LeaderAndIsr", "UpdateMetadata", "StopReplica"):
+        theirs, those = ([one for one in each if one.request == kind] for each in (plain, own))
+        if any(one not in theirs for one in those):
+            return False
+        if kind != "StopReplica" and [one.leader_epoch for one in those] != sorted(one.leader_epoch for one in those):
+            return False
+        if those[-1:] != theirs[-1:] and not (going and kind == "LeaderAndIsr" and not those):
+            return False
+    return True
+
+
 def last_states(kafka: Sequel, ours: Sequel) -> bool:
     """Whether ours are what a broker that has fallen behind is told at last: the last metadata, and that leadership."""
     told = [one for one in kafka if one.request == "UpdateMetadata"][-1:]
@@ -151,6 +174,11 @@ class Terms:
         for partition, state in states.items():
             if state:
                 self._written[partition, state["partition_epoch"]] = state["controller_epoch"]
+
+    @property
+    def failed_over(self) -> bool:
+        """Whether a term began in the last step."""
+        return self._present[0] != self._present[1]
 
     def told(self, partition: str, kafka: Sequel) -> Sequel:
         return tuple(self._one(partition, one) for one in kafka)

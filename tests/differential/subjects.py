@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from aiocontroller.config import load_config
 from aiocontroller.lab.cluster.generations import NEWEST, Protocol
@@ -87,6 +89,10 @@ class Subject:
         """Where the instance with this id takes requests."""
         raise NotImplementedError
 
+    async def could_take_over(self) -> bool:
+        """Whether a candidate is as ready as it can be for a vacancy."""
+        return True
+
     @property
     def ids(self) -> frozenset[int]:
         """Every id under which it may appear in requests."""
@@ -137,9 +143,12 @@ class KafkasOwn(Subject):
 
 
 class Ours(Subject):
-    """One: it stands again when ``/controller`` goes."""
+    """One, without a copy of the cluster: it stands again when ``/controller`` goes, and reads everything."""
 
     name = "aiocontroller"
+    standby = "cold"
+    program = ("-m", "aiocontroller")
+    """What Python runs."""
     registered: frozenset[int] = frozenset()
     ids = frozenset((1_000_001,))
 
@@ -147,28 +156,52 @@ class Ours(Subject):
         self._zookeeper = zookeeper
         self.protocol = protocol_of(variant)
         self.listeners = listeners_of(variant)
-        self._settings = _SETTINGS | VARIANTS[variant]
-        self._folder = folder / "ours"
-        self._child: Child | None = None
+        self._settings = _SETTINGS | VARIANTS[variant] | {"aiocontroller.standby": self.standby}
+        self._folders = {identity: folder / f"{self.name}-{identity}" for identity in sorted(self.ids)}
+        self._children: list[Child] = []
 
     async def start(self) -> None:
-        (identity,) = self.ids
-        command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", self._zookeeper, "--id", str(identity)]
-        command += ["--http-port", "0", "--data", str(self._folder)]
-        for key, value in self._settings.items():
-            command += ["--property", f"{key}={value}"]
-        self._child = Child("aiocontroller", command, log=self._folder / "log")
-        await self._child.wait_until_async((self._folder / "controller.json").exists, START_TIMEOUT_S)
+        for identity, folder in self._folders.items():
+            command = [sys.executable, *self.program, "run", "--zookeeper", self._zookeeper]
+            command += ["--id", str(identity), "--http-port", "0", "--data", str(folder)]
+            for key, value in self._settings.items():
+                command += ["--property", f"{key}={value}"]
+            self._children.append(child := Child(f"aiocontroller {identity}", command, log=folder / "log"))
+            await child.wait_until_async((folder / "controller.json").exists, START_TIMEOUT_S)
 
     def stop(self) -> None:
-        if self._child is not None:
-            self._child.kill()
+        for child in self._children:
+            child.kill()
 
     def address(self, controller: int) -> tuple[str, int]:
-        assert controller in self.ids
-        (listener,) = json.loads((self._folder / "controller.json").read_text())["listeners"]
+        (listener,) = self._said(controller)["listeners"]
         host, port = listener.rsplit("/", 1)[1].rsplit(":", 1)
         return host, int(port)
+
+    def _said(self, controller: int) -> Any:
+        return json.loads((self._folders[controller] / "controller.json").read_text())
+
+
+class OursWarm(Ours):
+    """Two: the one that stands by keeps a copy of the cluster, and goes on with it."""
+
+    name = "aiocontroller-warm"
+    standby = "warm"
+    program = (
+        "-c",
+        "from aiocontroller.controller import warm_failover; warm_failover.FRESH_S = 0.0;"
+        "from aiocontroller.cli import main; main()",
+    )
+    """No broker counts as fresh, although all have started a moment ago: then less would be left for later."""
+    ids = frozenset((1_000_001, 1_000_002))
+
+    async def could_take_over(self) -> bool:
+        return any(await asyncio.gather(*(asyncio.to_thread(self._is_warm, each) for each in self._folders)))
+
+    def _is_warm(self, identity: int) -> bool:
+        with urllib.request.urlopen(f"{self._said(identity)['http']}/status", timeout=10) as answer:
+            standby = json.loads(answer.read())["standby"]
+        return bool(standby["state"] == "warm" and not standby["behind"])
 
 
 class OursHere(Ours):
@@ -177,6 +210,7 @@ class OursHere(Ours):
     def __init__(self, zookeeper: str, world: World, variant: str = "") -> None:
         (identity,) = self.ids
         settings = {"zookeeper.connect": zookeeper, "aiocontroller.id": str(identity), **_SETTINGS}
+        settings["aiocontroller.standby"] = self.standby
         self.protocol = protocol_of(variant)
         self.listeners = listeners_of(variant)
         settings |= VARIANTS[variant]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -351,6 +352,71 @@ def test_whole_isr_that_goes_at_once_may_stay() -> None:
     assert disagreements(kafka, ours, ledger) == []
     assert ledger.fired["whole ISR gone at once"] == 1
     assert disagreements(ours, kafka, Ledger()), "and not the other way round"
+
+
+# -- failovers of a warm standby ---------------------------------------------------------------------------------------
+
+
+def in_a_failover(kafka: Sequence[Told], ours: Sequence[Told], *, warm: bool = True, term: int = 1) -> list[str] | None:
+    """The rules by which they agree; None if they do not."""
+    ledger = Ledger()
+    znodes: dict[str, Any] = {paths.CONTROLLER_EPOCH: term}
+    found = disagreements([moment(), moment(*kafka, **znodes)], [moment(), moment(*ours, **znodes)], ledger, warm=warm)
+    return None if found else sorted(ledger.fired)
+
+
+KAFKAS_FAILOVER = (OLDER, OLDER_METADATA, ISR, AFTER)
+OUR_FAILOVER = (ISR, AFTER, ISR, AFTER)
+
+
+def test_a_warm_failover_tells_the_last_state_and_tells_it_twice() -> None:
+    assert in_a_failover(KAFKAS_FAILOVER, OUR_FAILOVER) == ["ends alike after a warm failover"]
+    new = changed(ISR, is_new=True)
+    assert in_a_failover((new, AFTER), (new, AFTER, ISR, AFTER)) == ["ends alike after a warm failover"]
+    going = (ISR, GOING, STOP, DELETES)
+    assert in_a_failover(going, (GOING, DELETES, GOING)) == ["ends alike after a warm failover"]
+
+
+def test_only_in_a_failover_of_a_warm_standby() -> None:
+    assert in_a_failover(KAFKAS_FAILOVER, OUR_FAILOVER, warm=False) is None
+    assert in_a_failover(KAFKAS_FAILOVER, OUR_FAILOVER, term=0) is None
+
+
+def test_a_warm_failover_that_ends_otherwise_is_seen() -> None:
+    other = changed(ISR, leader=3)
+    for ours, why in (
+        ((ISR, AFTER, ISR), None),
+        ((), "nothing"),
+        ((AFTER,), "no LeaderAndIsr"),
+        ((ISR,), "no metadata"),
+        ((ISR, AFTER, other, AFTER), "another leader at last"),
+        ((other, AFTER, ISR, AFTER), "another leader at first"),
+        ((ISR, AFTER, OLDER, AFTER, ISR, AFTER), "an older state after a newer one"),
+        ((ISR, AFTER, STOP), "a replica that is stopped"),
+        ((changed(ISR, is_new=True), AFTER), "a replica that is not new"),
+        ((changed(ISR, wrong="controller 9"), AFTER), "something wrong"),
+    ):
+        assert (in_a_failover(KAFKAS_FAILOVER, ours) is None) == (why is not None), why
+    assert in_a_failover((changed(ISR, is_new=True), AFTER), (ISR, AFTER)) is None, "a new replica is not called so"
+    assert in_a_failover((ISR, GOING, DELETES), (GOING,)) is None, "not deleted"
+
+
+def test_a_warm_failover_replaces_a_dead_leader_by_one_write() -> None:
+    def played(*states: dict[str, Any]) -> list[Moment]:
+        moments = play(((), states[0]), ((1,), states[1]))
+        for term, each in enumerate(moments):
+            each.znodes = each.znodes | {paths.CONTROLLER_EPOCH: term}
+        return moments
+
+    before = state(1, 0, (1, 2, 3))
+    kafka, ours = played(before, state(2, 2, (2, 3))), played(before, state(2, 1, (2, 3)))
+    ledger = Ledger()
+    assert disagreements(kafka, ours, ledger, warm=True) == []
+    assert ledger.fired["elected and shrunk in one write by a warm failover"] == 1
+    assert disagreements(kafka, ours, Ledger())
+    assert disagreements(kafka, played(before, state(2, 0, (2, 3))), Ledger(), warm=True), "no write"
+    assert disagreements(played(before, state(2, 3, (2, 3))), ours, Ledger(), warm=True), "two less"
+    assert disagreements(kafka, played(before, state(-1, 1, (2, 3))), Ledger(), warm=True), "no leader"
 
 
 def test_ways_part_where_a_topic_is_deleted_that_is_being_reassigned() -> None:

@@ -25,21 +25,24 @@ KILLS = 5
 
 
 class Instances:
-    """An active instance and its standby, with default settings but ``policy``; each has an id of its own."""
+    """An active instance and its standby, with default settings but these; each has an id of its own."""
 
-    def __init__(self, stage: PlayedCluster, kafka: KafkaCluster, folder: Path, policy: str) -> None:
+    def __init__(self, stage: PlayedCluster, kafka: KafkaCluster, folder: Path, policy: str, standby: str) -> None:
         ours = stage.controllers["aiocontroller"]
         assert isinstance(ours, OurController)
         self.first = ours
-        self._kafka, self._folder, self._policy = kafka, folder, policy
+        self._kafka, self._folder, self._policy, self._standby = kafka, folder, policy, standby
         self.started: list[OurController] = []
 
     async def start(self, policy: str | None = None) -> OurController:
-        """Returns when it is the controller, or a standby that is ready."""
+        """Returns when it is the controller, or a standby that is ready, and warm if it is to be."""
         controller_id = 1_000_010 + len(self.started)
         folder = self._folder / str(controller_id)
         folder.mkdir()
-        properties = {"aiocontroller.takeover.policy": policy or self._policy}
+        properties = {
+            "aiocontroller.takeover.policy": policy or self._policy,
+            "aiocontroller.standby": self._standby,
+        }
         brokers = self._kafka.brokers.brokers
         instance = OurController(
             self.first.zk, brokers, self._kafka.zookeeper.address, folder, properties, controller_id=controller_id
@@ -47,7 +50,20 @@ class Instances:
         self.started.append(instance)
         instance.launch()
         await until(lambda: asyncio.to_thread(_ready, folder), f"instance {controller_id} is ready")
+        if policy is None and self._standby == "warm":
+            await until(lambda: asyncio.to_thread(_warm, folder), f"instance {controller_id} is warm")
         return instance
+
+    async def went_on_with_its_copy(self, instance: OurController) -> bool:
+        """Whether its failover was a warm one; returns when that has been told to all brokers."""
+        log = self._folder / str(instance.controller_id) / "log"
+
+        async def is_over() -> bool:
+            said = log.read_text()
+            return "All brokers have been sent all" in said or self._standby == "cold"
+
+        await until(is_over, "the failover is over")
+        return "Failing over with the copy of the cluster" in log.read_text()
 
     async def active(self) -> OurController:
         instance = await self.start("takeover")
@@ -68,9 +84,17 @@ def _ready(folder: Path) -> bool:
         return False
 
 
+def _warm(folder: Path) -> bool:
+    told = msgspec.json.decode((folder / READY_FILE).read_bytes(), type=ControllerReady)
+    with urllib.request.urlopen(f"{told.http}/status", timeout=5) as answer:
+        return bool(msgspec.json.decode(answer.read())["standby"]["state"] == "warm")
+
+
 @asynccontextmanager
-async def instances(stage: PlayedCluster, kafka: KafkaCluster, folder: Path, policy: str) -> AsyncIterator[Instances]:
-    made = Instances(stage, kafka, folder, policy)
+async def instances(
+    stage: PlayedCluster, kafka: KafkaCluster, folder: Path, policy: str, standby: str
+) -> AsyncIterator[Instances]:
+    made = Instances(stage, kafka, folder, policy, standby)
     try:
         yield made
     finally:
@@ -78,12 +102,15 @@ async def instances(stage: PlayedCluster, kafka: KafkaCluster, folder: Path, pol
         await until(made.first.held_by_a_broker, "a broker holds /controller again")
 
 
-async def test_active_instance_is_killed_five_times(stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("standby_is", ["warm", "cold"])
+async def test_active_instance_is_killed_five_times(
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path, standby_is: str
+) -> None:
     """The epoch has risen by one each time, so no broker was the controller in between."""
     load, processors = os.getloadavg()[0], os.cpu_count() or 1
     if load > 2 * processors:
         pytest.skip(f"a race between processes that wait for a processor (load {load:.0f}, {processors} processors)")
-    async with instances(stage, kafka, tmp_path, "wait") as them:
+    async with instances(stage, kafka, tmp_path, "wait", standby_is) as them:
         active = await them.active()
         outcomes: list[str] = []
         for _ in range(KILLS):
@@ -92,17 +119,20 @@ async def test_active_instance_is_killed_five_times(stage: PlayedCluster, kafka:
             await active.succeeded()
             won = await standby._ours() and await active.epoch() == active._epoch_before + 1
             outcomes.append("standby" if won else "broker")
+            if won:
+                assert await them.went_on_with_its_copy(standby) == (standby_is == "warm")
             if not won:
                 standby.close()
             active = standby if won else await them.active()
         assert outcomes == ["standby"] * KILLS
 
 
+@pytest.mark.parametrize("standby_is", ["warm", "cold"])
 async def test_standby_takes_the_role_back_from_a_broker(
-    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path, standby_is: str
 ) -> None:
     """It is suspended while the vacancy lasts, so that a broker is faster."""
-    async with instances(stage, kafka, tmp_path, "standby") as them:
+    async with instances(stage, kafka, tmp_path, "standby", standby_is) as them:
         active = await them.active()
         standby = await them.start()
         assert standby._child is not None

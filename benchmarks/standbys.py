@@ -1,0 +1,181 @@
+"""Failovers to a warm and to a cold standby in turn, on one cluster: how long until the first and the last request.
+
+    scripts/bench standbys --partitions 100000 --failovers 20 --broker-dies
+
+Two instances.  Before each failover the one that stands by is started anew, warm or cold in turn; then the active one
+is killed, and its ``/controller`` is deleted at once, so detection is taken out of the figures.  With ``--broker-dies``
+a broker's registration goes in the moment before.  After each failover all brokers must know what stands in ZooKeeper.
+Brokers that have just started would get everything first, so none counts as that.  Processor seconds are the
+successor's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.table import Table
+
+from aiocontroller.controller.warm_failover import FRESH_S
+from aiocontroller.zookeeper import paths
+from benchmarks.controller.cases import Bench
+from benchmarks.controller.figures import wide_console
+from benchmarks.controller.preloaded_cluster import add_data_options, preloaded_cluster, shape_of
+from benchmarks.controller.resources import cpu_s, peak_rss_mib
+from benchmarks.controller.subjects import Ours
+
+SETTINGS = ("warm", "cold")
+WARM_WITHIN_S = 300.0
+
+
+class Took(msgspec.Struct):
+    standby: str
+    first_s: float
+    """Until the first LeaderAndIsr, at any broker."""
+    last_s: float
+    """Until the last request."""
+    steps_ms: float
+    """The failover's steps up to the first event, by the journal."""
+    processor_s: float
+    peak_mib: float
+    load: float
+    """The machine's, when it began."""
+
+
+def status(subject: Ours, number: int) -> Any:
+    found = json.loads((subject.folder / f"ours-{number}" / "controller.json").read_text())
+    with urllib.request.urlopen(f"{found['http']}/status", timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+async def start_standby(subject: Ours, number: int, setting: str) -> None:
+    """Returns when it could take over, and has been at rest for a while."""
+    subject.kill_one(number)
+    subject.properties = [*(p for p in subject.properties if "aiocontroller.standby=" not in p)]
+    subject.properties.append(f"aiocontroller.standby={setting}")
+    await subject.start_one(number)
+    deadline = time.monotonic() + WARM_WITHIN_S
+    while True:
+        said = await asyncio.to_thread(status, subject, number)
+        if said["readiness"]["ready"] and (setting == "cold" or said["standby"]["state"] == "warm"):
+            break
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the standby is not ready: {said['readiness']}, {said['standby']}")
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(3)
+
+
+async def fail_over(bench: Bench, subject: Ours, setting: str, *, broker_dies: bool) -> Took:
+    active = await subject.active(bench.zk)
+    standby = next(number for number in subject.ids if number != active)
+    await start_standby(subject, standby, setting)
+    await bench.brokers.ask_async("mark")
+    pid = subject.pid_of(standby)
+    load, before_s = os.getloadavg()[0], cpu_s(pid)
+    started = time.monotonic()
+    if broker_dies:
+        await bench.brokers.ask_async(f"kill-broker {next(bench.victims)}")
+    subject.kill_one(active)
+    await bench.zk.client.delete(paths.CONTROLLER)
+    ended = await bench.brokers.quiet(started, bench.whole_quiet_s)
+    used_s = cpu_s(pid) - before_s
+    heard = await bench.brokers.ask_async("heard")
+    first = min(r["first"]["LEADER_AND_ISR"] for r in heard.values() if "LEADER_AND_ISR" in r["first"])
+    assert await subject.active(bench.zk) == standby
+    steps_ms = _steps_ms(subject, standby)
+    await bench.check_in_time()
+    for number in await bench.brokers.ask_async("dead"):
+        back: float = await bench.brokers.ask_async(f"start-broker {number}")
+        await bench.brokers.quiet(back, bench.whole_quiet_s)
+        await asyncio.sleep(FRESH_S)
+    await bench.heal()
+    return Took(setting, first - started, ended - started, steps_ms, used_s, peak_rss_mib(pid), load)
+
+
+def _steps_ms(subject: Ours, number: int) -> float:
+    """Of the last failover; what is sent afterwards is a step of its own."""
+    steps: dict[str, float] = {}
+    files = (subject.folder / f"ours-{number}" / "journal").glob("*.jsonl")
+    for file in sorted(files, key=lambda file: file.stat().st_mtime):
+        for line in file.read_text().splitlines():
+            record = json.loads(line)
+            if record["kind"] == "elected":
+                steps = {}
+            elif record["kind"] == "failover":
+                steps[record["event"]] = record["duration_us"] / 1000
+    return sum(took for name, took in steps.items() if name != "send the full metadata")
+
+
+def show(took: Sequence[Took], given: argparse.Namespace) -> None:
+    console = wide_console()
+    title = f"{given.partitions:,} partitions, {given.brokers} brokers: median (smallest to largest)"
+    table = Table("", *SETTINGS, "cold / warm", title=title)
+    rows = {
+        "first LeaderAndIsr, s": "first_s",
+        "last request, s": "last_s",
+        "steps before the first event, ms": "steps_ms",
+        "processor seconds": "processor_s",
+        "peak memory, MiB": "peak_mib",
+        "load of the machine": "load",
+    }
+    for name, field in rows.items():
+        own = {setting: [getattr(one, field) for one in took if one.standby == setting] for setting in SETTINGS}
+        medians = {setting: statistics.median(values) for setting, values in own.items()}
+        cells = [f"{medians[s]:.3f} ({min(own[s]):.3f} to {max(own[s]):.3f})" for s in SETTINGS]
+        ratio = medians["cold"] / medians["warm"] if medians["warm"] else 0.0
+        table.add_row(name, *cells, f"{ratio:.1f}")
+    console.print(table)
+
+
+async def run(given: argparse.Namespace) -> list[Took]:
+    took = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) if given.keep is None else given.keep
+        async with preloaded_cluster(folder, shape_of(given), ensemble=given.ensemble) as cluster:
+            subject = Ours(cluster.zookeeper, folder, list(given.property))
+            bench = Bench(cluster, subject)
+            try:
+                await subject.start()
+                await cluster.brokers.quiet(0.0, bench.whole_quiet_s)
+                await asyncio.sleep(FRESH_S)
+                for number in range(given.failovers):
+                    setting = SETTINGS[number % len(SETTINGS)]
+                    one = await fail_over(bench, subject, setting, broker_dies=given.broker_dies)
+                    took.append(one)
+                    print(msgspec.json.encode(one).decode(), flush=True)
+            finally:
+                subject.stop()
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/bench standbys", description="Warm and cold standbys in turn.")
+    parser.add_argument("--failovers", type=int, default=20)
+    parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--topics", type=int)
+    add_data_options(parser)
+    parser.add_argument("--broker-dies", action="store_true", help="a broker dies with the controller each time")
+    parser.add_argument("--ensemble", action="store_true", help="three ZooKeeper servers")
+    parser.add_argument("--property", action="append", default=[], help="name=value for aiocontroller; repeatable")
+    parser.add_argument("--keep", type=Path, help="leave logs and journals in this folder")
+    parser.add_argument("--json", type=Path, help="also write each failover to this file")
+    given = parser.parse_args()
+    given.topics = given.topics or max(1, given.partitions // 100)
+    took = asyncio.run(run(given))
+    show(took, given)
+    if given.json is not None:
+        given.json.write_bytes(msgspec.json.format(msgspec.json.encode(took)))
+
+
+if __name__ == "__main__":
+    main()
