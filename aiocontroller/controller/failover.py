@@ -33,7 +33,7 @@ from aiocontroller.controller.state_changes import (
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.apply import apply, load_states
-from aiocontroller.core.audit import replaced_topics
+from aiocontroller.core.audit import lost_partitions, replaced_topics
 from aiocontroller.core.context_changes import TopicsGone, TopicsLoaded, TopicsRemoved
 from aiocontroller.core.errors import AioControllerError, ControllerMovedError
 from aiocontroller.core.events import FailoverStep, ZkPreferredReplicaElection
@@ -132,6 +132,15 @@ async def end_replaced_topics(shell: ControllerShell) -> None:
         apply(context, TopicsGone(ended))
         await repairs.end_topics(shell, ended)
         await _load(shell, [topic.name for topic in replaced])
+
+
+async def restore_lost_partitions(shell: ControllerShell) -> None:
+    """Partitions that a foreign write removed from the znodes of topics are written again, as the audit would have."""
+    before = shell.before_reload
+    lost = [] if before is None else lost_partitions(before, shell.context.table)
+    for assignment in lost:
+        await repairs.restore_partitions(shell, assignment)
+    await _load(shell, [assignment.topic for assignment in lost])
     shell.before_reload = None
 
 
@@ -241,6 +250,7 @@ FAILOVER: Steps = (
     ("outrank earlier controllers", outrank_earlier_controllers),
     ("read debts", debts.load_debts),
     ("end replaced topics", end_replaced_topics),
+    ("restore lost partitions", restore_lost_partitions),
     ("read the topics to be deleted", topic_deletion.load_topic_deletions),
     ("wait for the senders", _wait_for_senders),
     ("start the partition state machine", _startup_partitions),

@@ -46,7 +46,7 @@ from aiocontroller.core.events import (
     TopicDeletion,
     ZkPartitionReassignment,
 )
-from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment
 from aiocontroller.core.leadership_changes import Written
 from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.reassignment import Refused, check_target
@@ -187,15 +187,22 @@ async def _assignments(shell: ControllerShell, findings: Sequence[Finding]) -> N
 
 
 async def _write_topic(shell: ControllerShell, topic: Topic, numbers: Sequence[int]) -> None:
-    """Merge our id and these partitions' assignments into the topic's znode.
+    """Merge our id and these partitions' assignments into the topic's znode."""
+    table = shell.context.table
+    ours = {number: table.assignment(table.row(topic.name, number)) for number in numbers}
+    await restore_partitions(shell, TopicAssignment(topic.name, topic.id, ours))
+
+
+async def restore_partitions(shell: ControllerShell, ours: TopicAssignment) -> None:
+    """Merge our id and some partitions' assignments into the topic's znode.
 
     If the znode changes meanwhile, or is gone, the next slice finds it.
     """
-    table = shell.context.table
-    read = await shell.zk.get_topic_assignments([topic.name], watch=True)
-    ours = {number: table.assignment(table.row(topic.name, number)) for number in numbers}
+    read = await shell.zk.get_topic_assignments([ours.topic], watch=True)
     changed = [
-        msgspec.structs.replace(found, topic_id=topic.id, partitions=dict(sorted((found.partitions | ours).items())))
+        msgspec.structs.replace(
+            found, topic_id=ours.topic_id, partitions=dict(sorted((found.partitions | ours.partitions).items()))
+        )
         for found in read.found
     ]
     await shell.zk.set_topic_assignments(changed, fence=shell.context.epoch_zk_version)

@@ -146,15 +146,35 @@ def replaced_topics(before: PartitionTable, table: PartitionTable) -> list[Topic
         present = table.topic_by_name.get(name)
         if present is None or topic.deleting or NO_TOPIC_ID in (topic.id, present.id) or topic.id == present.id:
             continue
-        pairs = zip(topic.rows, present.rows, strict=False)
-        states = [
-            before.leadership(row)
-            for row, now in pairs
-            if row >= 0 <= now and before.leadership(row) == table.leadership(now)
-        ]
-        if not any(states):
+        if not _shares_a_state(before, topic, table, present):
             found.append(topic)
     return found
+
+
+def lost_partitions(before: PartitionTable, table: PartitionTable) -> list[TopicAssignment]:
+    """The partitions of ``before`` that another process has removed from the znodes of their topics.
+
+    Left out are topics whose deletion was requested, and those that are others under the same names: a topic without an
+    id is the same if one of its states is unchanged.
+    """
+    found = []
+    for name, topic in before.topic_by_name.items():
+        present = table.topic_by_name.get(name)
+        if present is None or topic.deleting or topic.id != present.id:
+            continue
+        numbers = [n for n, row in enumerate(topic.rows) if row >= 0 > table.row(name, n)]
+        if numbers and (topic.id != NO_TOPIC_ID or _shares_a_state(before, topic, table, present)):
+            found.append(TopicAssignment(name, topic.id, {n: before.assignment(topic.rows[n]) for n in numbers}))
+    return found
+
+
+def _shares_a_state(before: PartitionTable, topic: Topic, table: PartitionTable, present: Topic) -> bool:
+    pairs = zip(topic.rows, present.rows, strict=False)
+    return any(
+        (state := before.leadership(row)) is not None and state == table.leadership(now)
+        for row, now in pairs
+        if row >= 0 <= now
+    )
 
 
 def compare_states(

@@ -88,7 +88,7 @@ def _broker(
 ) -> Iterator[str]:
     names = {assignment.topic for assignment in assignments}
     cached = {known.topic for known in broker.metadata}
-    known = {name for name in cached if name in names or not history.may_not_know_of_end(name, broker.id)}
+    known = {name for name in cached if name in names or not _may_keep(name, broker.id, history)}
     if known != names:
         yield f"I5: broker {broker.id} knows topics {sorted(known)}, there are {sorted(names)}"
     if broker.controller_id != active.id:
@@ -105,6 +105,11 @@ def _broker(
             yield f"I8: broker {broker.id} hosts {topic}-{number}, which is not assigned to it"
     for topic, number in sorted(assigned - found):
         yield f"I8: broker {broker.id} does not host {topic}-{number}"
+
+
+def _may_keep(topic: str, broker: int, history: ZNodeHistory) -> bool:
+    """Whether a broker may still know a deleted topic: no controller that could tell it knew all partitions."""
+    return history.may_not_know_of_end(topic, broker) or history.cannot_be_mended(topic)
 
 
 def _moves(assignment: TopicAssignment, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Iterator[str]:

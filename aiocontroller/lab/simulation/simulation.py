@@ -69,8 +69,9 @@ AUTHORIZER = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-LAST_LOOK_MS = 1_000
-"""How long before a vacancy the look may be on which a controller takes the role: answers may be late."""
+LAST_LOOK_MS = 2_000
+"""How long before a vacancy the look may be on which a controller takes the role.  An answer may be late by two thirds
+of a session (of 3 s), after which the client gives the connection up."""
 DATA_RULES = ("I13", "I14")
 
 

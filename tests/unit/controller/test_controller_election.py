@@ -432,7 +432,7 @@ async def test_standby_is_ready_only_when_it_knows_for_whom(monkeypatch: pytest.
 async def test_standby_remembers_for_whom_although_a_look_meets_the_vacancy(monkeypatch: pytest.MonkeyPatch) -> None:
     """It had read ``/controller`` and not yet the epoch when it was suspended; a broker was the controller afterwards.
 
-    Seen with Kafka 3.0.2 and 2.4.1: it left the role to the broker for good.
+    Seen with Kafka 3.0.2: it left the role to the broker for good.
     """
     known_epoch, asked, awake = registration.known_epoch, asyncio.Event(), asyncio.Event()
 

@@ -117,6 +117,30 @@ def test_a_reload_takes_a_topic_whose_id_was_rewritten_for_no_other() -> None:
     assert it.views[1].hosted.keys() == {T0}
 
 
+def test_a_reload_restores_partitions_that_another_has_removed_from_the_znode() -> None:
+    """As the audit does: brokers have them, and a deletion of the topic must reach them."""
+    it = cluster(1, 2, t=[[1], [2]], u=[[1]])
+    everything = it.znodes.topics["t"]
+    less = {0: everything.partitions[0]}
+    it.znodes.topics["t"] = msgspec.structs.replace(everything, partitions=less)
+    it.reload()
+    it.step()
+    assert it.znodes.topics["t"].partitions == everything.partitions
+    assert it.shell.context.table.row("t", 1) >= 0
+    assert TopicPartition("t", 1) in it.views[2].hosted
+    assert it.znodes.debts.held == {}
+
+
+def test_a_reload_restores_no_partition_of_another_topic() -> None:
+    """Neither of one with another id, which owes them, nor, without ids, of one whose states are others."""
+    it = cluster(1, t=[[1], [1]])
+    replace(it, "t", b"the present one.", {0: ReplicaAssignment((1,))})
+    it.reload()
+    it.step()
+    assert it.znodes.topics["t"].partitions.keys() == {0}
+    assert it.views[1].hosted.keys() == {T0}
+
+
 def test_a_reload_owes_nothing_that_this_term_has_not_loaded() -> None:
     """A standby's copy, say: since it was made, another controller may have told brokers of the present topic."""
     it = cluster(1, t=[[1]])

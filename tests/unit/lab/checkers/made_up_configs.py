@@ -81,13 +81,13 @@ def an_acl_that_was_made(s: OfAcls) -> None:
     s.now_s = 11.0
     s.have("bob", "alice")
     s.checker.changed(ACL_PATH, None)
-    s.told()
+    s.answered()
 
 
 @case(2, story=OfAcls)
 def an_acl_that_was_not_made(s: OfAcls) -> None:
-    s.told()
-    s.told(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    s.answered()
+    s.answered(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     s.have("bob", "alice")
 
 
