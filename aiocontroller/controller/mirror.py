@@ -171,7 +171,8 @@ class Mirror:
                 if self.state == "off":
                     self.reason = f"the cluster cannot be read: {error!r}"
                 self._failures += 1
-                await self._shell.world.clock.sleep(min(RETRY_S * 2 ** (self._failures - 1), LONGEST_RETRY_S))
+                pause_s = RETRY_S * 2.0 ** min(self._failures - 1, 30)  # a float's exponent has an end
+                await self._shell.world.clock.sleep(min(pause_s, LONGEST_RETRY_S))
             except Exception as error:
                 log.exception("Bug in the standby's copy of the cluster")
                 self._shell.journal.append("fault", event="copy of the cluster", detail=repr(error))

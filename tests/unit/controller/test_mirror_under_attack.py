@@ -280,3 +280,25 @@ async def test_observer_keeps_no_copy() -> None:
         assert copy_of(observer).status()["state"] == "off"
         assert not observer.client.session.registry.recursive
         assert not any(it.zookeeper.model.watches.recursive.values())
+
+
+@virtual_time
+async def test_reads_that_fail_for_a_day_do_not_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting twice as long each time: two to the power of 1,024 is no float."""
+    monkeypatch.setattr(mirror_module, "LONGEST_RETRY_S", 0.001)
+    async with pair() as (it, _active, standby):
+        await warm(it, standby)
+        mirror = copy_of(standby)
+        listen = mirror._watch.listen
+        failures = 0
+
+        async def failing(listener: Any) -> None:
+            nonlocal failures
+            failures += 1
+            raise OSError("by the test")
+
+        mirror._watch.listen = failing  # type: ignore[method-assign]
+        it.network.cut_host(it.hosts[standby].name)
+        await it.until(lambda: failures > 1_100)
+        mirror._watch.listen = listen  # type: ignore[method-assign]
+        await warm(it, standby)
