@@ -251,8 +251,9 @@ class ControllerElection:
         suspicion = next(iter(self.heartbeats.suspects().values()), None)
         if suspicion is None or self.active:
             return
-        if not self._shell.is_connected_for(BOTH_BACK_S):
-            # ZooKeeper may have been down for both, and the other one may be back a little later than we are.
+        if not self._shell.is_connected_for(BOTH_BACK_S) or self.heartbeats.answers_again(suspicion.peer):
+            # ZooKeeper may have been down for both, and the other one may be back a little later than we are.  After
+            # false alarms it is trusted later than that.
             self._look_again_later()
             return
         if self.holder is None or self.holder.owner_session != suspicion.epoch:

@@ -113,6 +113,10 @@ class Heartbeats:
         """Peer -> why it is suspected."""
         return self.detector.suspects()
 
+    def answers_again(self, peer: int) -> bool:
+        """Whether a suspect answers now, although it is not trusted yet."""
+        return self.detector.answers_again(peer, self.world.clock.monotonic())
+
     def refusing_s(self, peer: int) -> float:
         """For how long the peer has refused connections without a break; 0 while it accepts them."""
         return self.detector.refusing_s(peer, self.world.clock.monotonic())

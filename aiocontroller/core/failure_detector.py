@@ -152,6 +152,11 @@ class FailureDetector:
         """Peer -> the suspicion, of those that are suspected."""
         return {peer: known.suspicion for peer, known in self.peers.items() if known.suspicion is not None}
 
+    def answers_again(self, peer: int, now_s: float) -> bool:
+        """Whether a suspect has answered since, and nothing speaks against it now; it may not be trusted yet."""
+        known = self.peers[peer]
+        return known.steady_s is not None and not self._evidence(known, now_s)
+
     def refusing_s(self, peer: int, now_s: float) -> float:
         """How long connection attempts to a peer that once listened have been refused in a row; 0 if it listens."""
         known = self.peers.get(peer)
@@ -234,7 +239,7 @@ class FailureDetector:
         if now_s - last_s > FORGET_FALSE_ALARMS_S:
             count = 0
         steady_s = known.answered_s - known.steady_s
-        if steady_s < min(self.limits.trust_s * 2**count, MAX_TRUST_S):
+        if steady_s < min(self.limits.trust_s * 2.0 ** min(count, 30), MAX_TRUST_S):
             return False
         self._false_alarms[peer] = (count + 1, now_s)
         return True

@@ -340,3 +340,31 @@ def test_never_more_than_allowed_whatever_is_seen(observations: list[tuple[str, 
         assert changed == (before != after)
         if set(after) - set(before):  # a peer that goes may leave the others too many, but none is added then
             assert len(after) <= detector.allowed()
+
+
+def test_a_peer_that_flaps_for_a_day_is_judged_still() -> None:
+    """Twice as long for each false alarm: two to the power of 1,024 is no float."""
+    it = Watching(REFUSED)
+    for _ in range(1_100):
+        it.refuse(2)
+        it.quiet.clear()
+        it.run(61)
+        assert it.suspects == {}
+
+
+def test_a_suspect_that_answers_again_is_told_from_one_that_has_done_so_once() -> None:
+    it = Watching(FULL)
+    it.quiet.add(2)
+    it.run(2)
+    assert it.suspects == {2: "silent"}
+    assert not it.detector.answers_again(2, it.now_s)
+    it.detector.answered(2, it.now_s)
+    assert it.detector.answers_again(2, it.now_s)
+    it.run(2)
+    assert not it.detector.answers_again(2, it.now_s)
+    it.quiet.clear()
+    it.run(0.4)
+    assert it.suspects == {2: "silent"}, "not yet trusted"
+    assert it.detector.answers_again(2, it.now_s)
+    it.detector.lost(2)
+    assert not it.detector.answers_again(2, it.now_s)
