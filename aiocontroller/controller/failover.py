@@ -33,7 +33,7 @@ from aiocontroller.controller.state_changes import (
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.apply import apply, load_states
-from aiocontroller.core.audit import lost_partitions, replaced_topics
+from aiocontroller.core.audit import replaced_topics, rewritten_topics
 from aiocontroller.core.context_changes import TopicsGone, TopicsLoaded, TopicsRemoved
 from aiocontroller.core.errors import AioControllerError, ControllerMovedError
 from aiocontroller.core.events import FailoverStep, ZkPreferredReplicaElection
@@ -49,6 +49,8 @@ CONNECT_GRACE_S = 0.1
 """How long to wait for brokers that neither answer nor refuse.  Requests are encoded when they are queued, in versions
 that the broker offers; for one whose versions are unknown they may have to be encoded again later, from a newer state
 (``ControllerChannelManager.send``)."""
+RESTORES = 3
+"""How often a reload tries to restore topics whose znodes change meanwhile."""
 GROUPS_AT_ONCE = 3
 """Groups of topics in progress: one being read, one being added, and one whose states are being read."""
 GROUP_PARTITIONS = 10_000
@@ -135,12 +137,19 @@ async def end_replaced_topics(shell: ControllerShell) -> None:
 
 
 async def restore_lost_partitions(shell: ControllerShell) -> None:
-    """Partitions that a foreign write removed from the znodes of topics are written again, as the audit would have."""
-    before = shell.before_reload
-    lost = [] if before is None else lost_partitions(before, shell.context.table)
-    for assignment in lost:
-        await repairs.restore_partitions(shell, assignment)
-    await _load(shell, [assignment.topic for assignment in lost])
+    """Ids and partitions that a foreign write removed from the znodes of topics are written again, as the audit would
+    have: brokers have them.  A znode that changes meanwhile is read and written again, a few times."""
+    before, context = shell.before_reload, shell.context
+    for _attempt in range(RESTORES):
+        rewritten = [] if before is None else rewritten_topics(before, context.table)
+        if not rewritten:
+            break
+        log.warning("Restoring topics rewritten by a foreign write: %s", [topic.topic for topic in rewritten])
+        for assignment in rewritten:
+            await repairs.restore_partitions(shell, assignment)
+        known = context.table.topic_by_name
+        apply(context, TopicsRemoved([known[topic.topic] for topic in rewritten]))
+        await _load(shell, [topic.topic for topic in rewritten])
     shell.before_reload = None
 
 

@@ -151,20 +151,24 @@ def replaced_topics(before: PartitionTable, table: PartitionTable) -> list[Topic
     return found
 
 
-def lost_partitions(before: PartitionTable, table: PartitionTable) -> list[TopicAssignment]:
-    """The partitions of ``before`` that another process has removed from the znodes of their topics.
+def rewritten_topics(before: PartitionTable, table: PartitionTable) -> list[TopicAssignment]:
+    """Topics of ``before`` whose znodes another process has rewritten without our id, or without some partitions.
 
-    Left out are topics whose deletion was requested, and those that are others under the same names: a topic without an
-    id is the same if one of its states is unchanged.
+    Each with our id and the partitions that are missing, perhaps none.  Left out are topics whose deletion was
+    requested, and those that are others under the same names: without a common id, a topic is the same if one of its
+    states is unchanged.
     """
     found = []
     for name, topic in before.topic_by_name.items():
         present = table.topic_by_name.get(name)
-        if present is None or topic.deleting or topic.id != present.id:
+        if present is None or topic.deleting:
             continue
+        topic_id = present.id if topic.id == NO_TOPIC_ID else topic.id
         numbers = [n for n, row in enumerate(topic.rows) if row >= 0 > table.row(name, n)]
-        if numbers and (topic.id != NO_TOPIC_ID or _shares_a_state(before, topic, table, present)):
-            found.append(TopicAssignment(name, topic.id, {n: before.assignment(topic.rows[n]) for n in numbers}))
+        if not numbers and topic_id == present.id:
+            continue
+        if NO_TOPIC_ID != topic.id == present.id or _shares_a_state(before, topic, table, present):
+            found.append(TopicAssignment(name, topic_id, {n: before.assignment(topic.rows[n]) for n in numbers}))
     return found
 
 

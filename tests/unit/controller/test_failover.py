@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from aiocontroller.controller import broker_requests, failover
 from aiocontroller.controller.failover import FIRST_GROUP
 from aiocontroller.core import events as ev
-from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.core.ids import NO_TOPIC_ID, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.ownership import NotTheOwnerError
 from aiocontroller.core.states import PartitionState
 from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.writes import Writes
 from tests.unit.controller.pure_cluster import PureCluster, View, cluster
 from tests.unit.controller.virtual_cluster import begin, stage
 
@@ -107,12 +111,17 @@ def test_a_second_reload_knows_what_the_first_was_to_find() -> None:
     assert it.views[1].topic_ids == {T0: b"the present one."}
 
 
-def test_a_reload_takes_a_topic_whose_id_was_rewritten_for_no_other() -> None:
-    it = cluster(1, t=[[1]])
-    it.znodes.topics["t"] = msgspec.structs.replace(it.znodes.topics["t"], topic_id=b"written by hand.")
-    it.views[1].topic_ids = {T0: b"written by hand."}
+@pytest.mark.parametrize("written", [b"written by hand.", NO_TOPIC_ID])
+def test_a_reload_takes_a_topic_whose_id_was_rewritten_for_no_other(written: bytes) -> None:
+    """Tools older than Kafka 2.8 drop the id.  Brokers' logs keep theirs, and refuse requests with any other."""
+    it = cluster(1, 2, t=[[1, 2], [2]])
+    before = it.znodes.topics["t"]
+    it.znodes.topics["t"] = msgspec.structs.replace(before, topic_id=written)
     it.reload()
     it.step()
+    assert it.znodes.topics["t"].topic_id == before.topic_id
+    assert it.shell.context.table.topic_by_name["t"].id == before.topic_id
+    assert set(it.views[1].topic_ids.values()) == {before.topic_id}
     assert it.znodes.debts.held == {}
     assert it.views[1].hosted.keys() == {T0}
 
@@ -129,6 +138,44 @@ def test_a_reload_restores_partitions_that_another_has_removed_from_the_znode() 
     assert it.shell.context.table.row("t", 1) >= 0
     assert TopicPartition("t", 1) in it.views[2].hosted
     assert it.znodes.debts.held == {}
+
+
+def test_a_reload_restores_partitions_although_the_znode_changes_meanwhile() -> None:
+    it = cluster(1, 2, t=[[1], [2]])
+    everything = it.znodes.topics["t"]
+    it.znodes.topics["t"] = msgspec.structs.replace(everything, partitions={0: everything.partitions[0]})
+    write = it.znodes.set_topic_assignments
+
+    async def too_late(changed: Sequence[TopicAssignment], *, fence: int) -> Writes:
+        it.znodes.set_topic_assignments = write  # type: ignore[method-assign]
+        now = it.znodes.topics["t"]
+        it.znodes.topics["t"] = msgspec.structs.replace(now, version=now.version + 1)
+        return await write(changed, fence=fence)
+
+    it.znodes.set_topic_assignments = too_late  # type: ignore[method-assign]
+    it.reload()
+    it.step()
+    assert it.znodes.topics["t"].partitions == everything.partitions
+    assert TopicPartition("t", 1) in it.views[2].hosted
+
+
+def test_a_reload_goes_on_without_partitions_that_it_may_not_restore() -> None:
+    it = cluster(1, 2, t=[[1], [2]], u=[[1]])
+    everything = it.znodes.topics["t"]
+    less = it.znodes.topics["t"] = msgspec.structs.replace(everything, partitions={0: everything.partitions[0]})
+
+    async def refused(changed: Sequence[TopicAssignment], *, fence: int) -> Writes:
+        writes = Writes(len(changed))
+        for at in range(len(changed)):
+            writes.code[at] = Code.NO_AUTH
+        return writes
+
+    it.znodes.set_topic_assignments = refused  # type: ignore[method-assign]
+    it.reload()
+    it.step()
+    assert it.znodes.topics["t"] == less
+    assert {tp.topic for tp in it.views[1].hosted} == {"t", "u"}
+    assert it.shell.before_reload is None
 
 
 def test_a_reload_restores_no_partition_of_another_topic() -> None:
