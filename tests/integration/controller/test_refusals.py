@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller import assignment_writes, reassignment
+from aiocontroller.controller import assignment_writes, steps
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
 from aiocontroller.core.events import Reply
@@ -96,7 +96,7 @@ async def test_topic_cannot_outgrow_its_znode(cluster: Cluster, service: Service
 def small_znodes(monkeypatch: pytest.MonkeyPatch) -> int:
     """As if ZooKeeper took no more for a znode: what fails with 40,000 partitions fails with 40."""
     limit = 1_000
-    for module in (assignment_writes, reassignment, kafka_zk_client):
+    for module in (assignment_writes, steps, kafka_zk_client):
         monkeypatch.setattr(module, "MAX_DATA_BYTES", limit)
     return limit
 

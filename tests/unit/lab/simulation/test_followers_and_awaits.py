@@ -152,7 +152,7 @@ def test_a_hosts_clock_has_a_speed_of_its_own() -> None:
 
 
 EVERYTHING = """
-cluster brokers=3 controllers=2 followers=2 drift-percent=10 shared-id seed=5
+cluster brokers=3 controllers=2 followers=2 drift-percent=10 shared-id authorizer task-order seed=5
 create-topic orders 1,2,3 2,3,1
 lag-followers 1
 slow-disk 2 0.5
