@@ -12,21 +12,9 @@ from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.controller.test_guard import WAYS
-from tests.unit.controller.virtual_cluster import Stage, is_active, stage, take_over
+from tests.unit.controller.virtual_cluster import Stage, dynamic, is_active, stage, take_over
 
 CREATION = "create.topic.policy.class.name"
-
-
-async def dynamic(it: Stage, entity: str, **configs: str) -> None:
-    """As kafka-configs changes what brokers do while they run."""
-    path = f"/config/brokers/{entity}"
-    config = {name.replace("_", "."): value for name, value in configs.items()}
-    data = json.dumps({"version": 1, "config": config}).encode()
-    if await it.client.exists(path):
-        await it.client.set_data(path, data, -1)
-    else:
-        await it.create(path, data)
-    await it.zk.create_config_change_notification(f"brokers/{entity}")
 
 
 class Overridden:

@@ -11,30 +11,10 @@ from aiocontroller.core.events import ApiPartitionReassignment, Reply
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.core.states import PartitionState, ReplicaState
-from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.controller.pure_cluster import cluster
-from tests.unit.controller.virtual_cluster import Stage, is_active, stage
-
-
-async def offline_topic(it: Stage) -> None:
-    """``t-0``, whose only in-sync replica is on broker 9, which is not there."""
-    await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[9,1]}}')
-    await it.create("/brokers/topics/t/partitions", b"")
-    await it.create("/brokers/topics/t/partitions/0", b"")
-    state = b'{"controller_epoch":0,"leader":9,"leader_epoch":3,"version":1,"isr":[9]}'
-    await it.create("/brokers/topics/t/partitions/0/state", state)
-
-
-async def add_silent_broker(it: Stage, broker_id: int, **settings: str) -> RecordingBroker:
-    """It registers, and answers no question about itself."""
-    told = {name.replace("_", "."): value for name, value in settings.items()}
-    broker = RecordingBroker(it.world, it.zookeeper.address, broker_id, settings=dict(told))
-    broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
-    it.brokers[broker_id] = broker
-    await broker.start()
-    return broker
+from tests.unit.controller.virtual_cluster import add_silent_broker, is_active, offline_topic, stage
 
 
 @pytest.mark.parametrize("dead", [(), (2,), (1, 2)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import msgspec
@@ -16,17 +15,18 @@ from aiocontroller.core.events import (
 )
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.states import PartitionState
-from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
-from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.kafka_zk_client import EntityConfigs
 from aiocontroller.zookeeper.znodes import BadZNode
 from tests.unit.controller.pure_cluster import PureCluster, cluster
 from tests.unit.controller.virtual_cluster import (
     Stage,
+    add_silent_broker,
     begin,
+    dynamic,
     is_active,
+    offline_topic,
     stage,
     state,
     with_topic,
@@ -48,40 +48,9 @@ async def lose_the_isr(it: Stage) -> None:
     await it.sleep(20)
 
 
-async def dynamic(it: Stage, entity: str, **configs: str) -> None:
-    """As kafka-configs changes what brokers do while they run."""
-    path = f"/config/brokers/{entity}"
-    config = {name.replace("_", "."): value for name, value in configs.items()}
-    data = json.dumps({"version": 1, "config": config}).encode()
-    if await it.client.exists(path):
-        await it.client.set_data(path, data, -1)
-    else:
-        await it.create(path, data)
-    await it.zk.create_config_change_notification(f"brokers/{entity}")
-
-
-async def offline_topic(it: Stage) -> None:
-    """``t-0``, whose only in-sync replica is on broker 9, which is not there."""
-    await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[9,1]}}')
-    await it.create("/brokers/topics/t/partitions", b"")
-    await it.create("/brokers/topics/t/partitions/0", b"")
-    state = b'{"controller_epoch":0,"leader":9,"leader_epoch":3,"version":1,"isr":[9]}'
-    await it.create("/brokers/topics/t/partitions/0/state", state)
-
-
 def led(service: Service) -> bool:
     table = service.shell.context.table
     return bool(table.count_by_state[PartitionState.OnlinePartition])
-
-
-async def add_silent_broker(it: Stage, broker_id: int, **settings: str) -> RecordingBroker:
-    """It registers, and answers no question about itself."""
-    told = {name.replace("_", "."): value for name, value in settings.items()}
-    broker = RecordingBroker(it.world, it.zookeeper.address, broker_id, settings=dict(told))
-    broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
-    it.brokers[broker_id] = broker
-    await broker.start()
-    return broker
 
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)

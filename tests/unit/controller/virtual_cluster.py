@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
@@ -165,3 +167,34 @@ async def ask(service: Service, kind: type[Request], **fields: Any) -> Any:
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     service.queue.append(kind(reply=Reply(answer.set_result), **fields))
     return await asyncio.wait_for(answer, 30)
+
+
+async def dynamic(it: Stage, entity: str, **configs: str) -> None:
+    """As kafka-configs changes what brokers do while they run."""
+    path = f"/config/brokers/{entity}"
+    config = {name.replace("_", "."): value for name, value in configs.items()}
+    data = json.dumps({"version": 1, "config": config}).encode()
+    if await it.client.exists(path):
+        await it.client.set_data(path, data, -1)
+    else:
+        await it.create(path, data)
+    await it.zk.create_config_change_notification(f"brokers/{entity}")
+
+
+async def offline_topic(it: Stage) -> None:
+    """``t-0``, whose only in-sync replica is on broker 9, which is not there."""
+    await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[9,1]}}')
+    await it.create("/brokers/topics/t/partitions", b"")
+    await it.create("/brokers/topics/t/partitions/0", b"")
+    state = b'{"controller_epoch":0,"leader":9,"leader_epoch":3,"version":1,"isr":[9]}'
+    await it.create("/brokers/topics/t/partitions/0/state", state)
+
+
+async def add_silent_broker(it: Stage, broker_id: int, **settings: str) -> RecordingBroker:
+    """It registers, and answers no question about itself."""
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    broker = RecordingBroker(it.world, it.zookeeper.address, broker_id, settings=given)
+    broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
+    it.brokers[broker_id] = broker
+    await broker.start()
+    return broker
