@@ -115,10 +115,10 @@ async def _read_partition_states(shell: ControllerShell, rows: Sequence[int], gi
 
 
 async def end_replaced_topics(shell: ControllerShell) -> None:
-    """A reload finds topics that were made anew by a foreign write before the audit had looked: only the memory that it
-    has dropped tells that brokers have replicas of the topics before.
+    """End topics that a foreign write replaced before the audit had looked; debts record their replicas.
 
-    Brokers have heard from nobody else in this term, so what they have under these names belongs to those topics.
+    Only the context from before the reload shows that brokers have such replicas.  No other controller has sent them
+    anything in this term, so what they have under these names belongs to the earlier topics.
     """
     before, context = shell.before_reload, shell.context
     replaced = [] if before is None else replaced_topics(before, context.table)
@@ -137,8 +137,8 @@ async def end_replaced_topics(shell: ControllerShell) -> None:
 
 
 async def restore_lost_partitions(shell: ControllerShell) -> None:
-    """Ids and partitions that a foreign write removed from the znodes of topics are written again, as the audit would
-    have: brokers have them.  A znode that changes meanwhile is read and written again, a few times."""
+    """Write ids and partitions back that a foreign write removed from topics' znodes, as the audit would have: brokers
+    have them.  A znode that changes meanwhile is read and written again, at most ``RESTORES`` times."""
     before, context = shell.before_reload, shell.context
     for _attempt in range(RESTORES):
         rewritten = [] if before is None else rewritten_topics(before, context.table)
