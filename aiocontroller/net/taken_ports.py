@@ -37,11 +37,19 @@ def holder_of_port(port: int) -> str:
         return ""
     for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         try:
-            if any(str(link.readlink()) in inodes for link in (process / "fd").iterdir()):
+            if any(_target(link) in inodes for link in (process / "fd").iterdir()):
                 return f"process {process.name} ({(process / 'comm').read_text().strip()})"
         except OSError:
             continue  # gone, or another user's
     return ""
+
+
+def _target(descriptor: Path) -> str:
+    """What a descriptor refers to; empty if it was closed after it was listed (as the listing's own always is)."""
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""
 
 
 def _listening(port: int) -> Iterator[str]:

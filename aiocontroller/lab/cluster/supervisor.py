@@ -54,6 +54,7 @@ from aiocontroller.net.tasks import LooseTasks
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znodes import SOFTWARE
 
 __all__ = [
     "CLUSTER_FILE",
@@ -181,7 +182,8 @@ class ClusterSupervisor:
         await self.stop()
 
     async def start(self) -> None:
-        """Start, and wait until everything runs, the topics exist and every partition has a leader.
+        """Start, and wait until everything runs, the topics exist, every partition has a leader, and ours is the
+        controller.
 
         FolderInUseError; ChildFailedError and JavaMissingError from the children; nothing is left behind then.
         """
@@ -210,6 +212,8 @@ class ClusterSupervisor:
         self._tasks.start_soon(self._watch, name="watcher")
         await self._create_topics()
         await self.wait_until_led()
+        if self._controller_properties().get("aiocontroller.takeover.policy") == "takeover":
+            await self._until_taken_over()
 
     def claim(self) -> None:
         """Lock the folder, as ``start`` does; FolderInUseError."""
@@ -554,6 +558,14 @@ class ClusterSupervisor:
                 raise CommandError(f"{waiting} partitions have no leader after {timeout_s:g} s")
             await asyncio.sleep(pause)
             pause = min(1.5 * pause, 1.0)
+
+    async def _until_taken_over(self) -> None:
+        """Wait until our controller has the role: a broker may have won it first, and led the partitions until now."""
+        deadline = self._world.clock.monotonic() + LED_TIMEOUT_S
+        while getattr(holder := await self.zk.get_controller(watch=False), "software", None) != SOFTWARE:
+            if self._world.clock.monotonic() > deadline:
+                raise CommandError(f"controller: found {holder}, expected ours after {LED_TIMEOUT_S:g} s")
+            await asyncio.sleep(WATCH_S)
 
     async def _without_leader(self) -> int:
         brokers, _ = await self.zk.get_all_brokers_in_cluster(watch=False)

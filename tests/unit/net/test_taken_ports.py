@@ -21,6 +21,14 @@ def test_free_port_and_any_port() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the process of a port")
+def test_descriptor_that_was_closed_since_it_was_listed() -> None:
+    lower = os.open(os.devnull, os.O_RDONLY)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        os.close(lower)  # the listing of our descriptors takes its number, and comes before the socket
+        assert holder_of_port(server.getsockname()[1]).startswith(f"process {os.getpid()} (")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the process of a port")
 async def test_taken_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
