@@ -312,6 +312,11 @@ class Mirror:
         self.state, self.reason = "cold", reason
         self.wake()
 
+    @property
+    def copy(self) -> MirroredCluster | None:
+        """The copy, for checkers; None while there is none."""
+        return self._cluster
+
     # -- status ----------------------------------------------------------------------------------------------------
 
     def _lag_s(self) -> float:

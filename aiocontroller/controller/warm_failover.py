@@ -31,6 +31,7 @@ from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import TopicsLoaded, TopicsRemoved
 from aiocontroller.core.election import Strategy
+from aiocontroller.core.events import IsrChangeNotification
 from aiocontroller.core.full_metadata import add_leader_and_isr
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr
 from aiocontroller.core.reassignment import naming_controllers
@@ -42,16 +43,13 @@ FRESH_S = 30.0
 
 
 async def take_notifications(shell: ControllerShell) -> None:
-    """As in a cold failover, but no full read follows: states named by notifications are read with what has changed."""
-    assert shell.copy is not None
+    """Failed log directories show in the answers to the full metadata; ISR changes are an event as any other.
+
+    A cold failover reads all states after it has deleted the notifications.
+    """
     zk, fence = shell.zk, shell.context.epoch_zk_version
     await zk.delete_log_dir_event_notifications(await zk.get_all_log_dir_event_notifications(), fence=fence)
-    names = await zk.get_all_isr_change_notifications()
-    found, bad = await zk.get_partitions_from_isr_change_notifications(names)
-    shell.report_bad_znodes(bad)
-    for topic, partition in found:
-        shell.copy.state_changed(topic, partition)
-    await zk.delete_isr_change_notifications(names, fence=fence)
+    shell.queue.append(IsrChangeNotification())
 
 
 async def read_what_has_changed(shell: ControllerShell) -> None:
@@ -100,11 +98,10 @@ async def outrank_earlier_controllers(shell: ControllerShell) -> None:
         await failover.outrank_earlier_controllers(shell)
 
 
-async def start_state_machines(shell: ControllerShell) -> None:
-    """The copy has states already; those that depend on which brokers live are set anew."""
+async def note_that_the_cluster_is_loaded(shell: ControllerShell) -> None:
+    """The copy has states already; those that depend on which brokers live are set as leaders are elected."""
     context = shell.context
     apply(context, TopicsLoaded())
-    mirror.start_state_machines(context)
     shell.journal.append(
         "loaded", partitions=len(context.table), brokers=list(context.brokers), count=len(context.table.topic_by_name)
     )
@@ -129,12 +126,12 @@ async def tell_fresh_brokers(shell: ControllerShell) -> None:
 
 
 async def elect_leaders(shell: ControllerShell) -> None:
-    """New leaders first, then ISRs without the replicas that are not online."""
-    context, batch = shell.context, shell.new_batch()
-    away = mirror.replicas_away(context)
-    if away or context.table.not_online:
-        rows = psm.partitions_to_bring_online(context)
-        await elect_and_take_offline(shell, rows, Strategy.OFFLINE, away, batch)
+    """New leaders first, then ISRs without the replicas that are not online, both piece by piece."""
+    context = shell.context
+    for away, rows in mirror.start_state_machines(context):
+        batch = shell.new_batch()
+        offline = psm.partitions_to_bring_online(context, among=rows)
+        await elect_and_take_offline(shell, offline, Strategy.OFFLINE, away, batch)
         await shell.send(batch)
 
 
@@ -145,19 +142,19 @@ async def resume_reassignments(shell: ControllerShell) -> None:
 
 
 WARM_FAILOVER: Steps = (
-    ("set up feature versioning", features.set_up_feature_versioning),
     ("read the brokers, start their senders", brokers.load_brokers),
     ("read the ids of earlier controllers", known_controllers.load_known_controllers),
     ("send the new epoch and the broker list", failover.send_broker_list),
-    ("take notifications", take_notifications),
-    ("read dynamic settings", unclean_elections.load_dynamic_settings),
     ("read what has changed", read_what_has_changed),
     ("outrank earlier controllers", outrank_earlier_controllers),
     ("read debts", debts.load_debts),
     ("read the topics to be deleted", topic_deletion.load_topic_deletions),
-    ("start the state machines", start_state_machines),
+    ("note that the cluster is loaded", note_that_the_cluster_is_loaded),
     ("send everything to brokers that have just started", tell_fresh_brokers),
     ("elect leaders for New and Offline partitions", elect_leaders),
+    ("set up feature versioning", features.set_up_feature_versioning),
+    ("take notifications", take_notifications),
+    ("read dynamic settings", unclean_elections.load_dynamic_settings),
     ("ask brokers to delete what they owe", debts.pay_all),
     ("resume reassignments", resume_reassignments),
     ("resume topic deletions", topic_deletion.resume_deletions),
@@ -165,4 +162,8 @@ WARM_FAILOVER: Steps = (
     ("schedule periodic work", failover.schedule_periodic_work),
     ("begin to send the full metadata", full_metadata.begin),
 )
-"""The steps of a warm failover, in Kafka's order; ``docs/state-machines.md`` is drawn from this table."""
+"""The steps of a warm failover; ``docs/state-machines.md`` is drawn from this table.
+
+In Kafka's order, but what new leaders do not depend on comes after them: each step waits for ZooKeeper at least once.
+The guard has read the dynamic settings just before the term.
+"""

@@ -13,19 +13,25 @@ again together.  Rules.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, compress, islice
+from typing import NamedTuple
 
 from aiocontroller.core.apply import load_states
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import RECOVERED, LeaderAndIsr, TopicAssignment
-from aiocontroller.core.partitions import NO_ISR, Topic
+from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
 from aiocontroller.core.replica_state_machine import set_replica_states
 from aiocontroller.core.states import PartitionState, ReplicaState
 
 MOST_RECENT = 2_000
 """Rows that are remembered as changed last."""
+AWAY_FIRST, AWAY_AT_ONCE = 2_000, 10_000
+"""Partitions, at least, that a failover repairs before its first writes, and in each later piece."""
+ROWS_AT_ONCE = 5_000
+"""Rows that are searched at a time for those."""
 INTERNED_PER_ROW, INTERNED_AT_LEAST = 6, 10_000
 """Interned values are never forgotten; beyond so many, a copy that starts afresh is smaller."""
 
@@ -305,22 +311,58 @@ def _settle_states(context: ControllerContext, rows: Sequence[int]) -> None:
                 noted.pop(row, None)
 
 
-def replicas_away(context: ControllerContext) -> dict[int, list[int]]:
-    """The replicas that are not online, broker -> rows, ascending; online brokers' partitions are not looked at."""
-    table, live = context.table, context.live
-    away = {b: table.partitions_on_broker(b) for b in table.brokers_with_replicas() if b not in live}
-    for broker in live.intersection(context.offline_dirs):
-        damaged = context.offline_dirs[broker]
-        away[broker] = [row for row in table.partitions_on_broker(broker) if row in damaged]
-    return {broker: own for broker, own in sorted(away.items()) if own}
+class Away(NamedTuple):
+    """A piece of what a failover repairs when brokers have died."""
+
+    replicas: dict[int, list[int]]
+    """The replicas that are not online, broker -> rows, ascending."""
+    rows: list[int]
+    """Their partitions, and others without a leader, ascending."""
 
 
-def start_state_machines(context: ControllerContext) -> None:
-    """Make the states of a copy those that a failover initializes, now that brokers and log directories are known."""
-    table, away = context.table, replicas_away(context)
-    set_replica_states(table, away, ReplicaState.ReplicaDeletionIneligible)
-    rows = sorted(set(table.not_online).union(*away.values()))
-    led = [row for row in rows if table.isr_of[row] != NO_ISR]
+def start_state_machines(context: ControllerContext) -> Iterator[Away]:
+    """Make the states of a copy those that a failover initializes, now that brokers and log directories are known.
+
+    A dead broker may have had hundreds of thousands of replicas, so this goes piece by piece, in the order of rows.
+    The caller may elect leaders in between.
+    """
+    table, end = context.table, len(context.table.topic_of)
+    damaged = {broker: rows for broker, rows in context.offline_dirs.items() if broker in context.live}
+    gone = table.assignments_with(b for b in table.brokers_with_replicas() if b not in context.live)
+    others = sorted({*table.not_online, *chain.from_iterable(damaged.values())})
+    low, wanted = 0, AWAY_FIRST
+    while low < end and (gone or others):
+        hit: list[int] = []
+        while low < end and len(hit) < wanted:
+            high = min(low + ROWS_AT_ONCE, end)
+            hit += compress(range(low, high), map(gone.__contains__, table.assignment_of[low:high]))
+            hit += others[bisect_left(others, low) : bisect_left(others, high)]
+            low = high
+        rows = [row for row in sorted(set(hit)) if table.topic_of[row] >= 0]
+        if rows:
+            piece = Away(_replicas_away(table, gone, damaged, rows), rows)
+            _start(context, piece)
+            yield piece
+        wanted = AWAY_AT_ONCE
+
+
+def _replicas_away(
+    table: PartitionTable, gone: Mapping[int, Sequence[int]], damaged: Mapping[int, Set[int]], rows: Sequence[int]
+) -> dict[int, list[int]]:
+    away: dict[int, list[int]] = {}
+    for row in rows:
+        for broker in gone.get(table.assignment_of[row], ()):
+            away.setdefault(broker, []).append(row)
+    for broker, lost in damaged.items():
+        if own := [row for row in rows if row in lost and broker in table.replicas(row)]:
+            away[broker] = own
+    return dict(sorted(away.items()))
+
+
+def _start(context: ControllerContext, piece: Away) -> None:
+    table = context.table
+    set_replica_states(table, piece.replicas, ReplicaState.ReplicaDeletionIneligible)
+    led = [row for row in piece.rows if table.isr_of[row] != NO_ISR]
     online = [context.is_replica_online(row, table.leader[row]) for row in led]
     table.set_state(list(compress(led, online)), PartitionState.OnlinePartition)
     offline = [row for row, lives in zip(led, online, strict=True) if not lives]

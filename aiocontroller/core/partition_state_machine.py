@@ -7,7 +7,7 @@ and what follows once it is written; the controller's shell carries both out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -67,10 +67,16 @@ def initialize_partition_states(context: ControllerContext) -> None:
         table.set_state(new, PartitionState.NewPartition)
 
 
-def partitions_to_bring_online(context: ControllerContext, topic: str | None = None) -> list[int]:
-    """Every New or Offline partition, ascending, except of topics that are being deleted; or those of one topic."""
+def partitions_to_bring_online(
+    context: ControllerContext, topic: str | None = None, among: Iterable[int] | None = None
+) -> list[int]:
+    """Every New or Offline partition, ascending, except of topics that are being deleted.
+
+    Those of one ``topic``, or ``among`` some rows, ascending, if given.
+    """
     table = context.table
-    rows = _staying(context, sorted(table.not_online))
+    waiting = sorted(table.not_online) if among is None else [row for row in among if row in table.not_online]
+    rows = _staying(context, waiting)
     return rows if topic is None else [row for row in rows if table.topic(row).name == topic]
 
 

@@ -219,6 +219,14 @@ class PartitionTable:
         found.sort()
         return found
 
+    def assignments_with(self, brokers: Iterable[int]) -> dict[int, list[int]]:
+        """The interned assignments that name any of the brokers -> which of them."""
+        found: dict[int, list[int]] = {}
+        for broker in brokers:
+            for assignment in self._assignments_of_broker.get(broker, ()):
+                found.setdefault(assignment, []).append(broker)
+        return found
+
     def brokers_with_replicas(self) -> list[int]:
         """The ids of the brokers named in any partition's assignment, ascending."""
         return sorted(

@@ -23,6 +23,13 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     watches: int
     acl_watches: int = 0
     """Those of them that each controller with an authorizer has, on changes of ACLs."""
+    recursive_watches: int = 0
+    copy: str = "cold"
+    """The state of its copy of the cluster (``controller.mirror``); ``cold`` where it keeps none."""
+    behind: int = 0
+    """What of the copy has to be read again."""
+    untold: int = 0
+    """Partitions that brokers have yet to be sent after a warm failover."""
     partitions: int
     brokers: list[int]
     live_brokers: list[int]
@@ -33,7 +40,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def inspect(service: Service) -> Inspection:
-    shell, context = service.shell, service.shell.context
+    shell, context, mirror = service.shell, service.shell.context, service.controller.election.mirror
+    copy = {} if mirror is None else mirror.status()
     return Inspection(
         id=shell.id,
         session_id=service.client.session_id,
@@ -44,6 +52,10 @@ def inspect(service: Service) -> Inspection:
         timers=service.queue.statistics().deferred,
         watches=service.client.statistics().watches,
         acl_watches=0 if shell.acls is None else len(CHANGES),
+        recursive_watches=len(service.client.session.registry.recursive),
+        copy=copy.get("state", "cold"),
+        behind=copy.get("behind", 0),
+        untold=0 if shell.full_metadata is None else shell.full_metadata.left,
         partitions=len(context.table),
         brokers=sorted(context.brokers),
         live_brokers=sorted(context.live),

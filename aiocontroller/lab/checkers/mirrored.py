@@ -16,11 +16,16 @@ from aiocontroller.lab.zookeeper.zookeeper_tree import ZNode
 from aiocontroller.zookeeper import paths, znodes
 
 Nodes = Mapping[str, ZNode]
+EVER = 2**63
+"""Greater than every zxid."""
 
 
-def stale_parts(cluster: MirroredCluster, nodes: Nodes) -> list[str]:
-    """What the copy has in another way than ZooKeeper had it at the last election, without being marked."""
-    return list(_stale(cluster, nodes, nodes[paths.CONTROLLER_EPOCH].mzxid))
+def stale_parts(cluster: MirroredCluster, nodes: Nodes, *, at_rest: bool = False) -> list[str]:
+    """What the copy has in another way than ZooKeeper had it at the last election, without being marked.
+
+    ``at_rest``: than ZooKeeper has it now.
+    """
+    return list(_stale(cluster, nodes, EVER if at_rest else nodes[paths.CONTROLLER_EPOCH].mzxid))
 
 
 def _stale(cluster: MirroredCluster, nodes: Nodes, election: int) -> Iterator[str]:

@@ -65,6 +65,10 @@ def _controller(active: Inspection, brokers: Mapping[int, BrokerStatus]) -> Iter
         yield f"I8: {active.reassigning} partitions are being reassigned"
     if active.deleting:
         yield f"I8: topics {active.deleting} are to be deleted"
+    if active.untold:
+        yield f"I5: {active.untold} partitions have yet to be sent to brokers"
+    if active.recursive_watches:
+        yield f"I12: the active controller has {active.recursive_watches} recursive watches"
     if active.live_brokers != sorted(brokers):
         yield f"I5: live brokers are {active.live_brokers}"
     for wrong in active.violations:
@@ -81,6 +85,11 @@ def _standing_by(controller: Inspection) -> Iterator[str]:
         yield f"I12: {who} has timers and is not active"
     if controller.watches != 1 + controller.acl_watches:
         yield f"I12: {who} is not active and has {controller.watches} watches, expected {1 + controller.acl_watches}"
+
+    if controller.copy not in ("warm", "cold") or controller.behind:
+        yield f"I12: the copy of {who} is {controller.copy}, and {controller.behind} parts of it are not up to date"
+    if controller.recursive_watches != (controller.copy == "warm"):
+        yield f"I12: {who}, whose copy is {controller.copy}, has {controller.recursive_watches} recursive watches"
 
 
 def _broker(

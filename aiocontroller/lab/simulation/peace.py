@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.checkers.inspection import inspect
+from aiocontroller.lab.checkers.mirrored import stale_parts
 from aiocontroller.lab.checkers.recovery_checks import what_is_missing
 from aiocontroller.lab.cluster.replica_manager import Partition as Replica
 from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
@@ -165,8 +166,13 @@ class Peace:
             )
         except SessionExpiredError:  # the observer's own session also suffers the faults
             return ["the observer's session has expired"]
-        active = [service for service, _ in simulation.controllers.values() if service.controller.election.active]
-        return missing + [wrong for service in active for wrong in simulation.settings.wrong(service.shell.settings)]
+        for service, _ in simulation.controllers.values():
+            if service.controller.election.active:
+                missing += simulation.settings.wrong(service.shell.settings)
+            elif (mirror := service.controller.election.mirror) is not None and mirror.copy is not None:
+                stale = stale_parts(mirror.copy, simulation.model.tree.nodes, at_rest=True)
+                missing += [f"I12: controller {service.shell.id}: {each}" for each in stale]
+        return missing
 
 
 def _knows_otherwise(replica: Replica, state: LeaderAndIsr, assigned: frozenset[int]) -> bool:

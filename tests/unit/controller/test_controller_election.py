@@ -558,3 +558,20 @@ def test_standbys_are_given_an_address_that_reaches_us(host: str | None, address
     own = () if host is None else (Endpoint("CONTROL", host, 9),)
     election: Any = SimpleNamespace(_shell=SimpleNamespace(own_endpoints=lambda: own))
     assert ControllerElection._own_address(election) == address
+
+
+@virtual_time
+@pytest.mark.parametrize("kind", ["cold", "warm"])
+async def test_standby_beats_brokers_when_a_broker_dies_in_the_same_moment(kind: str) -> None:
+    """ZooKeeper ends sessions in groups: a machine with the controller and a broker loses both at once."""
+    async with pair(aiocontroller_standby=kind) as (it, active, standby):
+        await it.add_broker(2)
+        await it.sleep(5)
+        rivals = [await BrokersController(it, number).start() for number in (1, 3)]
+        it.crash(active)
+        await it.client.multi([Delete("/brokers/ids/2"), Delete("/controller")])
+        await it.until(lambda: is_active(standby))
+        assert [rival.terms for rival in rivals] == [0, 0]
+        assert await it.zk.get_controller_epoch() == (2, 2)
+        for rival in rivals:
+            await rival.stop()

@@ -8,7 +8,9 @@ import pytest
 
 from aiocontroller.controller import full_metadata, reassignment, warm_failover
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.warm_failover import FRESH_S
 from aiocontroller.core import full_metadata as slices
+from aiocontroller.core import mirror as mirrored
 from aiocontroller.core.events import FailoverStep, ProtocolChange
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.invariants import violations
@@ -164,6 +166,42 @@ async def test_partitions_of_a_broker_that_died_with_the_controller_get_leaders_
         assert [found[f"t-{n}"][2].leader for n in range(3)] == [2, 2, -1]
         assert [found[f"t-{n}"][2].isr for n in range(3)] == [(2,), (2,), (1,)]
         assert found["t-2"][3] is PartitionState.OfflinePartition
+        await equals_a_reload(it, standby)
+
+
+@virtual_time
+async def test_first_leaders_of_a_dead_broker_do_not_wait_for_all_of_its_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("ROWS_AT_ONCE", 1), ("AWAY_FIRST", 2), ("AWAY_AT_ONCE", 5)):
+        monkeypatch.setattr(mirrored, name, value)
+    async with stage() as it:
+        for number in (1, 2):
+            await it.add_broker(number)
+        await it.sleep(FRESH_S)
+        active = await it.add_controller(aiocontroller_id=FIRST, aiocontroller_standby="warm")
+        await it.until(lambda: is_active(active))
+        partitions = ",".join(f'"{n}":[{1 + n % 2},{2 - n % 2}]' for n in range(12))
+        await it.create("/brokers/topics/t", b'{"version":2,"partitions":{%s}}' % partitions.encode())
+        await it.sleep(1)
+        standby = await it.add_controller(aiocontroller_id=SECOND, aiocontroller_standby="warm")
+        await warm(it, standby)
+        write, offline = standby.zk.set_topic_partition_states, []
+
+        async def observed(topics: Any, partitions: Any, *args: Any, **fence: Any) -> Any:
+            table = standby.shell.context.table
+            offline.append((len(table.not_online), sorted(partitions)))
+            return await write(topics, partitions, *args, **fence)
+
+        standby.zk.set_topic_partition_states = observed  # type: ignore[method-assign]
+        await it.kill_broker(1)
+        await take_over(it, active, standby)
+        assert offline == [(1, [0, 1]), (3, [2, 3, 4, 5, 6]), (2, [7, 8, 9, 10, 11])]
+        found = content(standby)
+        assert all(found[f"t-{n}"][2].leader == 2 and found[f"t-{n}"][2].isr == (2,) for n in range(12))
+        heard = [r.request for r in it.brokers[2].received if r.api is ApiKey.LEADER_AND_ISR]
+        first = next(r for r in heard if r.controller_epoch == 2)
+        assert [p.partition_index for t in first.topic_states for p in t.partition_states] == [0, 1]
         await equals_a_reload(it, standby)
 
 

@@ -19,7 +19,6 @@ from aiocontroller.core.mirror import (
     MOST_RECENT,
     MirroredCluster,
     load_again,
-    replicas_away,
     start_state_machines,
 )
 from aiocontroller.core.reassignment import leftovers
@@ -179,13 +178,29 @@ def started(context: ControllerContext, live: Sequence[int], damaged: dict[int, 
     return context
 
 
+def start_in_pieces(copy: ControllerContext) -> dict[int, list[int]]:
+    """All replicas that are not online.  Pieces follow one another, and name each New or Offline partition once."""
+    away: dict[int, list[int]] = {}
+    rows: list[int] = []
+    offline: list[int] = []
+    for piece in start_state_machines(copy):
+        assert piece.rows
+        assert set(piece.rows) >= set[int]().union(*piece.replicas.values())
+        rows += piece.rows
+        offline += psm.partitions_to_bring_online(copy, among=piece.rows)
+        for each, own in piece.replicas.items():
+            away.setdefault(each, []).extend(own)
+    assert rows == sorted(set(rows))
+    assert offline == psm.partitions_to_bring_online(copy)
+    return away
+
+
 def equal_after_start(copy: ControllerContext, cold: ControllerContext, random: Random) -> None:
     live = random.sample(BROKERS, random.randint(0, 4))
     damaged = {each: f"{random.choice(NAMES)}-0" for each in live if random.random() < 0.3}
     started(copy, live, damaged)
     started(cold, live, damaged)
-    away = replicas_away(copy)
-    start_state_machines(copy)
+    away = start_in_pieces(copy)
     psm.initialize_partition_states(cold)
     rsm.initialize_replica_states(cold)
     assert shown(copy) == shown(cold)
@@ -208,6 +223,12 @@ def take_over(tree: Tree, copy: MirroredCluster) -> ControllerContext:
     rows = [*rows, *added]
     load_again(context, rows, *tree.columns([context.table.topic_partition(row) for row in rows]))
     return context
+
+
+@pytest.fixture(autouse=True)
+def _few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ROWS_AT_ONCE", 2), ("AWAY_FIRST", 1), ("AWAY_AT_ONCE", 3)):
+        monkeypatch.setattr(f"aiocontroller.core.mirror.{name}", value)
 
 
 @pytest.mark.parametrize("seed", range(120))
