@@ -233,8 +233,9 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_takeover_policy: Literal["wait", "standby", "takeover", "observe"] = "wait"
     """What to do while a broker is the controller: ``wait`` for a vacancy; ``standby`` to wait too, but to take over at
     once from a broker that has succeeded an aiocontroller; ``takeover`` at once; or ``observe`` and never stand."""
-    aiocontroller_standby: Literal["cold", "warm"] = "cold"
-    """Whether a standby keeps a copy of the cluster, so that a failover need not read it (docs/operating.md)."""
+    aiocontroller_standby: Literal["cold", "warm"] = "warm"
+    """Whether a standby keeps a copy of the cluster, so that a failover need not read it (docs/operating.md).  Before
+    ZooKeeper 3.6 none can."""
     aiocontroller_audit_interval_ms: Milliseconds = 600_000
     """Interval of comparisons of memory with ZooKeeper; 0: only after writes by others."""
     aiocontroller_audit_partitions_per_second: PositiveInt = 4_000

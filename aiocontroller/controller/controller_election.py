@@ -95,7 +95,7 @@ class ControllerElection:
         ``Expire`` ends that term but not its session: ``/controller`` stays and blocks every other candidate.
         """
         holder = await self._look()
-        if self._observes or self.active:
+        if self.observes or self.active:
             return  # active: if the role is lost after the last look, the watch fires and this runs again
         if holder is None or self._is_ours(holder):
             await self._contend(holder)
@@ -119,7 +119,7 @@ class ControllerElection:
         """``replacing``: the present holder is deposed."""
         known, self._known = self._known, None
         standing = self._guard.standing_permit()
-        if known is None or standing is None or self.active or self._observes:
+        if known is None or standing is None or self.active or self.observes:
             return False
         zk, clock = self._shell.zk, self._shell.world.clock
         won = await self._register(
@@ -333,7 +333,7 @@ class ControllerElection:
             )
         self._hold(found)
         self._known = None
-        if found is not None and not (self.active or self._observes or self._is_ours(found)):
+        if found is not None and not (self.active or self.observes or self._is_ours(found)):
             self._known = await registration.known_epoch(self._shell.zk.client, found)
             if found.software == SOFTWARE and self._known is not None:  # None: it has just lost the role
                 self._followed = self._known
@@ -347,7 +347,7 @@ class ControllerElection:
             self.mirror.wake()
         if self.heartbeats is None:
             return
-        if holder is not None and (self.active or self._observes or self._is_ours(holder)):
+        if holder is not None and (self.active or self.observes or self._is_ours(holder)):
             holder = None
         if holder == self._watched:
             return
@@ -367,7 +367,7 @@ class ControllerElection:
     def stands_by(self) -> bool:
         """Whether another controller was seen to hold the role last, which may be ours after it."""
         vacant = self.holder is None or self._is_ours(self.holder)
-        return not (self.active or self._observes or vacant)
+        return not (self.active or self.observes or vacant)
 
     @property
     def standing_by_for(self) -> int | None:
@@ -381,7 +381,8 @@ class ControllerElection:
         return holder.owner_session == self._shell.zk.client.session_id
 
     @property
-    def _observes(self) -> bool:
+    def observes(self) -> bool:
+        """Whether this process stands for no election."""
         return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
 
     def _own_address(self) -> str:

@@ -39,7 +39,7 @@ class Ahead(msgspec.Struct, frozen=True):
     isr: tuple[int, ...] | None = None
 
 
-WARM_DEPARTURE = "a failover of a warm standby (`aiocontroller.standby=warm`)"
+WARM_DEPARTURE = "a failover of a warm standby (`aiocontroller.standby=warm`, the default)"
 
 
 class AtOnce:

@@ -23,6 +23,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     watches: int
     acl_watches: int = 0
     """Those of them that each controller with an authorizer has, on changes of ACLs."""
+    observes: bool = False
+    """It does not stand for election, so it keeps no copy."""
     recursive_watches: int = 0
     copy: str = "cold"
     """The state of its copy of the cluster (``controller.mirror``); ``cold`` where it keeps none."""
@@ -52,6 +54,7 @@ def inspect(service: Service) -> Inspection:
         timers=service.queue.statistics().deferred,
         watches=service.client.statistics().watches,
         acl_watches=0 if shell.acls is None else len(CHANGES),
+        observes=service.controller.election.observes,
         recursive_watches=len(service.client.session.registry.recursive),
         copy=copy.get("state", "cold"),
         behind=copy.get("behind", 0),

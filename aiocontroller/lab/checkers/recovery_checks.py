@@ -86,7 +86,8 @@ def _standing_by(controller: Inspection) -> Iterator[str]:
     if controller.watches != 1 + controller.acl_watches:
         yield f"I12: {who} is not active and has {controller.watches} watches, expected {1 + controller.acl_watches}"
 
-    if controller.copy not in ("warm", "cold") or controller.behind:
+    expected = ("off", "cold") if controller.observes else ("warm", "cold")
+    if controller.copy not in expected or controller.behind:
         yield f"I12: the copy of {who} is {controller.copy}, and {controller.behind} parts of it are not up to date"
     if controller.recursive_watches != (controller.copy == "warm"):
         yield f"I12: {who}, whose copy is {controller.copy}, has {controller.recursive_watches} recursive watches"

@@ -62,6 +62,12 @@ def test_controller_and_broker_die_together() -> None:
     assert report.marks[WARM] == 1
 
 
+def test_controller_that_has_released_the_role_keeps_no_copy() -> None:
+    """Seed 95044: it stands for no election, so I12 asks it for none."""
+    report = played(STORY.replace("kill-controller active then=8", "release-controller then=12"))
+    assert not report.violations
+
+
 @pytest.mark.parametrize("bug", STANDBY_BUGS[:2], ids=lambda bug: bug.name)
 def test_bug_of_a_copy_is_found_by_the_copy(bug) -> None:  # type: ignore[no-untyped-def]
     """At a failover, or at the end."""
