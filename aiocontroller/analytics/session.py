@@ -120,7 +120,7 @@ def spark_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if _PARTITIONS not in settings and session.sparkContext.getConf().contains(_PARTITIONS):
-        session.conf.set(_OURS, "false")  # whoever sets this knows the cluster
+        session.conf.set(_OURS, "false")  # a user who sets this knows the cluster
     return session
 
 

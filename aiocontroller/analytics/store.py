@@ -352,7 +352,7 @@ def _batch(number: int) -> str:
 
 
 def _is_of(marker: Mapping[str, Any], run: str) -> bool:
-    """Return whether a run's marker is ours and names this run: a copy under another name is somebody else's."""
+    """Return whether a run's marker is ours and names this run: a copy under another name belongs to another owner."""
     return marker.get("owner") == OWNER and marker.get("run") == run
 
 

@@ -126,7 +126,7 @@ class Auditor:
         self.running = False
         self.lists_due = False
         self.noted: dict[TopicPartition, Above] = {}
-        """The state before each foreign write, which brokers may have been told."""
+        """The state before each foreign write, which brokers may have received."""
         self._rest, self._urgent = _Names(), _Names()
         self._urgent_at_s = 0.0
         self._is_urgent: set[str] = set()  # membership only
@@ -203,7 +203,7 @@ class Auditor:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether something is to be looked at before the pass goes on."""
+        """Whether a list or an urgent topic is to be compared now, before the pass goes on."""
         return bool(self._urgent.names or self.lists_due) and self._clock.monotonic() >= self._urgent_at_s
 
     @property
@@ -212,7 +212,7 @@ class Auditor:
         return not self.running and bool(self._interval_s) and self._clock.monotonic() >= self._next_pass_s
 
     def begin_pass(self, topics: Sequence[str], partitions: int) -> None:
-        """Begin to look at all of these topics; ``partitions``: how many the cluster has."""
+        """Begin a pass over these topics; ``partitions``: how many the cluster has."""
         self.running = True
         self._began_s = self._clock.monotonic()
         self._rest = _Names()
@@ -238,7 +238,7 @@ class Auditor:
         return self.running and not self._rest.names
 
     def end_pass(self, journal: Journal, wall_us: int) -> None:
-        """Count and record the pass; ``wall_us``: the wall time in microseconds."""
+        """Count and record the pass; ``wall_us``: its end, in microseconds of the Unix epoch."""
         now_s = self._clock.monotonic()
         self.running = False
         self._passes.inc()
@@ -290,7 +290,7 @@ class Auditor:
         return list(dict.fromkeys(confirmed))
 
     def record(self, finding: Finding, journal: Journal, wall_us: int) -> None:
-        """Count and record a finding; ``wall_us``: the wall time in microseconds."""
+        """Count and record a finding; ``wall_us``: when it was found, in microseconds of the Unix epoch."""
         self._repairs[finding.key] += 1
         self._found_in_pass += 1
         self._found[finding.kind].inc()

@@ -27,7 +27,10 @@ class BrokerClient:
         self.host = connection.host
 
     async def request(self, api: ApiKey, version: int, body: bytes) -> bytes:
-        """The body of the answer.  Raises OSError and FrameError."""
+        """Send a request and return the body of the answer.
+
+        Raises OSError if the connection is lost, FrameError if the answer's header is not one.  No time limit.
+        """
         frame = await self._connection.request([encode_request_header(api, version, 0, CLIENT_ID), body])
         return bytes(decode_response_header(api, version, frame)[1])
 

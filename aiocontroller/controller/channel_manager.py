@@ -65,7 +65,7 @@ class Response(NamedTuple):
 
 
 class SenderStatistics(NamedTuple):
-    """What one sender has done, and has yet to do."""
+    """Requests that one sender has queued, sent and repeated, and the bytes of those it sent."""
 
     broker: int
     queued: int

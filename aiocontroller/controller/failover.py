@@ -221,7 +221,7 @@ async def _startup_replicas(shell: ControllerShell) -> None:
     for low, high in _ranges(len(shell.context.table.topic_of)):
         batch = shell.new_batch()
         for broker, rows in online.items():
-            # They are OnlineReplica already, but their broker has to be told.
+            # They are OnlineReplica already, but their broker has to receive LeaderAndIsr.
             own = rows[bisect_left(rows, low) : bisect_left(rows, high)]
             batch.add_leader_and_isr_request_for_brokers((broker,), own, is_new=False)
         await shell.send(batch)

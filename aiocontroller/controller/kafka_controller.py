@@ -396,7 +396,7 @@ class KafkaController:
             "live_brokers": sorted(shell.context.live),
             "shutting_down": list(shell.context.shutting_down),
             "standing_by_for": self.election.standing_by_for,
-            "untold_partitions": 0 if shell.full_metadata is None else shell.full_metadata.left,
+            "unsent_partitions": 0 if shell.full_metadata is None else shell.full_metadata.left,
             "standby": COLD if self.election.mirror is None else self.election.mirror.status(),
             "suspected": list(shell.context.suspected),
             "settings": shell.settings.summary(),

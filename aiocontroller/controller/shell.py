@@ -215,13 +215,13 @@ class ControllerShell:
         return self.channels is not None
 
     def is_connected_for(self, seconds: float) -> bool:
-        """Whether there is a connection to ZooKeeper, and has been for so long since the last break."""
+        """Whether there is a connection to ZooKeeper, and has been for ``seconds`` or has never been lost."""
         since_s = self.reconnected_s
         return self.zk.client.connected and (since_s is None or self.world.clock.monotonic() - since_s >= seconds)
 
     @property
     def hands_over(self) -> bool:
-        """Whether an active controller is cut off from ZooKeeper, so that another instance had better go on."""
+        """Whether an active controller has been cut off from ZooKeeper for HAND_OVER_AFTER_S, so that it hands over."""
         since_s = self.cut_off_s
         return self.is_active and since_s is not None and self.world.clock.monotonic() - since_s >= HAND_OVER_AFTER_S
 
@@ -241,7 +241,7 @@ class ControllerShell:
         self.context = self._new_context()
 
     def let_copy_go(self) -> None:
-        """All is told and watched, or everything is about to be read."""
+        """Drop a standby's copy: all of it is sent and watched, or everything is about to be read."""
         self.copy = self.full_metadata = None
         self.on_copy_gone()
 

@@ -39,7 +39,7 @@ from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
 TOPICS_AT_ONCE = 100
 FRESH_S = 30.0
-"""Brokers that registered less than this before the election may not have been told anything yet."""
+"""Brokers that registered less than this before the election may not have received anything yet."""
 
 
 async def take_notifications(shell: ControllerShell) -> None:
@@ -111,7 +111,7 @@ async def tell_fresh_brokers(shell: ControllerShell) -> None:
     """Send everything to brokers that have just started.
 
     With its first LeaderAndIsr a Kafka broker begins to write high watermarks to its disk, of the partitions that it
-    has been told of: those of all others are lost.  So the first one must not be a part, and only the controller that
+    has received: those of all others are lost.  So the first one must not be a part, and only the controller that
     it has registered under would have sent it.
     """
     table, batch = shell.context.table, shell.new_batch()

@@ -106,7 +106,7 @@ class Freed(NamedTuple):
 
 
 def plan_freed(context: ControllerContext, broker: int, rows: list[int]) -> Freed:
-    """``rows``: those of the present topic that the broker has a replica of, and was not told of."""
+    """``rows``: those of the present topic that the broker has a replica of, and has not received yet."""
     table = context.table
     known = not_in_state(table, broker, rows, ReplicaState.NewReplica)
     return Freed(

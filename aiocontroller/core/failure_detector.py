@@ -32,6 +32,7 @@ MAX_TRUST_S = 60.0
 FORGET_FALSE_ALARMS_S = 600.0
 """After this long without an alarm, a peer's false alarms are forgotten."""
 RATE_WINDOW_S = 60.0
+"""The minute of ``Limits.per_minute``."""
 
 
 class Limits(NamedTuple):
@@ -95,14 +96,14 @@ class FailureDetector:
         self._forgiven_s = 0.0
         """Silence before this time was caused by our own pause."""
         self._alarms: deque[Suspicion] = deque()
-        """Those of the last ``RATE_WINDOW_S``."""
+        """Alarms of the last ``RATE_WINDOW_S``, the oldest first."""
         self._false_alarms: dict[int, tuple[int, float]] = {}
         """Peer -> (number in a row, time of the last)."""
 
     # -- watched peers ---------------------------------------------------------------------------------------------
 
     def watch(self, peer: int, epoch: int, now_s: float, *, settled: bool = False) -> None:
-        """Begin with a peer; ``settled``: it registered before this process watched."""
+        """Begin to watch the incarnation with this epoch; ``settled``: it registered before this process watched."""
         self.peers[peer] = Peer(epoch, now_s, settled)
 
     def forget(self, peer: int) -> Suspicion | None:

@@ -109,12 +109,12 @@ class MirroredCluster:
 
     @property
     def waiting(self) -> int:
-        """The number of topics and rows that are marked."""
+        """The number of topics and rows that are marked; the list of topics counts as one."""
         return self.list_is_marked + len(self.topics) + self._marks
 
     @property
     def behind(self) -> int:
-        """The number of topics and rows that are marked or being read."""
+        """The number of topics and rows that are marked or being read; a marked list counts as one."""
         return self.waiting + len(self._topics_being_read) + len(self._rows_being_read)
 
     @property

@@ -34,20 +34,21 @@ class TokenBucket:
         self.limit = limit
         """Tokens a second; may change while the bucket is in use."""
         self.window_s = window_s
+        """A full bucket has the tokens of this time."""
         self._tokens = limit * window_s
         self._counted_s = now_s
 
     def tokens(self, now_s: float) -> float:
-        """Below zero: overdrawn."""
+        """The tokens at a time, at most those of a full bucket; below zero: overdrawn."""
         return min(self.limit * self.window_s, self._tokens + self.limit * (now_s - self._counted_s))
 
     def take(self, permits: float, now_s: float) -> None:
-        """Take permits, also more than there are; ``now_s`` never goes back."""
+        """Take so many tokens, also more than there are; ``now_s`` never goes back."""
         self._tokens = self.tokens(now_s) - permits
         self._counted_s = now_s
 
     def throttle_ms(self, now_s: float) -> int:
-        """Time until the bucket is refilled to zero; 0 if it is not overdrawn."""
+        """Time until the bucket is refilled to zero, at most MAX_THROTTLE_MS; 0 if it is not overdrawn."""
         tokens = self.tokens(now_s)
         if tokens >= 0:
             return 0
@@ -92,7 +93,7 @@ class _Throttling(MutationQuota):
 
 
 class StrictQuota(_Throttling):
-    """Refuses what exceeds the quota.  ``record`` raises ThrottlingQuotaExceededError."""
+    """Takes what overdraws the bucket; while it is overdrawn, ``record`` raises ThrottlingQuotaExceededError."""
 
     def record(self, partitions: int) -> None:
         if self._note():
@@ -101,7 +102,7 @@ class StrictQuota(_Throttling):
 
 
 class PermissiveQuota(_Throttling):
-    """Counts what exceeds the quota, and only has the client wait, as for old versions of requests."""
+    """Takes everything, as for old versions of requests; the client waits until the bucket is not overdrawn."""
 
     def record(self, partitions: int) -> None:
         self._bucket.take(partitions, self._now_s())

@@ -149,7 +149,7 @@ class PartitionTable:
         return TopicPartition(self.topic(row).name, self.index_of[row])
 
     def sample(self, rows: Sequence[int], most: int = 5) -> str:
-        """The names of a few of the partitions, for a log line."""
+        """The names of the first ``most`` partitions, and how many there are if there are more, for a log line."""
         names = ", ".join(str(self.topic_partition(row)) for row in rows[:most])
         return f"{names}, … ({len(rows)} in all)" if len(rows) > most else names
 
@@ -253,7 +253,7 @@ class PartitionTable:
         return Topic(number, name, topic_id)
 
     def set_topic_id(self, topic: Topic, topic_id: bytes) -> None:
-        """Give a topic an id; NO_TOPIC_ID takes it away."""
+        """Give a topic an id of 16 bytes; NO_TOPIC_ID takes it away."""
         self._forget_topic_id(topic)
         topic.id = topic_id
         if topic_id != NO_TOPIC_ID:

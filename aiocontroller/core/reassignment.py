@@ -28,7 +28,7 @@ from aiocontroller.core.states import ReplicaState
 
 
 class Refused(NamedTuple):
-    """Why a reassignment cannot start, as its requester is told."""
+    """Why a reassignment cannot start, as its requester is answered."""
 
     code: KafkaErrorCode
     message: str

@@ -161,7 +161,7 @@ def resume_reassignments(context: ControllerContext) -> Steps[None]:
 def drop_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> Steps[None]:
     """Brokers that are not replicas stop leading, leave the ISR and delete their logs; leaders hear the real replicas.
 
-    They exist when a controller ended between writing an assignment and sending it, or when somebody else wrote one.
+    They exist when a controller ended between writing an assignment and sending it, or when another client wrote one.
     In Kafka they stay as long as they follow.  They are kept where the partition would have no leader without them.
     """
     led = plan.led_by_non_replicas(context, found)

@@ -1,4 +1,4 @@
-"""A broker's end of a connection that does as it is told: answers, keeps silent, closes, talks nonsense."""
+"""A broker's end of a connection that follows a script: answers, keeps silent, closes, talks nonsense."""
 
 from __future__ import annotations
 

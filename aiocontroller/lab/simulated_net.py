@@ -30,7 +30,7 @@ EPOCH_US = 1_700_000_000_000_000
 
 
 WRITE_BUFFER_BYTES = 1 << 16
-"""Unread bytes at which the writing end is told to pause: asyncio's own high-water mark."""
+"""Unread bytes at which the writing end has to pause: asyncio's own high-water mark."""
 MIN_DELAY_S = 1e-6
 """The shortest timer, so that a series of timers always advances the clock."""
 
@@ -252,7 +252,7 @@ class SimulatedTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
-        """Close after delivering everything written; then the other end is told."""
+        """Close after delivering everything written; then the other end sees the end."""
         if self._closing:
             return
         self._closing = True

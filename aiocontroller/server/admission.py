@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 OF_BROKERS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CONTROLLED_SHUTDOWN})
 PLACES_OF_A_BROKER = 4
-PLACES_OF_STRANGERS = 16
+PLACES_OF_UNKNOWN_BROKERS = 16
 BYTES_PER_PLACE = 32 * 1024
 MAX_DEFERRED = 1000
 """Requests whose event has been handled but which have not been answered."""
@@ -100,7 +100,7 @@ class RequestAdmission:
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
         self._clients = Lane(shell.config.aiocontroller_queued_max_client_requests)
-        self._strangers = Lane(PLACES_OF_STRANGERS)
+        self._unknown_brokers = Lane(PLACES_OF_UNKNOWN_BROKERS)
         self._brokers: dict[int, Lane] = {}
         """By id of every broker that has been registered while this process ran."""
         self._deferred: dict[Reply, None] = {}
@@ -124,14 +124,14 @@ class RequestAdmission:
         request.when_gone = lambda: lane.forget(request)
 
     def _lanes(self) -> list[Lane]:
-        return [self._clients, self._strangers, *self._brokers.values()]
+        return [self._clients, self._unknown_brokers, *self._brokers.values()]
 
     def _lane(self, request: KafkaRequest) -> Lane:
         if request.context.api not in OF_BROKERS:
             return self._clients
         broker = broker_of(self._shell.context, request.body)
         if broker is None:
-            return self._strangers
+            return self._unknown_brokers
         found = self._brokers.get(broker)
         if found is None:
             found = self._brokers[broker] = Lane(PLACES_OF_A_BROKER)

@@ -87,7 +87,7 @@ def encode_debts(partitions: Mapping[int, bytes]) -> bytes:
 
 
 def decode_debts(path: str, data: bytes | None) -> dict[int, bytes] | BadZNode:
-    """Partition -> topic id."""
+    """Partition -> topic id of 16 bytes, of a znode of debts."""
 
     def read(data: bytes) -> dict[int, bytes]:
         topics = _debts_decoder.decode(data).topics
@@ -97,12 +97,12 @@ def decode_debts(path: str, data: bytes | None) -> dict[int, bytes] | BadZNode:
 
 
 def encode_root(epoch: int) -> bytes:
-    """The content of the parent of all debts: the last controller epoch that managed them."""
+    """The content of the parent of all debts: the last controller epoch that maintained them."""
     return _encode_json({"version": 1, "controller_epoch": epoch})
 
 
 def decode_root(data: bytes | None) -> int | BadZNode:
-    """The last controller epoch that managed the debts."""
+    """The last controller epoch that maintained the debts, of ``/aiocontroller_debts``."""
     return reading(
         paths.DEBTS, data, '"controller_epoch": a number', lambda d: _root_decoder.decode(d).controller_epoch
     )

@@ -181,7 +181,10 @@ class KafkaZkClient(RequestZNodes):
         return brokers, bad
 
     async def registered_within(self, ids: Sequence[int], seconds: float) -> list[int]:
-        """The brokers that registered at most so long before ``/controller`` was created, by ZooKeeper's clock."""
+        """Those of ``ids`` that registered less than ``seconds`` before ``/controller`` was created, or after that.
+
+        In the order of ``ids``, by ZooKeeper's clock; empty without ``/controller``.
+        """
         found = await self.client.exists_many([paths.CONTROLLER, *map(paths.broker_id, ids)])
         holder, *stats = (found.stat(i) for i in range(len(ids) + 1))
         if holder is None:

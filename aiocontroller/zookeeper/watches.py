@@ -90,7 +90,7 @@ class WatchRegistry:
 
     def frames(self, relative_zxid: int) -> Iterator[bytes]:
         """Bodies that arm everything again, persistent recursive watches first: the server does not say what these
-        missed, so whoever relies on one reads everything again after it was armed.
+        missed, so code that relies on one reads everything again after it was armed.
         """
         if self.recursive:
             yield codec.set_watches2(relative_zxid, list(self.recursive))

@@ -158,7 +158,7 @@ def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = 
 
 
 def decode_controller_epoch(data: bytes | None) -> int | BadZNode:
-    """The epoch in ``/controller_epoch``; the highest of 32 bits cannot be raised, and is refused."""
+    """The epoch in ``/controller_epoch``, from 0 to 2**31 - 2, since none can follow 2**31 - 1; else a BadZNode."""
 
     def read(data: bytes) -> int:
         epoch = int_from_text(data.decode(), "the epoch")
@@ -380,7 +380,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 
 
 def topic_znode_bytes(assignment: TopicAssignment) -> int:
-    """The size of a topic's znode in bytes."""
+    """The size in bytes of the topic's znode as this program writes it."""
     return len(encode_topic(assignment))
 
 

@@ -53,7 +53,7 @@ async def _(p: Player) -> None:
 
 @scenario(E, "all", topics={"a": [[1, 2]]})
 async def _(p: Player) -> None:
-    """Only what was elected or failed is told, so both tell of many scenarios' partitions without leaders."""
+    """Only what was elected or failed is answered, so both tell of many scenarios' partitions without leaders."""
     await reorder(p, "a", [2, 1])
     await p.ask(election_type=PREFERRED, topic_partitions=None, timeout=PLENTY_MS)
 
@@ -103,13 +103,13 @@ async def wholly_moved(p: Player, name: str) -> None:
     async def none_is_ongoing() -> bool:
         return not (await p.tell(L, **listed(p, name))).topics
 
-    async def told() -> bool:
+    async def known() -> bool:
         """A broker hears of the end after the controller has forgotten the move, even when it is the controller."""
         (partition, *_) = (await p.tell(ApiKey.METADATA, **seen(p, name))).topics[0].partitions
         return (partition.leader_epoch, list(partition.isr_nodes)) == await p.cluster.leadership(p.topic(name))
 
     await p.until(none_is_ongoing, f"{name} to have moved")
-    await p.until(told, f"the metadata of {name} to say so")
+    await p.until(known, f"the metadata of {name} to say so")
 
 
 @scenario(A, topics={"a": [[1]]})

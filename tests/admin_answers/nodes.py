@@ -197,7 +197,7 @@ one(S, "of an unknown broker, of some life", lambda p: of_broker(p, NOWHERE, 5),
 
 @scenario(S, topics={"a": [[LISTENING]], "b": [[LISTENING, 1]]})
 async def _(p: Player) -> None:
-    """What it leads alone stays with it, and is told; the others of the table do too, whatever came of them.
+    """What it leads alone stays with it, and is answered; the others of the table do too, whatever came of them.
 
     It is the last of all: the broker is shutting down afterwards.
     """

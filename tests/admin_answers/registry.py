@@ -1,4 +1,4 @@
-"""How scenarios are told: a decorated function, or one request."""
+"""How scenarios are written: a decorated function, or one request."""
 
 from __future__ import annotations
 

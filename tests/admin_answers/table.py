@@ -66,7 +66,7 @@ class Table:
     async def _play(self, player: Player) -> bool:
         """Whether the release has all that it needs.
 
-        A side on which a scenario comes to no end is told apart; the others are still played.
+        A side on which a scenario comes to no end is listed apart; the others are still played.
         """
         try:
             await player.scenario.play(player)

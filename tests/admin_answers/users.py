@@ -198,7 +198,7 @@ def acls(*creations: Fields) -> Fields:
 
 @scenario(CREATE_ACLS, since=1)
 async def _(p: Player) -> None:
-    """What is told is not always there at once: ACLs are read again when a notification has come."""
+    """What is announced is not always there at once: ACLs are read again when a notification has come."""
     name = p.topic("t")
     made = [
         acl(name),

@@ -66,7 +66,7 @@ ALLOWANCES: tuple[Allowance, ...] = (
     Allowance(
         "API_VERSIONS( .*)?",
         r"api_keys\[\]",
-        "LeaderAndIsr, StopReplica and UpdateMetadata are for nodes that are told by a controller",
+        "LeaderAndIsr, StopReplica and UpdateMetadata are for nodes that a controller sends requests to",
         kafka=r"\{'api_key': (4|5|6),.*",
         ours=r"\(missing\)",
     ),

@@ -46,7 +46,7 @@ class SimulatedCluster(Cluster):
             await self.start_broker(broker_id)
 
     async def start_broker(self, broker_id: int) -> SimulatedBroker:
-        """Registered, known to the controller, and told about the cluster."""
+        """Registered, known to the controller, and sent the cluster's state."""
         config = BrokerConfig(broker_id, self.zk_connect, self.folder, controlled_shutdown_retry_backoff_ms=100)
         broker = self.simulated[broker_id] = SimulatedBroker(config, self.world)
         self._lives[broker_id] = asyncio.create_task(broker.run())
@@ -82,11 +82,11 @@ class SimulatedCluster(Cluster):
     async def until_cached(self, topic: str, partition: int, **fields: Any) -> None:
         """Every broker's metadata cache holds this of the partition."""
 
-        def told() -> bool:
+        def received() -> bool:
             states = [self.cached(broker, topic, partition) for broker in self.simulated]
             return all(s is not None and {f: getattr(s, f) for f in fields} == fields for s in states)
 
-        await until(told, f"{topic}-{partition} is told as {fields}")
+        await until(received, f"{topic}-{partition} is received as {fields}")
 
     # -- partitions ------------------------------------------------------------------------------------------------
 

@@ -78,8 +78,8 @@ async def test_metadata_propagation_on_control_plane(world: World, zk_connect: s
         await cluster.create_topic("t", {0: [0]})
         await cluster.until_leaders("t", [0])
         await idle(service)
-        (told,) = control.of(ApiKey.LEADER_AND_ISR)
-        (leader,) = told.live_leaders
+        (request,) = control.of(ApiKey.LEADER_AND_ISR)
+        (leader,) = request.live_leaders
         assert leader.port == data.port, "followers fetch where brokers speak to each other"
         assert data.received == []
         await cluster.client.delete("/brokers/ids/0")

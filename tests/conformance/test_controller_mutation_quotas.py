@@ -110,8 +110,8 @@ async def test_strict_create_topics_request(on: Setting) -> None:
         await define(stage, admin, RATE)
         answer = await admin.create_topics(*thirty(), version=6)
         rejected = refused_one(answer)
-        (told,) = [topic for topic in answer.topics if topic.name == rejected]
-        assert told.error_message is None
+        (refused,) = [topic for topic in answer.topics if topic.name == rejected]
+        assert refused.error_message is None
         assert await stage.topic(rejected) is None
         await after_the_wait(lambda: admin.create_topics(*thirty(rejected), version=6))
 

@@ -52,12 +52,12 @@ async def describe(admin: Admin, *users: str, all_of_them: bool = False) -> Any:
     return answer.results
 
 
-def told(results: Any) -> Results:
+def codes(results: Any) -> Results:
     return sorted((each.user, int(each.error_code)) for each in results)
 
 
 def credentials(results: Any) -> dict[str, dict[int, int]]:
-    """Iterations by mechanism and user, of those that are told without an error."""
+    """Iterations by mechanism and user, of those that are described without an error."""
     return {
         each.user: {int(info.mechanism): info.iterations for info in each.credential_infos}
         for each in results
@@ -76,13 +76,13 @@ async def test_alter_nothing(on: Setting) -> None:
 async def test_alter_same_thing_twice(on: Setting) -> None:
     async with broker(on) as (_, admin):
         both = [upsertion("user1"), upsertion("user2")]
-        assert told(await alter(admin, upsertions=both)) == [("user1", E.NONE), ("user2", E.NONE)]
+        assert codes(await alter(admin, upsertions=both)) == [("user1", E.NONE), ("user2", E.NONE)]
         for deletions, upsertions in (
             ([deletion("user1")] * 2, [upsertion("user2")] * 2),
             ([deletion("user1"), deletion("user2")], both),
         ):
             found = await alter(admin, deletions, upsertions)
-            assert told(found) == [("user1", E.DUPLICATE_RESOURCE), ("user2", E.DUPLICATE_RESOURCE)]
+            assert codes(found) == [("user1", E.DUPLICATE_RESOURCE), ("user2", E.DUPLICATE_RESOURCE)]
 
 
 async def test_alter_empty_user(on: Setting) -> None:
@@ -110,7 +110,7 @@ async def test_alter_unknown_mechanism(on: Setting) -> None:
             ],
         )
         users = ("user1", "user2", "user4", "user5", "user6")
-        assert told(found) == [(user, E.UNSUPPORTED_SASL_MECHANISM) for user in users]
+        assert codes(found) == [(user, E.UNSUPPORTED_SASL_MECHANISM) for user in users]
         assert {each.error_message for each in found} == {"Unknown SCRAM mechanism"}
 
 
@@ -130,22 +130,22 @@ async def test_alter_too_many_iterations(on: Setting) -> None:
 
 async def test_delete_something_that_does_not_exist(on: Setting) -> None:
     async with broker(on) as (_, admin):
-        assert told(await alter(admin, [deletion("user1")])) == [("user1", E.RESOURCE_NOT_FOUND)]
+        assert codes(await alter(admin, [deletion("user1")])) == [("user1", E.RESOURCE_NOT_FOUND)]
 
 
 async def test_alter_not_controller(on: Setting) -> None:
     async with broker(on) as (stage, _):
         async with admin_of(await stage.add_controller()) as other:
             found = await alter(other, [deletion("user1")], [upsertion("user2", SHA_512)])
-            assert told(found) == [("user1", E.NOT_CONTROLLER), ("user2", E.NOT_CONTROLLER)]
+            assert codes(found) == [("user1", E.NOT_CONTROLLER), ("user2", E.NOT_CONTROLLER)]
 
 
 async def test_alter_and_describe(on: Setting) -> None:
     user1, user2, user3 = USERS
     async with broker(on) as (_, admin):
-        assert told(await alter(admin, upsertions=[upsertion(user1)])) == [(user1, E.NONE)]
+        assert codes(await alter(admin, upsertions=[upsertion(user1)])) == [(user1, E.NONE)]
         found = await alter(admin, upsertions=[upsertion(user, SHA_512, 8192) for user in USERS])
-        assert told(found) == [(user, E.NONE) for user in USERS]
+        assert codes(found) == [(user, E.NONE) for user in USERS]
         two, one = {SHA_256: 4096, SHA_512: 8192}, {SHA_512: 8192}
         for all_of_them in (False, True):
             found = await describe(admin, all_of_them=all_of_them)
@@ -153,17 +153,17 @@ async def test_alter_and_describe(on: Setting) -> None:
         assert credentials(await describe(admin, user1)) == {user1: two}
 
         found = await describe(admin, user1, "unknownUser")
-        assert told(found) == [("unknownUser", E.RESOURCE_NOT_FOUND), (user1, E.NONE)]
+        assert codes(found) == [("unknownUser", E.RESOURCE_NOT_FOUND), (user1, E.NONE)]
         assert credentials(found) == {user1: two}
         found = await describe(admin, user1, user2, user2)
-        assert told(found) == [(user1, E.NONE), (user2, E.DUPLICATE_RESOURCE)]
+        assert codes(found) == [(user1, E.NONE), (user2, E.DUPLICATE_RESOURCE)]
         assert credentials(found) == {user1: two}
 
         found = await alter(admin, [deletion(user1), deletion(user2, SHA_512)])
-        assert told(found) == [(user1, E.NONE), (user2, E.NONE)]
+        assert codes(found) == [(user1, E.NONE), (user2, E.NONE)]
         assert credentials(await describe(admin)) == {user1: one, user3: one}
         found = await alter(admin, [deletion(user1, SHA_512), deletion(user3, SHA_512)])
-        assert told(found) == [(user1, E.NONE), (user3, E.NONE)]
+        assert codes(found) == [(user1, E.NONE), (user3, E.NONE)]
         assert await describe(admin) == ()
 
 
@@ -184,7 +184,7 @@ async def test_alter_something_not_authorized(on: Setting) -> None:
     async with broker(on, **AUTHORIZER) as (stage, admin):
         found = await alter(admin, [deletion("user1")], [upsertion("user2", SHA_512)])
         refused = E.CLUSTER_AUTHORIZATION_FAILED
-        assert told(found) == [("user1", refused), ("user2", refused)]
+        assert codes(found) == [("user1", refused), ("user2", refused)]
         assert not await stage.client.exists("/config/users/user2")
 
 

@@ -216,7 +216,7 @@ async def ids(stage: SimulatedCluster, name: str) -> tuple[bytes, bytes]:
     return found.topic_id, stage.service.shell.context.table.topic_by_name[name].id
 
 
-def told_ids(stage: SimulatedCluster, name: str) -> dict[int, bytes]:
+def ids_sent(stage: SimulatedCluster, name: str) -> dict[int, bytes]:
     """Partition -> the topic id that broker 0 keeps with its replica: that of the first LeaderAndIsr that had one."""
     hosted = stage.simulated[0].replicas.hosted.get(name, {})
     return {number: partition.topic_id for number, partition in hosted.items()}
@@ -260,12 +260,12 @@ async def migration_and_handling(stage: SimulatedCluster, *, has_id: bool) -> No
     table = stage.service.shell.context.table
     given = await one_topic(stage)
     assert (given != NO_TOPIC_ID) == has_id
-    await until(lambda: told_ids(stage, "t") == {0: given}, "the broker has the topic's id")
+    await until(lambda: ids_sent(stage, "t") == {0: given}, "the broker has the topic's id")
     await stage.expand("t", {1: [0]})
     await stage.until_state("t", 0, (0,), 1)
     assert await ids(stage, "t") == (given, given)
     assert table.topic_by_id == ({given: table.topic_by_name["t"]} if has_id else {})
-    await until(lambda: told_ids(stage, "t") == {0: given, 1: given}, "the broker has the new partition's id")
+    await until(lambda: ids_sent(stage, "t") == {0: given, 1: given}, "the broker has the new partition's id")
     await stage.client.create("/admin/delete_topics/t")
     await until(lambda: "t" not in table.topic_by_name)
     assert table.topic_by_id == {}

@@ -67,7 +67,7 @@ async def test_partition_reassignment_to_broker_with_offline_log_dir(on: Setting
 
 
 async def test_added_replica_is_new_to_a_broker_with_an_offline_log_dir(world: World, zk_connect: str) -> None:
-    """What the scenario above depends on, as the broker is told it."""
+    """What the scenario above depends on, as the broker receives it."""
     async with running(world, zk_connect) as cluster:
         for broker_id in (0, 1):
             await cluster.add_broker(broker_id)
@@ -82,7 +82,7 @@ async def test_added_replica_is_new_to_a_broker_with_an_offline_log_dir(world: W
         other.take()
         data = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]}]}'
         await cluster.client.create("/admin/reassign_partitions", data=data)
-        told: list[Any] = await until(
+        sent: list[Any] = await until(
             lambda: [
                 p
                 for r in other.of(ApiKey.LEADER_AND_ISR)
@@ -90,9 +90,9 @@ async def test_added_replica_is_new_to_a_broker_with_an_offline_log_dir(world: W
                 if t.topic_name == "t"
                 for p in t.partition_states
             ],
-            "the added replica is told",
+            "the added replica gets LeaderAndIsr",
         )
-        assert [p.is_new for p in told] == [True]
+        assert [p.is_new for p in sent] == [True]
 
 
 async def test_partition_reassignment_with_offline_replica_halting_progress(on: Setting) -> None:

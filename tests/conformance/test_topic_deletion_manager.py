@@ -87,22 +87,22 @@ class Deleting:
         for broker in sorted({broker for _, _, broker in replicas}):
             own = sorted((t, p) for t, p, b in replicas if b == broker)
             rows = tuple(self.table.row(t, p) for t, p in own)
-            told = tuple((t, p, error) for t, p in own)
+            answered = tuple((t, p, error) for t, p in own)
             epoch = self.context.brokers[broker].epoch
             asked = Deletions(rows, tuple(self.table.topic(row) for row in rows))
-            self.service.queue.append(ev.StopReplicaResponseReceived(broker, epoch, 0, told, asked))
+            self.service.queue.append(ev.StopReplicaResponseReceived(broker, epoch, 0, answered, asked))
         await self.it.sleep(1)
 
-    def told_to_forget(self, broker: int) -> list[tuple[str, int]]:
+    def sent_to_forget(self, broker: int) -> list[tuple[str, int]]:
         """Partitions of which the broker has heard that they are being deleted."""
         requests = self.it.brokers[broker].of(ApiKey.UPDATE_METADATA)
-        told = ((t.topic_name, p) for r in requests for t in r.topic_states for p in t.partition_states)
-        return [(topic, p.partition_index) for topic, p in told if p.leader == -2]
+        partitions = ((t.topic_name, p) for r in requests for t in r.topic_states for p in t.partition_states)
+        return [(topic, p.partition_index) for topic, p in partitions if p.leader == -2]
 
-    def told_to_delete(self, broker: int) -> list[tuple[str, int]]:
+    def sent_to_delete(self, broker: int) -> list[tuple[str, int]]:
         requests = self.it.brokers[broker].of(ApiKey.STOP_REPLICA)
-        told = ((t.topic_name, p) for r in requests for t in r.topic_states for p in t.partition_states)
-        return [(topic, p.partition_index) for topic, p in told if p.delete_partition]
+        partitions = ((t.topic_name, p) for r in requests for t in r.topic_states for p in t.partition_states)
+        return [(topic, p.partition_index) for topic, p in partitions if p.delete_partition]
 
     def is_gone(self, topic: str) -> bool:
         return topic not in self.table.topic_by_name
@@ -179,7 +179,7 @@ async def test_basic_deletion(changes: Counter[tuple[Any, ...]]) -> None:
         assert it.topics() == ({"foo", "bar"}, {"foo", "bar"}, set())
         for broker in BROKERS:
             everything = [(topic, number) for topic in ("bar", "foo") for number in (0, 1)]
-            assert sorted(set(it.told_to_forget(broker))) == sorted(it.told_to_delete(broker)) == everything
+            assert sorted(set(it.sent_to_forget(broker))) == sorted(it.sent_to_delete(broker)) == everything
         await it.answer(foo | bar)
         assert it.is_gone("foo")
         assert it.is_gone("bar")
@@ -211,7 +211,7 @@ async def test_deletion_with_broker_offline() -> None:
         assert it.replicas("foo", Ineligible) == offline
         assert it.topics() == ({"foo"}, {"foo"}, {"foo"})
         for broker in (1, 3):
-            assert sorted(it.told_to_forget(broker)) == sorted(it.told_to_delete(broker)) == [("foo", 0), ("foo", 1)]
+            assert sorted(it.sent_to_forget(broker)) == sorted(it.sent_to_delete(broker)) == [("foo", 0), ("foo", 1)]
 
         await it.answer(foo - offline)
         assert it.partitions("foo") == [PartitionState.NonExistentPartition] * 2
@@ -221,7 +221,7 @@ async def test_deletion_with_broker_offline() -> None:
 
         returned = await it.it.add_broker(2)
         returned.unanswered.add(ApiKey.STOP_REPLICA)
-        await it.it.until(lambda: it.told_to_delete(2))
+        await it.it.until(lambda: it.sent_to_delete(2))
         assert it.replicas("foo", Successful) == foo - offline
         assert it.replicas("foo", Started) == offline
         await it.answer(offline)

@@ -279,7 +279,7 @@ async def test_delete_records_request(on: Setting) -> None:
 # -- what Kafka's tests leave out --------------------------------------------------------------------------------------
 
 
-async def test_topics_that_are_named_twice_are_told_twice(on: Setting) -> None:
+async def test_topics_that_are_named_twice_are_answered_twice(on: Setting) -> None:
     async with on(1) as stage, admin_of(stage.service) as admin:
         topic_id = await made(stage, admin, "t")
         asked = [("t", bytes(16)), ("t", bytes(16)), (None, topic_id)]
@@ -362,7 +362,7 @@ async def test_topic_that_is_queued_for_deletion_does_not_grow(on: Setting) -> N
         assert errors_of(await admin.create_topics(topic_req("t"))) == {"t": E.TOPIC_ALREADY_EXISTS}
 
 
-async def test_topic_that_gets_its_leader_late_is_told_of_then(on: Setting) -> None:
+async def test_topic_that_gets_its_leader_late_is_answered_then(on: Setting) -> None:
     async with on(1) as stage, admin_of(stage.service) as admin:
         asked = asyncio.create_task(admin.create_topics(topic_req("t", assignment={0: [1]}), timeout_ms=50_000))
         await until(lambda: "t" in stage.service.shell.context.table.topic_by_name)

@@ -1,1 +1,1 @@
-"""The same story told to Kafka's own controller and to ours (docs/differential.md)."""
+"""The same scenario under Kafka's own controller and ours (docs/differential.md)."""

@@ -1,4 +1,4 @@
-"""Whether two plays of one scenario agree, step by step; what is compared is told in docs/differential.md."""
+"""Whether two plays of one scenario agree, step by step; docs/differential.md says what is compared."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tests.differential.allowances import (
     without_topics,
 )
 from tests.differential.observed_cluster import WITNESS, Moment, split
+from tests.differential.sent import Sent
 from tests.differential.sequels import (
     ENDS_ALIKE,
     FELL_BEHIND,
@@ -35,7 +36,6 @@ from tests.differential.sequels import (
     explained,
     last_states,
 )
-from tests.differential.told import Told
 
 NOTHING = "(nothing)"
 
@@ -56,7 +56,7 @@ class Ledger:
     def __init__(self) -> None:
         self.scenarios = 0
         self.compared = 0
-        """Sequences of what one broker was told of one partition in one step."""
+        """Sequences of what one broker was sent of one partition in one step."""
         self.fired: Counter[str] = Counter()
 
     @property
@@ -94,7 +94,7 @@ class _Comparison:
         self._gone: set[str] = set()
         """Those of them that are gone here, and wait there for a broker."""
         self._stopped: set[tuple[int, str]] = set()
-        """(broker, partition) that were told here to delete."""
+        """(broker, partition) that got a StopReplica here that deletes."""
         self._hanging: set[int] = set()
 
     def differences(self, kafka: Moment, ours: Moment) -> Iterator[_Difference]:
@@ -104,7 +104,7 @@ class _Comparison:
         answering = {live[0] for live in kafka.live.get(WITNESS, ())} - self._hanging
         gone = gone_already(kafka.znodes, ours.znodes, answering) - self._apart - apart
         self._ledger.fired.update(GONE for _ in gone)
-        granted = granted_to_an_old_leader(kafka.answer, ours.answer, ours.told) - self._apart
+        granted = granted_to_an_old_leader(kafka.answer, ours.answer, ours.sent) - self._apart
         self._ledger.fired.update(GRANTED for _ in granted)
         self._gone |= gone
         yield from self._stops(kafka, ours)
@@ -117,13 +117,13 @@ class _Comparison:
         self._ledger.fired.update(at_once)
         going = set(kafka.znodes[paths.DELETE_TOPICS]) & set(ours.znodes[paths.DELETE_TOPICS])
         self._going |= going
-        for broker, partition in sorted(kafka.told.keys() | ours.told.keys()):
+        for broker, partition in sorted(kafka.sent.keys() | ours.sent.keys()):
             key = broker, partition
             self._ledger.compared += 1
-            yield from self._told(broker, partition, kafka.told.get(key, ()), ours.told.get(key, ()), ours)
+            yield from self._sent(broker, partition, kafka.sent.get(key, ()), ours.sent.get(key, ()), ours)
         for broker in sorted(kafka.live.keys() | ours.live.keys()):
             if self._gone and broker not in ours.live:
-                continue  # it was told of no topic but the mark's, which does not count as heard
+                continue  # it was sent no topic but the mark's, which does not count as heard
             yield from _values(
                 f"live brokers as broker {broker} knows them", kafka.live.get(broker), ours.live.get(broker)
             )
@@ -132,29 +132,29 @@ class _Comparison:
         self._going, self._ours_before = going, ours.znodes
 
     def _stops(self, kafka: Moment, ours: Moment) -> Iterator[_Difference]:
-        """Of a topic that is gone here: brokers that delete it there have been told to here, by that step."""
-        self._stopped |= {key for key, told in ours.told.items() if deletes(told)}
-        for key, theirs in sorted(kafka.told.items()):
+        """Of a topic that is gone here: brokers that delete it there have got that StopReplica here, by that step."""
+        self._stopped |= {key for key, sent in ours.sent.items() if deletes(sent)}
+        for key, theirs in sorted(kafka.sent.items()):
             broker, partition = key
             if split(partition).topic in self._gone and deletes(theirs) and key not in self._stopped:
                 where = f"broker {broker}, partition {partition}, which is gone here"
-                yield where, _lines(theirs), _lines(ours.told.get(key, ()))
+                yield where, _lines(theirs), _lines(ours.sent.get(key, ()))
 
     def _answers(self, kafka: Any, ours: Any) -> Iterator[_Difference]:
         if isinstance(kafka, dict) and "partition" in kafka:
             kafka = self._at_once.values(kafka["partition"], kafka)
         yield from _values("the answer", kafka, ours)
 
-    def _told(self, broker: int, partition: str, kafka: Sequel, ours: Sequel, moment: Moment) -> Iterator[_Difference]:
+    def _sent(self, broker: int, partition: str, kafka: Sequel, ours: Sequel, moment: Moment) -> Iterator[_Difference]:
         if kafka == ours:
             return
-        written = self._terms.told(partition, kafka)
-        theirs = self._at_once.told(partition, written)
+        written = self._terms.sent(partition, kafka)
+        theirs = self._at_once.sent(partition, written)
         by = explained(broker, theirs, ours)
         if (
             by is not None
             and written != kafka
-            and explained(broker, self._at_once.told(partition, kafka), ours) is None
+            and explained(broker, self._at_once.sent(partition, kafka), ours) is None
         ):
             by.append(TERM_OF_THE_WRITE)
         if by is None and self._warm and self._terms.failed_over and ends_alike(theirs, ours):
@@ -182,9 +182,9 @@ class _Comparison:
 
 
 def _without(moment: Moment, topics: set[str]) -> Moment:
-    told = {key: told for key, told in moment.told.items() if split(key[1]).topic not in topics}
+    sent = {key: sent for key, sent in moment.sent.items() if split(key[1]).topic not in topics}
     answer, znodes = (without_topics(values, topics) for values in (moment.answer, moment.znodes))
-    return msgspec.structs.replace(moment, told=told, answer=answer, znodes=znodes)
+    return msgspec.structs.replace(moment, sent=sent, answer=answer, znodes=znodes)
 
 
 def _values(where: str, kafka: Any, ours: Any) -> Iterator[_Difference]:
@@ -192,5 +192,5 @@ def _values(where: str, kafka: Any, ours: Any) -> Iterator[_Difference]:
         yield where, [str(kafka)], [str(ours)]
 
 
-def _lines(told: Sequence[Told]) -> list[str]:
-    return [str(one) for one in told] or [NOTHING]
+def _lines(sent: Sequence[Sent]) -> list[str]:
+    return [str(one) for one in sent] or [NOTHING]

@@ -1,6 +1,6 @@
 """Where the two may differ.  Each allowance is a rule with a name, and a row of docs/departures.md.
 
-What one broker was told of one partition in one step is compared in ``sequels``.  Replicas that go at once need more:
+What one broker was sent of one partition in one step is compared in ``sequels``.  Replicas that go at once need more:
 Kafka's epochs are ahead from then on, so ``AtOnce`` follows each partition.  Nothing else is forgiven.
 """
 
@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from aiocontroller.zookeeper import paths
+from tests.differential.sent import Sent
 from tests.differential.sequels import (
-    DELETION_TOLD_FIRST,
+    DELETION_SENT_FIRST,
     DROPPED_AFTER_THE_RAISE,
     ELECTED_AT_ONCE,
     ENDS_ALIKE,
@@ -26,7 +27,6 @@ from tests.differential.sequels import (
     TERM_OF_THE_WRITE,
     Sequel,
 )
-from tests.differential.told import Told
 
 # -- replicas that go at once ------------------------------------------------------------------------------------------
 
@@ -103,15 +103,15 @@ class AtOnce:
         self._ahead[partition] = Ahead(more, kafka["partition_epoch"] - ours["partition_epoch"], isr)
         return begun
 
-    def told(self, partition: str, told: Sequel) -> Sequel:
-        """What Kafka told, in our epochs."""
+    def sent(self, partition: str, sent: Sequel) -> Sequel:
+        """What Kafka sent, in our epochs."""
         ahead = self._ahead.get(partition)
         if ahead is None:
-            return told
+            return sent
         before, since = self._before.get(partition, (ahead, -1))
-        return tuple(self._one(before if 0 <= one.leader_epoch <= since else ahead, one) for one in told)
+        return tuple(self._one(before if 0 <= one.leader_epoch <= since else ahead, one) for one in sent)
 
-    def _one(self, ahead: Ahead, one: Told) -> Told:
+    def _one(self, ahead: Ahead, one: Sent) -> Sent:
         changes: dict[str, Any] = {}
         if one.leader_epoch >= 0 and one.leader != -2:
             changes["leader_epoch"] = one.leader_epoch - ahead.leader_epoch
@@ -138,8 +138,8 @@ DELETED_STATES = "states of deleted topics"
 DELETED_STATES_DEPARTURE = "topic deletion: the ISR"
 
 
-def without_leadership(told: Sequel) -> Sequel:
-    """What brokers are told of a topic that is being deleted, whichever leader they are told."""
+def without_leadership(sent: Sequel) -> Sequel:
+    """What brokers are sent of a topic that is being deleted, whichever leader it names."""
     return tuple(
         one
         if one.request == "StopReplica"
@@ -152,12 +152,12 @@ def without_leadership(told: Sequel) -> Sequel:
             controller_epoch=0,
             isr=(),
         )
-        for one in told
+        for one in sent
     )
 
 
-def as_written(told: Sequel, state: dict[str, Any] | None) -> bool:
-    """Whether what we told of a topic that is being deleted is the state that it had in ZooKeeper before."""
+def as_written(sent: Sequel, state: dict[str, Any] | None) -> bool:
+    """Whether what we sent of a topic that is being deleted is the state that it had in ZooKeeper before."""
     return all(
         state is not None
         and one.isr == tuple(state["isr"])
@@ -166,7 +166,7 @@ def as_written(told: Sequel, state: dict[str, Any] | None) -> bool:
             or (one.leader, one.leader_epoch, one.partition_epoch, one.controller_epoch)
             == tuple(state[key] for key in ("leader", "leader_epoch", "partition_epoch", "controller_epoch"))
         )
-        for one in told
+        for one in sent
         if one.request != "StopReplica"
     )
 
@@ -209,19 +209,19 @@ GRANTED = "granted to an old leader"
 GRANTED_DEPARTURE = "AlterPartition version 0 (brokers of 2.7 to 3.1) that adds a broker that is shutting down or dead"
 
 
-def granted_to_an_old_leader(kafka: Any, ours: Any, told: dict[tuple[int, str], Sequel]) -> set[str]:
+def granted_to_an_old_leader(kafka: Any, ours: Any, sent: dict[tuple[int, str], Sequel]) -> set[str]:
     """The topic of which a leader got an ISR, by an answer in version 0, with a replica that is known to be offline."""
     if not (isinstance(kafka, dict) and isinstance(ours, dict) and "isr" in ours):
         return set()
     partition, refused = kafka.get("partition", ""), kafka.get("error") == "OPERATION_NOT_ATTEMPTED"
-    offline = {n for (_, name), sequel in told.items() if name == partition for one in sequel for n in one.offline}
+    offline = {n for (_, name), sequel in sent.items() if name == partition for one in sequel for n in one.offline}
     if refused and kafka["version"] == ours["version"] == 0 and offline & set(ours["isr"]):
         return {partition.rsplit("-", 1)[0]}
     return set()
 
 
-def deletes(told: Sequel) -> bool:
-    return any(one.request == "StopReplica" and one.delete for one in told)
+def deletes(sent: Sequel) -> bool:
+    return any(one.request == "StopReplica" and one.delete for one in sent)
 
 
 def without_topics(values: Any, topics: set[str]) -> Any:
@@ -254,7 +254,7 @@ DEPARTURES = {
     FELL_BEHIND: "a broker falls behind",
     ENDS_ALIKE: WARM_DEPARTURE,
     AtOnce.ONE_WRITE: WARM_DEPARTURE,
-    DELETION_TOLD_FIRST: "a broker starts while a topic is being deleted",
+    DELETION_SENT_FIRST: "a broker starts while a topic is being deleted",
     AtOnce.NAME: AtOnce.DEPARTURE,
     AtOnce.WHOLE_ISR: AtOnce.WHOLE_ISR_DEPARTURE,
     DELETED_STATES: DELETED_STATES_DEPARTURE,

@@ -36,7 +36,7 @@ class Listener(RecordingBroker):
     host = "second"
     """Of the second listener."""
     marked = -1
-    """The highest version of the mark's state that it was told."""
+    """The highest version of the mark's state that it received."""
     words = 0
     """How many requests were no mere marks."""
 

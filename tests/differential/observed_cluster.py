@@ -41,8 +41,8 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, Op, SetData
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from tests.differential.fleet import MARK, Fleet
+from tests.differential.sent import Receiver, Sent, sent_by
 from tests.differential.subjects import Subject
-from tests.differential.told import Receiver, Told, told_by
 
 BROKERS = (1, 2, 3, 4, 5)
 """Those of scenarios."""
@@ -81,7 +81,7 @@ class Scenario(NamedTuple):
 
 
 Live = tuple[int, str | None, tuple[tuple[str, str, int, int], ...]]
-"""A live broker as another is told of it: id, rack, (listener, host, port, security protocol); port 0 of the listener
+"""A live broker as others receive it: id, rack, (listener, host, port, security protocol); port 0 of the listener
 that recording brokers take, which is another in each cluster."""
 
 
@@ -92,8 +92,8 @@ class Moment(msgspec.Struct):
     vacant: bool
     """There is no controller."""
     answer: Any
-    told: dict[tuple[int, str], tuple[Told, ...]]
-    """(broker, partition) -> what it was told in this step, in order."""
+    sent: dict[tuple[int, str], tuple[Sent, ...]]
+    """(broker, partition) -> what it was sent in this step, in order."""
     live: dict[int, tuple[Live, ...]]
     """broker -> the live brokers by the last UpdateMetadata that it heard in this scenario, without the controllers."""
     znodes: dict[str, Any]
@@ -187,20 +187,20 @@ class ObservedCluster:
             for request in received:
                 if request.api is ApiKey.UPDATE_METADATA:
                     self._live[n] = self._live_brokers(request)
-        return Moment(step, self.vacant, answer, self._told(heard), dict(self._live), await self._znodes())
+        return Moment(step, self.vacant, answer, self._sent(heard), dict(self._live), await self._znodes())
 
-    def _told(self, heard: dict[int, list[Received]]) -> dict[tuple[int, str], tuple[Told, ...]]:
-        told: dict[tuple[int, str], tuple[Told, ...]] = {}
+    def _sent(self, heard: dict[int, list[Received]]) -> dict[tuple[int, str], tuple[Sent, ...]]:
+        sent: dict[tuple[int, str], tuple[Sent, ...]] = {}
         for n, received in heard.items():
             epoch = self.fleet.all[n].epoch
             receiver = Receiver(epoch, self._first_term, self.subject.ids, self._topic_ids, self.fleet.ports)
             for request in received:
-                for partition, content in told_by(request, receiver):
+                for partition, content in sent_by(request, receiver):
                     if partition.topic == MARK:
                         continue
                     key = n, self.plain(str(partition))
-                    told[key] = (*told.get(key, ()), content)
-        return told
+                    sent[key] = (*sent.get(key, ()), content)
+        return sent
 
     def _live_brokers(self, received: Received) -> tuple[Live, ...]:
         found = []

@@ -75,7 +75,7 @@ class _Dice:
         return self.chance.sample(BROKERS, factor)
 
     def live_replicas(self, partition: str) -> list[int]:
-        """Of those that may lead: what follows where no target can is told in docs/departures.md."""
+        """Of those that may lead: docs/departures.md says what follows where no target can."""
         live = sorted(self.up - self.shutting_down - self.lost.get(partition, set()))
         return self.chance.sample(live, min(len(live), self.chance.choice((1, 2, 2, 3))))
 

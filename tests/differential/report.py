@@ -44,7 +44,7 @@ def of_a_run(ledger: Ledger) -> str:
     """How much was compared, which rules made the two agree, and which never did."""
     out = io.StringIO()
     console = Console(file=out, width=WIDTH, color_system=None)
-    console.print(f"{ledger.scenarios} scenarios, {ledger.compared} sequences of what a broker was told of a partition")
+    console.print(f"{ledger.scenarios} scenarios, {ledger.compared} sequences of what a broker was sent of a partition")
     table = Table("rule", "fired", "row of docs/departures.md")
     for name, departure in DEPARTURES.items():
         table.add_row(name, str(ledger.fired[name]) if ledger.fired[name] else "never", departure)

@@ -48,7 +48,7 @@ NAMED = [*_named(), *SHARED]
 
 
 def in_all_releases(variant: str) -> Scenario:
-    """Everything that brokers are told, to those of the oldest releases that know the controllers' protocol; two of
+    """Everything that brokers are sent, to those of the oldest releases that know the controllers' protocol; two of
     them are rolled."""
     protocol = protocol_of(variant)
     releases = [release for release in GENERATIONS if knows(release, protocol)]
@@ -75,7 +75,7 @@ def in_all_releases(variant: str) -> Scenario:
         create-topic b 1,2 5,4
         fail-log-dir 1 b-0
     """
-    name = f"what brokers of all releases are told, {variant or 'the newest protocol'}"
+    name = f"what brokers of all releases are sent, {variant or 'the newest protocol'}"
     return Scenario(name, [step(line) for line in lines.strip().splitlines()], variant, versions)
 
 

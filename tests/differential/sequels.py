@@ -1,6 +1,6 @@
 """Whether we tell a broker of a partition what Kafka does, and by which departures where we tell it less.
 
-A *sequel* is what one broker was told of one partition in one step.  Kafka's is taken first as it would be without the
+A *sequel* is what one broker was sent of one partition in one step.  Kafka's is taken first as it would be without the
 departures that reach over steps (``Terms``, and ``AtOnce`` in ``allowances``).  Then ours must be Kafka's, in its
 order, from which some are missing; and for each that is missing a rule must give the reason.  No rule adds anything to
 what we tell: what we say more often than Kafka, later, or otherwise, is a disagreement.
@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from aiocontroller.zookeeper import paths
-from tests.differential.told import NO_EPOCH, Told
+from tests.differential.sent import NO_EPOCH, Sent
 
-Sequel = tuple[Told, ...]
+Sequel = tuple[Sent, ...]
 
 SAID_ONCE = "said once"
 ELECTED_AT_ONCE = "elected at once"
@@ -24,22 +24,22 @@ SHRUNK_AT_ONCE = "shrunk at once"
 STOPPED_AND_DELETED = "stopped and deleted"
 STOPPED_AT_THIS_EPOCH = "stopped at this epoch"
 DROPPED_AFTER_THE_RAISE = "dropped after the raise"
-DELETION_TOLD_FIRST = "deletion told first"
+DELETION_SENT_FIRST = "deletion sent first"
 FELL_BEHIND = "fell behind"
 TERM_OF_THE_WRITE = "term of the write"
 ENDS_ALIKE = "ends alike after a warm failover"
 
 
 def explained(broker: int, kafka: Sequel, ours: Sequel) -> list[str] | None:
-    """The rules, each once, by which what we told this broker follows from what Kafka told it; None if it does not."""
+    """The rules, each once, by which what we sent this broker follows from what Kafka sent it; None if it does not."""
     found = _from(broker, kafka, ours, 0, 0)
     for moved in _dropped_later(broker, kafka) if found is None else ():
         found = _from(broker, moved, ours, 0, 0)
         if found is not None:
             return sorted({DROPPED_AFTER_THE_RAISE, *found})
-    if found is None and _told_first(ours):
+    if found is None and _sent_first(ours):
         found = _from(broker, kafka, ours[1:], 0, 0)
-        found = None if found is None else [DELETION_TOLD_FIRST, *found]
+        found = None if found is None else [DELETION_SENT_FIRST, *found]
     return None if found is None else sorted(set(found))
 
 
@@ -61,8 +61,8 @@ def _from(broker: int, kafka: Sequel, ours: Sequel, i: int, j: int) -> list[str]
     return None
 
 
-def _forms(broker: int, kafka: Sequel, i: int) -> Iterator[tuple[Told, list[str]]]:
-    """As Kafka told it; and a StopReplica with the epoch after the shrink, where that took the receiver out."""
+def _forms(broker: int, kafka: Sequel, i: int) -> Iterator[tuple[Sent, list[str]]]:
+    """As Kafka sent it; and a StopReplica with the epoch after the shrink, where that took the receiver out."""
     one = kafka[i]
     yield one, []
     if one.request == "StopReplica" and not one.delete:
@@ -91,7 +91,7 @@ def _left_out(kafka: Sequel, i: int) -> str | None:
     return SHRUNK_AT_ONCE if _shrunk(one, following, kafka) else None
 
 
-def _shrunk(one: Told, following: Told, kafka: Sequel) -> bool:
+def _shrunk(one: Sent, following: Sent, kafka: Sequel) -> bool:
     """Nothing came to the partition, something went; and what left the ISR is no replica any more, or offline."""
     offline = {n for t in kafka if t.leader_epoch == following.leader_epoch for n in t.offline}
     before, after = (set(one.isr), set(one.replicas)), (set(following.isr), set(following.replicas))
@@ -100,7 +100,7 @@ def _shrunk(one: Told, following: Told, kafka: Sequel) -> bool:
 
 
 def _dropped_later(broker: int, kafka: Sequel) -> Iterator[Sequel]:
-    """As if Kafka had told a replica that a cancel or an override drops only when it had raised the leader epoch."""
+    """As if Kafka had raised the leader epoch before it stopped a replica that a cancel or an override drops."""
     for i, one in enumerate(kafka):
         if one.request == "StopReplica" and one.delete:
             named = one.leader_epoch != NO_EPOCH
@@ -108,18 +108,18 @@ def _dropped_later(broker: int, kafka: Sequel) -> Iterator[Sequel]:
             for j, raised in enumerate(kafka[i + 1 :], i + 1):
                 higher = raised.request == "UpdateMetadata" and raised.leader_epoch > present
                 if higher and broker not in raised.replicas:
-                    told = msgspec.structs.replace(one, leader_epoch=raised.leader_epoch if named else NO_EPOCH)
-                    yield (*kafka[:i], *kafka[i + 1 : j + 1], told, *kafka[j + 1 :])
+                    sent = msgspec.structs.replace(one, leader_epoch=raised.leader_epoch if named else NO_EPOCH)
+                    yield (*kafka[:i], *kafka[i + 1 : j + 1], sent, *kafka[j + 1 :])
 
 
-def _told_first(ours: Sequel) -> bool:
+def _sent_first(ours: Sequel) -> bool:
     """We begin with the word that the topic is being deleted, and say so again."""
     first = ours[0] if ours else None
     return first is not None and first.request == "UpdateMetadata" and first.leader == -2 and first in ours[1:]
 
 
 def ends_alike(kafka: Sequel, ours: Sequel) -> bool:
-    """Whether both end with the same request of each kind, and what we told before is Kafka's, in the order of epochs.
+    """Whether both end with the same request of each kind, and what we sent before is Kafka's, in the order of epochs.
 
     Whatever Kafka tells before that may be missing, as states from before the election are; and what we tell may come
     twice.  A topic that is going needs no LeaderAndIsr.
@@ -141,14 +141,14 @@ def ends_alike(kafka: Sequel, ours: Sequel) -> bool:
 
 
 def last_states(kafka: Sequel, ours: Sequel) -> bool:
-    """Whether ours are what a broker that has fallen behind is told at last: the last metadata, and that leadership."""
-    told = [one for one in kafka if one.request == "UpdateMetadata"][-1:]
-    if [one for one in ours if one.request == "UpdateMetadata"][-1:] != told:
+    """Whether ours are what a broker that has fallen behind is sent at last: the last metadata, and that leadership."""
+    sent = [one for one in kafka if one.request == "UpdateMetadata"][-1:]
+    if [one for one in ours if one.request == "UpdateMetadata"][-1:] != sent:
         return False
-    return all(one in kafka or [_state(one)] == [_state(last) for last in told] for one in ours)
+    return all(one in kafka or [_state(one)] == [_state(last) for last in sent] for one in ours)
 
 
-def _state(one: Told) -> tuple[Any, ...]:
+def _state(one: Sent) -> tuple[Any, ...]:
     return one.leader, one.leader_epoch, one.isr, one.partition_epoch, one.controller_epoch, one.replicas, one.wrong
 
 
@@ -157,7 +157,7 @@ class Terms:
 
     Where a replica goes that was not in the ISR, Kafka writes nothing and tells the state as one of the present term.
     We tell it as ZooKeeper has it.  So a state of Kafka's is taken in the term that ZooKeeper has for it; in any other
-    term than that, or the present one, it stays as it was told.
+    term than that, or the present one, it stays as it was sent.
     """
 
     def __init__(self) -> None:
@@ -180,10 +180,10 @@ class Terms:
         """Whether a term began in the last step."""
         return self._present[0] != self._present[1]
 
-    def told(self, partition: str, kafka: Sequel) -> Sequel:
+    def sent(self, partition: str, kafka: Sequel) -> Sequel:
         return tuple(self._one(partition, one) for one in kafka)
 
-    def _one(self, partition: str, one: Told) -> Told:
+    def _one(self, partition: str, one: Sent) -> Sent:
         written = self._written.get((partition, -1 if one.partition_epoch is None else one.partition_epoch))
         if written is None or one.leader == -2 or one.controller_epoch is None:
             return one

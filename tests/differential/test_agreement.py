@@ -18,12 +18,12 @@ from tests.differential.observed_cluster import WITNESS, Live, Moment, Scenario,
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.report import of_a_run, side_by_side
 from tests.differential.scenarios import NAMED
-from tests.differential.told import NO_EPOCH, Receiver, Told, told_by
+from tests.differential.sent import NO_EPOCH, Receiver, Sent, sent_by
 from tests.unit.test_departures import rows
 
-ISR = Told("LeaderAndIsr", 1, 2, (2, 3), 1, 0, (1, 2, 3))
-METADATA = Told("UpdateMetadata", 1, 2, (2, 3), 1, 0, (1, 2, 3))
-STOP = Told("StopReplica", 1)
+ISR = Sent("LeaderAndIsr", 1, 2, (2, 3), 1, 0, (1, 2, 3))
+METADATA = Sent("UpdateMetadata", 1, 2, (2, 3), 1, 0, (1, 2, 3))
+STOP = Sent("StopReplica", 1)
 _ZNODES = {paths.DELETE_TOPICS: [], paths.CONTROLLER_EPOCH: 0}
 
 
@@ -35,9 +35,9 @@ def live(*brokers: int) -> tuple[Live, ...]:
     return tuple((broker, None, ()) for broker in brokers)
 
 
-def moment(*told: Told, dies: tuple[int, ...] = (), answer: Any = None, **znodes: Any) -> Moment:
+def moment(*sent: Sent, dies: tuple[int, ...] = (), answer: Any = None, **znodes: Any) -> Moment:
     step = Step("something happens", nothing, dies)
-    return Moment(step, False, answer, {(1, "a-0"): told}, {1: live(1, 2, 3)}, _ZNODES | znodes)
+    return Moment(step, False, answer, {(1, "a-0"): sent}, {1: live(1, 2, 3)}, _ZNODES | znodes)
 
 
 def compare(kafka: Moment, ours: Moment) -> tuple[list[Disagreement], list[str]]:
@@ -45,8 +45,8 @@ def compare(kafka: Moment, ours: Moment) -> tuple[list[Disagreement], list[str]]
     return disagreements([kafka], [ours], ledger), sorted(ledger.fired)
 
 
-def changed(told: Told, **changes: Any) -> Told:
-    return msgspec.structs.replace(told, **changes)
+def changed(sent: Sent, **changes: Any) -> Sent:
+    return msgspec.structs.replace(sent, **changes)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_every_field_counts(change: dict[str, Any]) -> None:
     assert fired == []
 
 
-def hears(*live_leaders: tuple[int, str, int]) -> Told:
+def hears(*live_leaders: tuple[int, str, int]) -> Sent:
     """What broker 1 hears of a-0, led by 2, whose first listener is at port 5002."""
     state = {"partition_index": 0, "leader": 2, "leader_epoch": 1, "isr": [2, 3], "replicas": [1, 2, 3]}
     request = cold.request(
@@ -85,8 +85,8 @@ def hears(*live_leaders: tuple[int, str, int]) -> Told:
         live_leaders=[{"broker_id": n, "host_name": host, "port": port} for n, host, port in live_leaders],
     )
     receiver = Receiver(4, 0, frozenset((9,)), {}, {2: 5002, 3: 5003})
-    ((_, told),) = told_by(Received(ApiKey.LEADER_AND_ISR, 7, request), receiver)
-    return told
+    ((_, sent),) = sent_by(Received(ApiKey.LEADER_AND_ISR, 7, request), receiver)
+    return sent
 
 
 def test_live_leaders_count() -> None:
@@ -146,15 +146,15 @@ DELETES = changed(STOP, delete=True)
             (METADATA, changed(DELETES, leader_epoch=NO_EPOCH), RAISED),
             (METADATA, RAISED, changed(DELETES, leader_epoch=NO_EPOCH)),
         ),
-        ("deletion told first", (ISR, GOING), (GOING, ISR, GOING)),
+        ("deletion sent first", (ISR, GOING), (GOING, ISR, GOING)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_each_rule_allows_its_departure_and_is_counted(
-    rule: str, kafka: tuple[Told, ...], ours: tuple[Told, ...]
+    rule: str, kafka: tuple[Sent, ...], ours: tuple[Sent, ...]
 ) -> None:
     assert compare(moment(*kafka), moment(*ours)) == ([], [rule])
-    if rule != "deletion told first":  # Kafka might say it once where we say it twice
+    if rule != "deletion sent first":  # Kafka might send it once where we send it twice
         assert compare(moment(*ours), moment(*kafka))[0], "and not the other way round"
 
 
@@ -178,8 +178,8 @@ def test_a_broker_that_fell_behind_hears_the_last_state_and_nothing_else() -> No
     step = Step("broker 1 goes on", nothing, wakes=(1,))
     last = changed(ISR, leader_epoch=1)
 
-    def woke(*told: Told, step: Step = step) -> Moment:
-        return msgspec.structs.replace(moment(*told), step=step)
+    def woke(*sent: Sent, step: Step = step) -> Moment:
+        return msgspec.structs.replace(moment(*sent), step=step)
 
     kafka = woke(OLDER, OLDER_METADATA, METADATA)
     assert compare(kafka, woke(last, METADATA)) == ([], ["fell behind"])
@@ -219,13 +219,13 @@ def test_an_isr_is_granted_to_an_old_leader_alone() -> None:
     given = {"partition": "a-0", "version": 0, "leader": 2, "leader_epoch": 1, "isr": (2, 1), "partition_epoch": 2}
     grown = changed(AFTER, isr=(2, 1), partition_epoch=2)
     assert compare(moment(AFTER, answer=refused), moment(grown, answer=given)) == ([], ["granted to an old leader"])
-    for kafka, ours, told in (
+    for kafka, ours, sent in (
         (refused | {"version": 1}, given | {"version": 1}, grown),
         (refused | {"error": "FENCED_LEADER_EPOCH"}, given, grown),
         (refused, refused | {"error": "NONE"}, grown),
         (refused, given, changed(grown, offline=())),
     ):
-        assert compare(moment(AFTER, answer=kafka), moment(told, answer=ours))[0], kafka
+        assert compare(moment(AFTER, answer=kafka), moment(sent, answer=ours))[0], kafka
 
 
 def test_an_intermediate_state_that_is_never_sent_is_seen() -> None:
@@ -251,11 +251,11 @@ def test_what_we_say_more_often_than_kafka_is_seen() -> None:
         assert compare(moment(ISR, METADATA), moment(ISR, *[METADATA] * often))[0]
         assert compare(moment(STOP), moment(*[STOP] * often))[0]
     assert compare(moment(ISR, METADATA, METADATA), moment(ISR, METADATA, METADATA)) == ([], [])
-    assert compare(moment(ISR, METADATA), moment(OLDER, ISR, METADATA))[0], "a state that Kafka never told"
+    assert compare(moment(ISR, METADATA), moment(OLDER, ISR, METADATA))[0], "a state that Kafka never sent"
 
 
 def test_rules_do_not_hide_what_was_said_of_another_state() -> None:
-    """The last word counts; a stop is no deletion; what is told first and what after stays so."""
+    """The last word counts; a stop is no deletion; what is sent first and what after stays so."""
     assert compare(moment(OLDER, OLDER_METADATA, ISR, AFTER), moment(OLDER, OLDER_METADATA))[0]
     assert compare(moment(STOP, changed(STOP, delete=True)), moment(STOP))[0]
     assert compare(moment(ISR, METADATA, ISR), moment(METADATA, ISR))[1] == ["said once"]
@@ -276,11 +276,11 @@ def test_of_a_topic_that_is_being_deleted_we_tell_what_zookeeper_had() -> None:
 WRITTEN = {"leader": 2, "leader_epoch": 1, "isr": (2, 3), "partition_epoch": 1, "controller_epoch": 0}
 
 
-def terms(told: int, term: int = 2) -> list[Moment]:
-    """The state of term 0 is there; then, in another term, brokers are told it as one of term ``told``."""
+def terms(sent: int, term: int = 2) -> list[Moment]:
+    """The state of term 0 is there; then, in another term, brokers are sent it as one of term ``sent``."""
     znodes: dict[str, Any] = {"a-0 state": WRITTEN, "a-0 replicas": {"replicas": (1, 2, 3)}}
     znodes[paths.CONTROLLER_EPOCH] = term
-    return [moment(**znodes), moment(changed(ISR, controller_epoch=told), **znodes)]
+    return [moment(**znodes), moment(changed(ISR, controller_epoch=sent), **znodes)]
 
 
 def test_kafka_tells_an_unchanged_state_in_the_present_term_and_we_in_that_of_the_write() -> None:
@@ -291,14 +291,14 @@ def test_kafka_tells_an_unchanged_state_in_the_present_term_and_we_in_that_of_th
 
 def test_any_other_term_is_seen() -> None:
     for kafka, ours in ((2, 1), (2, 3), (2, -1), (0, 2), (0, 1), (1, 0), (3, 0)):
-        assert disagreements(terms(kafka), terms(ours), Ledger()), f"Kafka told {kafka}, we {ours}"
+        assert disagreements(terms(kafka), terms(ours), Ledger()), f"Kafka sent {kafka}, we {ours}"
 
 
 def test_the_term_of_a_state_that_zookeeper_never_had_is_compared_as_it_is() -> None:
     kafka, ours = terms(2), terms(0)
     for played in (kafka, ours):
-        for key, (told,) in played[1].told.items():
-            played[1].told[key] = (changed(told, partition_epoch=7),)
+        for key, (sent,) in played[1].sent.items():
+            played[1].sent[key] = (changed(sent, partition_epoch=7),)
     assert disagreements(kafka, ours, Ledger())
 
 
@@ -311,9 +311,9 @@ def play(*moments: tuple[tuple[int, ...], dict[str, Any]]) -> list[Moment]:
     replicas = {"replicas": (1, 2, 3)}
     found = []
     for dies, leadership in moments:
-        told = Told("LeaderAndIsr", leadership["leader_epoch"], leadership["leader"], partition_epoch=0)
-        told = changed(told, isr=leadership["isr"], partition_epoch=leadership["partition_epoch"], controller_epoch=0)
-        found.append(moment(told, dies=dies, **{"a-0 replicas": replicas, "a-0 state": leadership}))
+        sent = Sent("LeaderAndIsr", leadership["leader_epoch"], leadership["leader"], partition_epoch=0)
+        sent = changed(sent, isr=leadership["isr"], partition_epoch=leadership["partition_epoch"], controller_epoch=0)
+        found.append(moment(sent, dies=dies, **{"a-0 replicas": replicas, "a-0 state": leadership}))
     return found
 
 
@@ -326,13 +326,13 @@ def test_epochs_stay_apart_after_brokers_went_at_once() -> None:
 
 
 def test_epochs_are_the_same_until_replicas_went_at_once() -> None:
-    """One step tells both: an override is told of, then the replicas leave that it takes away."""
+    """One step tells both: an override is sent, then the replicas leave that it takes away."""
     first = ((), state(3, 0, (3, 1, 2)))
     kafka, ours = play(first, ((1, 2), state(3, 4, (3,)))), play(first, ((1, 2), state(3, 3, (3,))))
     for played in (kafka, ours):
-        ((place, (last,)),) = played[1].told.items()
+        ((place, (last,)),) = played[1].sent.items()
         early = changed(last, leader_epoch=2, isr=(3, 1, 2), partition_epoch=2)
-        played[1].told[place] = (early, changed(last, request="UpdateMetadata"))
+        played[1].sent[place] = (early, changed(last, request="UpdateMetadata"))
     assert disagreements(kafka, ours, Ledger()) == []
 
 
@@ -357,7 +357,7 @@ def test_whole_isr_that_goes_at_once_may_stay() -> None:
 # -- failovers of a warm standby ---------------------------------------------------------------------------------------
 
 
-def in_a_failover(kafka: Sequence[Told], ours: Sequence[Told], *, warm: bool = True, term: int = 1) -> list[str] | None:
+def in_a_failover(kafka: Sequence[Sent], ours: Sequence[Sent], *, warm: bool = True, term: int = 1) -> list[str] | None:
     """The rules by which they agree; None if they do not."""
     ledger = Ledger()
     znodes: dict[str, Any] = {paths.CONTROLLER_EPOCH: term}
@@ -443,10 +443,10 @@ def test_ways_part_where_a_topic_is_gone_although_a_broker_is_away() -> None:
     }
     gone: dict[str, Any] = {paths.DELETE_TOPICS: []}
 
-    def compared(*ours: Told, **told_there: Any) -> tuple[list[Disagreement], list[str]]:
+    def compared(*ours: Sent, **observed: Any) -> tuple[list[Disagreement], list[str]]:
         theirs, own = moment(STOP, **waits), moment(*ours, **gone)
         for one in (theirs, own):
-            one.live = {WITNESS: tuple((n, None, ()) for n in told_there["alive"])}
+            one.live = {WITNESS: tuple((n, None, ()) for n in observed["alive"])}
         return compare(theirs, own)
 
     delete = changed(STOP, delete=True)
@@ -456,7 +456,7 @@ def test_ways_part_where_a_topic_is_gone_although_a_broker_is_away() -> None:
 
 
 def test_brokers_delete_what_is_gone_already() -> None:
-    """The broker that was away is told to, by the step at which Kafka tells it."""
+    """The broker that was away gets StopReplica, by the step at which Kafka sends it."""
     waits: dict[str, Any] = {
         paths.DELETE_TOPICS: ["a"],
         "a-0 replicas": {"replicas": (1, 4), "adding": (), "removing": ()},
@@ -465,10 +465,10 @@ def test_brokers_delete_what_is_gone_already() -> None:
     gone: dict[str, Any] = {paths.DELETE_TOPICS: []}
     delete = changed(STOP, delete=True)
     theirs = [moment(delete, **waits), moment(**waits)]
-    theirs[1].told = {(4, "a-0"): (delete,)}
-    for told, agree in (((delete,), True), ((), False)):
+    theirs[1].sent = {(4, "a-0"): (delete,)}
+    for sent, agree in (((delete,), True), ((), False)):
         ours = [moment(delete, **gone), moment(**gone)]
-        ours[1].told = {(4, "a-0"): told} if told else {}
+        ours[1].sent = {(4, "a-0"): sent} if sent else {}
         for one in (*theirs, *ours):
             one.live = {WITNESS: ((1, None, ()),)}
         found = disagreements(theirs, ours, Ledger())

@@ -1,4 +1,4 @@
-"""The brokers of scenarios are of releases and protocols: what is drawn of them, and how what they are told is read.
+"""The brokers of scenarios are of releases and protocols: what is drawn of them, and how what they are sent is read.
 
 ``tests/integration/kafka/test_generations.py`` holds the table of releases to real brokers; here the brokers of
 scenarios are held to that table, and to the simulated broker, which is held to the real ones too.
@@ -27,9 +27,9 @@ from tests.differential.fleet import Listener
 from tests.differential.observed_cluster import BROKERS
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.scenarios import IN_ALL_RELEASES
+from tests.differential.sent import NO_EPOCH, Receiver, Sent, sent_by
 from tests.differential.subjects import OLDER_PROTOCOLS
 from tests.differential.subjects import protocol_of as subjects_protocol
-from tests.differential.told import NO_EPOCH, Receiver, Told, told_by
 
 SEEDS = range(1, 201)
 
@@ -103,15 +103,15 @@ def test_what_a_stop_replica_of_any_version_says(version: int) -> None:
     cold.preload([ApiKey.STOP_REPLICA])
     stopped = [StopReplicaPartition("t", 0, 5, False), StopReplicaPartition("t", 1, 6, True)]
     bodies = encode_stop_replica(version, controller_id=7, controller_epoch=1, broker_epoch=9, partitions=stopped)
-    found: dict[TopicPartition, Told] = {}
+    found: dict[TopicPartition, Sent] = {}
     for body in bodies:
         request: Any = cold.decode_request(ApiKey.STOP_REPLICA, version, body)
         received = Received(ApiKey.STOP_REPLICA, version, request)
-        found |= told_by(received, Receiver(9, 0, frozenset((7,)), {}, {}))
+        found |= sent_by(received, Receiver(9, 0, frozenset((7,)), {}, {}))
     epochs = (5, 6) if version >= 3 else (NO_EPOCH, NO_EPOCH)
     assert found == {
-        TopicPartition("t", number): Told("StopReplica", epochs[number], delete=bool(number), version=version)
+        TopicPartition("t", number): Sent("StopReplica", epochs[number], delete=bool(number), version=version)
         for number in (0, 1)
     }
     wrong = Received(ApiKey.STOP_REPLICA, version, cold.decode_request(ApiKey.STOP_REPLICA, version, bodies[0]))
-    assert all(told.wrong for _, told in told_by(wrong, Receiver(8, 0, frozenset((7,)), {}, {})))
+    assert all(sent.wrong for _, sent in sent_by(wrong, Receiver(8, 0, frozenset((7,)), {}, {})))

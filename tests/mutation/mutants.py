@@ -226,8 +226,8 @@ def _of_node(node: ast.AST, where: str) -> Iterator[_Place]:
         case ast.Constant(value=int(value)):
             yield place("constant", text, "value", value + 1)
         case ast.If() | ast.IfExp() | ast.While():
-            told = f"{type(node).__name__.lower()} {ast.unparse(node.test)}"
-            yield place("condition", told, "test", ast.UnaryOp(ast.Not(), node.test))
+            source = f"{type(node).__name__.lower()} {ast.unparse(node.test)}"
+            yield place("condition", source, "test", ast.UnaryOp(ast.Not(), node.test))
         case ast.comprehension(ifs=[_, *_]):
             yield place("filter removed", " if ".join(map(ast.unparse, node.ifs)), "ifs", [])
 
@@ -244,19 +244,19 @@ def _of_statements(
             continue
         if function is not None and function.name == "__init__":
             continue  # without an attribute nothing works: that teaches nothing
-        told = ast.unparse(statement).splitlines()[0]
+        source = ast.unparse(statement).splitlines()[0]
         if _can_go(statement):
             operator = "guard removed" if isinstance(statement, ast.If) else "statement removed"
-            yield _Place(statement, where, operator, told, partial(_replace, owner, name, statement, ast.Pass()))
+            yield _Place(statement, where, operator, source, partial(_replace, owner, name, statement, ast.Pass()))
         following = statements[i + 1] if i + 1 < len(statements) else None
         if _is_call(statement) and following is not None and _is_call(following) and not _not_behaviour(following):
-            yield _Place(statement, where, "swapped", told, partial(_swap, owner, name, statement, following))
+            yield _Place(statement, where, "swapped", source, partial(_swap, owner, name, statement, following))
         if owner is function and i > 0 and _returns_nothing(owner):
             yield _Place(
                 statement,
                 where,
                 "returned early",
-                f"before {told}",
+                f"before {source}",
                 partial(_replace, owner, name, statement, ast.Return(None), statement),
             )
 

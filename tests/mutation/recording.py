@@ -167,8 +167,8 @@ class _Starts:
         real = subprocess.Popen.__init__
 
         def counting(popen: Any, arguments: Any, *others: Any, **named: Any) -> None:
-            told = [arguments] if isinstance(arguments, str) else [str(argument) for argument in arguments]
-            self.count += sys.executable in told or any(name.endswith("python") for name in told[:1])
+            words = [arguments] if isinstance(arguments, str) else [str(argument) for argument in arguments]
+            self.count += sys.executable in words or any(name.endswith("python") for name in words[:1])
             real(popen, arguments, *others, **named)
 
         subprocess.Popen.__init__ = counting  # type: ignore[method-assign, assignment]

@@ -36,8 +36,8 @@ def show(judged: Sequence[Judged], drawn: int, suites: Sequence[str], *, as_json
     if as_json:
         for one in judged:
             kills = {suite: verdict.killed_by for suite, verdict in one.result.suites.items() if verdict.killed_by}
-            told = {"mutant": one.mutant.key, "line": one.result.line, "killed_by": kills, "reason": one.reason}
-            print(json.dumps(told))
+            row = {"mutant": one.mutant.key, "line": one.result.line, "killed_by": kills, "reason": one.reason}
+            print(json.dumps(row))
         return
     width = max([len(suite) for suite in suites] + [len(one.cell(suite)) for one in judged for suite in suites]) + 2
     print("".join(f"{suite:<{width}}" for suite in suites) + "mutant")
@@ -58,9 +58,9 @@ def _sums(judged: Sequence[Judged], drawn: int, suites: Sequence[str]) -> None:
         asked = [one for one in judged if suite in one.result.suites]
         reached = [one for one in asked if one.result.suites[suite].covering]
         by_it = [one for one in reached if suite in one.result.killers]
-        told = f"{len(by_it)} of the {len(reached)} whose line they run{_percent(len(by_it), len(reached))}"
+        share = f"{len(by_it)} of the {len(reached)} whose line they run{_percent(len(by_it), len(reached))}"
         alone = [one for one in by_it if one.result.killers == [suite] and len(one.result.suites) == len(suites)]
-        print(f"  {suite + ' tests kill':<26} {told}; asked about {len(asked)}, alone with {len(alone)}")
+        print(f"  {suite + ' tests kill':<26} {share}; asked about {len(asked)}, alone with {len(alone)}")
     unexplained = sum(one.unexplained for one in judged)
     survivors = len(judged) - len(killed)
     print(f"  {survivors} survive, {survivors - unexplained} with a reason")

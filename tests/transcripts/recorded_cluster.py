@@ -1,8 +1,8 @@
 """A whole cluster on virtual time that plays the lines of a scenario and tells in words what came of each.
 
-The controllers are the real program; ZooKeeper and the network are those in memory, the brokers record what they are
-told.  After every line the world runs on for a while; then the cluster says, in this order: what was answered, what
-brokers were told (brokers that were told the same stand in one line), and what changed in ZooKeeper.
+The controllers are the real program; ZooKeeper and the network are those in memory, the brokers record what they
+receive.  After every line the world runs on for a while; then the cluster says, in this order: what was answered, what
+brokers received (brokers that received the same stand in one line), and what changed in ZooKeeper.
 
 Verbs are those of ``lab.scenarios.verbs``, here the methods ``step_VERB``.  ``start-broker`` takes ``rack=``, and
 ``start-controller`` settings of Kafka, as ``kafka.property=value``.
@@ -67,9 +67,9 @@ class RecordedCluster:
         method = getattr(self, method_of(line.verb), None)
         if method is None:
             raise StepArgumentError(f"{text}: found a verb that transcripts do not play (docs/scenarios.md)")
-        told: list[str] = await method(line) or []
+        answered: list[str] = await method(line) or []
         await asyncio.sleep(SETTLE_S)
-        return [*told, *self._heard(), *await self._changes(), *self._violations()]
+        return [*answered, *self._heard(), *await self._changes(), *self._violations()]
 
     def _violations(self) -> list[str]:
         """Of the core's invariants; a transcript holds none."""
@@ -358,19 +358,19 @@ def _request(received: Received) -> str:
     request, epoch = received.request, f"by {received.request.controller_epoch}"
     match received.api:
         case ApiKey.LEADER_AND_ISR:
-            told = [_leadership(t.topic_name, p) for t in request.topic_states for p in t.partition_states]
-            return f"LeaderAndIsr {epoch}: {'; '.join(told)}"
+            states = [_leadership(t.topic_name, p) for t in request.topic_states for p in t.partition_states]
+            return f"LeaderAndIsr {epoch}: {'; '.join(states)}"
         case ApiKey.UPDATE_METADATA:
-            told = [_metadata(t.topic_name, p) for t in request.topic_states for p in t.partition_states]
+            states = [_metadata(t.topic_name, p) for t in request.topic_states for p in t.partition_states]
             live = [b.id_ for b in request.live_brokers if b.id_ != request.controller_id]
-            return f"UpdateMetadata {epoch}, live {ids(live)}: {'; '.join(told) or 'no partitions'}"
+            return f"UpdateMetadata {epoch}, live {ids(live)}: {'; '.join(states) or 'no partitions'}"
         case _:
-            told = [
+            states = [
                 f"{t.topic_name}-{p.partition_index} epoch {p.leader_epoch}{' delete' if p.delete_partition else ''}"
                 for t in request.topic_states
                 for p in t.partition_states
             ]
-            return f"StopReplica {epoch}: {'; '.join(told)}"
+            return f"StopReplica {epoch}: {'; '.join(states)}"
 
 
 def _leadership(topic: str, p: Any) -> str:

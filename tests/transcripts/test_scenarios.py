@@ -32,13 +32,13 @@ BLOCK = re.compile(r"```text\n.*?```", re.DOTALL)
 def test_scenario(file: Path) -> None:
     """What it expects comes about, nothing is violated; and its page, if it has one, says what happens."""
     text = file.read_text(encoding="utf-8")
-    report, told = play(parse_scenario(text, file.name))
+    report, lines = play(parse_scenario(text, file.name))
     assert report.violations == [], f"again: aiocontroller simulate --scenario {file.relative_to(ROOT)}"
     page = ROOT / "docs" / "scenarios" / f"{file.stem}.md"
     if not page.exists():
         return
     written = page.read_text(encoding="utf-8")
-    run = "\n".join(told) + "\n"
+    run = "\n".join(lines) + "\n"
     shown = BLOCK.sub(lambda _: f"```text\n{run}```", written)
     if os.environ.get("REWRITE"):
         page.write_text(shown, encoding="utf-8")

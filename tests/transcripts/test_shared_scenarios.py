@@ -28,12 +28,14 @@ PAGE = ROOT / "docs" / "writing-a-scenario.md"
 
 
 async def transcript(plan: Plan) -> list[str]:
-    """What is told after all lines; the ``cluster`` line starts brokers and one controller."""
+    """What is printed after all lines; the ``cluster`` line starts brokers and one controller."""
     lines = [" ".join((verb_of(step.kind), *step.arguments)) for step in plan.steps]
     ids = " ".join(str(broker) for broker in range(1, plan.brokers + 1))
     async with RecordedCluster() as cluster:
         return [
-            told for line in (f"start-broker {ids}", "start-controller", *lines) for told in await cluster.play(line)
+            answer
+            for line in (f"start-broker {ids}", "start-controller", *lines)
+            for answer in await cluster.play(line)
         ]
 
 
@@ -41,8 +43,8 @@ def violations(text: str) -> tuple[list[str], list[str]]:
     """In the simulation and in the transcript."""
     plan = parse_scenario(text)
     report, _ = play(plan)
-    told = simulated_net.run(transcript(plan))
-    return report.violations, [line for line in told if line.startswith("VIOLATION")]
+    lines = simulated_net.run(transcript(plan))
+    return report.violations, [line for line in lines if line.startswith("VIOLATION")]
 
 
 def test_every_place_plays_all_its_verbs_and_has_it() -> None:
@@ -69,8 +71,8 @@ def test_a_wrong_line_is_noticed(right: str, wrong: str) -> None:
     text = FILE.read_text(encoding="utf-8")
     assert right in text
     changed = parse_scenario(text.replace(right, wrong))
-    told = simulated_net.run(transcript(changed))
-    assert [line for line in told if line.startswith("VIOLATION")] != []
+    lines = simulated_net.run(transcript(changed))
+    assert [line for line in lines if line.startswith("VIOLATION")] != []
 
 
 def test_the_page_shows_the_file() -> None:

@@ -23,7 +23,7 @@ class Step(NamedTuple):
     comment: list[str]
     """Lines above the command: they begin with # and are kept."""
     command: str
-    told: list[str]
+    output: list[str]
 
 
 def parse(text: str) -> list[Step]:
@@ -37,13 +37,13 @@ def parse(text: str) -> list[Step]:
 
 
 def show(steps: list[Step]) -> str:
-    blocks = ["\n".join([*s.comment, *([s.command, "----", *s.told] if s.command else [])]) for s in steps]
+    blocks = ["\n".join([*s.comment, *([s.command, "----", *s.output] if s.command else [])]) for s in steps]
     return "\n\n".join(blocks) + "\n"
 
 
 async def play(steps: list[Step]) -> list[Step]:
     async with RecordedCluster() as cluster:
-        return [s._replace(told=await cluster.play(s.command)) if s.command else s for s in steps]
+        return [s._replace(output=await cluster.play(s.command)) if s.command else s for s in steps]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

@@ -218,10 +218,10 @@ def compared(truth: Row, windows: Iterable[Row], incidents: Iterable[Row]) -> Fi
     """``windows`` and ``incidents`` are rows of gold, of one cluster."""
     expected = true_outages(truth)
     every = [w for w in windows if w["kind"] != "under_replicated"]
-    told = [w for w in every if w["cause"] not in NOT_AN_OUTAGE]
+    counted = [w for w in every if w["cause"] not in NOT_AN_OUTAGE]
     wrong = [words for w in every if w["cause"] in NOT_AN_OUTAGE and (words := _not_as_planned(truth, w))]
     left, invented, causes, bounds, held = list(expected), [], 0, 0, 0
-    for window in sorted(told, key=lambda w: w["start_us"]):
+    for window in sorted(counted, key=lambda w: w["start_us"]):
         match = next((outage for outage in left if _same(outage, window)), None)
         if match is None:
             invented.append(window)

@@ -319,12 +319,12 @@ class Play:
     async def step(self, name: str) -> None:
         await self.whole()
         sys.stderr.write(f"{name}\n")
-        told = {"what": name, "from_us": now_us(), "to_us": 0, "controller": await self.controller()}
-        self.steps.append(told)
+        entry = {"what": name, "from_us": now_us(), "to_us": 0, "controller": await self.controller()}
+        self.steps.append(entry)
         action: Callable[[], Awaitable[None]] = getattr(self, name)
         await action()
         await self.whole()
-        told["to_us"] = now_us()
+        entry["to_us"] = now_us()
 
 
 STEPS = (
@@ -365,18 +365,18 @@ async def play(version: str, controller: str, folder: Path, steps: tuple[str, ..
             tasks.append(asyncio.create_task(watcher.run()))
             writer = Writer(cluster.bootstrap, TOPICS, PARTITIONS)
             tasks.append(asyncio.create_task(writer.run()))
-            told = Play(stage, zookeeper, proxy, watcher)
-            told.ours = ours
+            made = Play(stage, zookeeper, proxy, watcher)
+            made.ours = ours
             for name in steps or (STEPS if controller == "kafka" else _ours_of(version)):
-                await told.step(name)
+                await made.step(name)
             for task in tasks:
                 task.cancel()
             truth = {
-                "version": version, "office": controller, "session_us": SESSION_MS * 1000, "steps": told.steps,
-                "deaths": told.deaths, "changes": watcher.changes, "registrations": watcher.registrations,
+                "version": version, "office": controller, "session_us": SESSION_MS * 1000, "steps": made.steps,
+                "deaths": made.deaths, "changes": watcher.changes, "registrations": watcher.registrations,
                 "registered": watcher.registered, "controllers": watcher.controllers,
-                "stalls": told.stalls, "cuts": told.cuts,
-                "controllers_killed": told.controllers_killed, "felt": writer.felt,
+                "stalls": made.stalls, "cuts": made.cuts,
+                "controllers_killed": made.controllers_killed, "felt": writer.felt,
                 "slowest_look_us": watcher.slowest_us,
             }  # fmt: skip
             for each in ours.values():

@@ -1,4 +1,4 @@
-"""The measure itself: on recorded truths, what is told right passes, and every kind of wrong word is noticed."""
+"""The measure itself: on recorded truths, a right report passes, and every kind of wrong report is noticed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MISSING = {
 }
 
 
-def told(truth: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def judged(truth: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(windows, incidents) as a perfect analysis gives them."""
     outages = true_outages(truth)
     windows = [
@@ -74,7 +74,7 @@ def course(truth: dict[str, Any], outages: Sequence[Outage], at_us: int, of: set
 @pytest.mark.parametrize("path", TRUTHS, ids=lambda path: path.parent.name)
 def test_a_perfect_analysis_passes_and_wrong_ones_fail(path: Path) -> None:
     truth = json.loads(path.read_text())
-    windows, incidents = told(truth)
+    windows, incidents = judged(truth)
     figures = compared(truth, windows, incidents)
     assert figures.failures() == [], figures
     outages, deaths, controllers, silent = PLAYED[path.parent.name]

@@ -68,10 +68,10 @@ class Watcher:
         controller = getattr(await self._zk.get_controller(watch=False), "controller_id", None)
         at_us = now_us()
         for key, state in zip(wanted, found, strict=True):
-            told = [state.leader, sorted(state.isr)] if isinstance(state, LeaderAndIsr) else None
-            if self.states.get(key) != told:
-                self.states[key] = told
-                self.changes.append([before_us, at_us, *key, *(told or [None, []])])
+            leadership = [state.leader, sorted(state.isr)] if isinstance(state, LeaderAndIsr) else None
+            if self.states.get(key) != leadership:
+                self.states[key] = leadership
+                self.changes.append([before_us, at_us, *key, *(leadership or [None, []])])
         if brokers != self.brokers:
             self.brokers = brokers
             self.registrations.append([before_us, at_us, brokers])

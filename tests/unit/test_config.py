@@ -89,17 +89,17 @@ def test_a_bad_value_names_property_value_and_expectation(key: str, value: str, 
 
 
 def test_connections_are_counted_by_address_or_host_name() -> None:
-    told = "10.0.0.1:200, [fe80::0:1] : 50,Host-1.example :10, db_2: 0,[::ffff:10.0.0.2]:7"
-    config, _ = load_config(overrides={"max.connections.per.ip.overrides": told})
+    limits = "10.0.0.1:200, [fe80::0:1] : 50,Host-1.example :10, db_2: 0,[::ffff:10.0.0.2]:7"
+    config, _ = load_config(overrides={"max.connections.per.ip.overrides": limits})
     assert config.max_connections_per_ip_overrides == {
         "10.0.0.1": 200, "fe80::1": 50, "host-1.example": 10, "db_2": 0, "10.0.0.2": 7,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("told", ["10.0.0:1", "10.0.0.1.2:1", "-a:1", "a b:1", "a:-1", "a", ":1", "[::g]:1", "a/24:1"])
-def test_what_is_no_host_has_no_count(told: str) -> None:
+@pytest.mark.parametrize("bad", ["10.0.0:1", "10.0.0.1.2:1", "-a:1", "a b:1", "a:-1", "a", ":1", "[::g]:1", "a/24:1"])
+def test_what_is_no_host_has_no_count(bad: str) -> None:
     with pytest.raises(ConfigError, match="host:number"):
-        load_config(overrides={"max.connections.per.ip.overrides": told})
+        load_config(overrides={"max.connections.per.ip.overrides": bad})
 
 
 def test_all_errors_at_once_with_their_lines(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_any_text_is_read_without_a_crash(text: str) -> None:
 
 
 def test_listeners() -> None:
-    told = {"advertised.listeners": "INTERNAL://[::1]:1,SSL://k:9093"}
-    config, _ = load_config(overrides={"listeners": "INTERNAL://[::1]:1, ssl://:9093", **told})
+    listeners = {"advertised.listeners": "INTERNAL://[::1]:1,SSL://k:9093"}
+    config, _ = load_config(overrides={"listeners": "INTERNAL://[::1]:1, ssl://:9093", **listeners})
     assert config.listeners == (Endpoint("INTERNAL", "::1", 1, "PLAINTEXT"), Endpoint("SSL", "0.0.0.0", 9093, "SSL"))
 
 
@@ -297,7 +297,7 @@ def test_what_secures_nothing_is_refused(overrides: dict[str, str], message: str
     assert str(error.value).startswith(message)
 
 
-def test_what_is_set_is_told_from_what_is_left_out_even_where_it_is_the_default() -> None:
+def test_what_is_set_is_distinguished_from_what_is_left_out_even_where_it_is_the_default() -> None:
     overrides = {
         "delete.topic.enable": " true",
         "log.retention.hours": "168",

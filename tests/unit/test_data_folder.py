@@ -18,7 +18,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_second_process_is_told_the_owner_of_the_folder(tmp_path: Path) -> None:
+def test_second_process_is_refused_with_the_owner_of_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "data"
     lock = FolderLock(folder)
     assert holder_of(folder) is None

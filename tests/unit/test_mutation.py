@@ -283,8 +283,8 @@ def test_a_run_tells_which_tests_kill_which_mutants_and_resumes(tmp_path: Path) 
     def run(*more: str) -> tuple[dict[str, Any], str]:
         done = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, check=False, timeout=180)
         assert done.returncode in (0, 1), done.stderr
-        told = [json.loads(line) for line in done.stdout.splitlines()]
-        return {one["mutant"]: one for one in told}, done.stderr
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        return {one["mutant"]: one for one in rows}, done.stderr
 
     found, said = run("--sample", "1")
     assert "recording" in said

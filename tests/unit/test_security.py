@@ -62,12 +62,12 @@ def test_sasl_needs_a_mechanism_that_is_known() -> None:
 
 
 def test_credentials_are_those_of_the_listener() -> None:
-    told = {
+    settings = {
         "listener.name.internal.plain.sasl.jaas.config": 'x required username="i" password="p";',
         "sasl.jaas.config": 'x required username="g" password="p";',
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
     }
-    config, unused = load_config(overrides=told)
+    config, unused = load_config(overrides=settings)
     assert unused == []
     found = Security(config).client(listener("SASL_PLAINTEXT")).credentials
     assert found is not None
@@ -99,8 +99,11 @@ def test_jaas_users_are_named_as_kafkas_parser_allows(user: str) -> None:
 
 
 def test_listeners_take_their_protocols_from_the_map() -> None:
-    told = {"listeners": "INTERNAL://h:1,CLIENT://h:2,SSL://h:3", "listener.security.protocol.map": "internal:SASL_SSL"}
-    config, _ = load_config(overrides=told)
+    settings = {
+        "listeners": "INTERNAL://h:1,CLIENT://h:2,SSL://h:3",
+        "listener.security.protocol.map": "internal:SASL_SSL",
+    }
+    config, _ = load_config(overrides=settings)
     assert [e.security_protocol for e in config.listeners] == ["SASL_SSL", "PLAINTEXT", "SSL"]
     with pytest.raises(
         ConfigError, match=r"listener.security.protocol.map \(the command line\): found 'A:B', expected"
@@ -124,12 +127,12 @@ ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 def test_authorizer_is_the_brokers() -> None:
     assert isinstance(authorizer_of(load_config()[0]), AllowAll)
-    told = {
+    settings = {
         "authorizer.class.name": ACL_AUTHORIZER,
         "super.users": "User:CN=a,O=b; User:root",
         "allow.everyone.if.no.acl.found": "true",
     }
-    found = authorizer_of(load_config(overrides=told)[0])
+    found = authorizer_of(load_config(overrides=settings)[0])
     assert isinstance(found, AclAuthorizer)
     assert found.super_users == {"User:CN=a,O=b", "User:root"}
     assert found.allow_everyone_if_no_acl_found
@@ -142,7 +145,7 @@ def test_super_users_have_a_type() -> None:
 
 
 @pytest.mark.parametrize(
-    "told,reason",
+    "settings,reason",
     [
         ({}, None),
         ({"authorizer.class.name": ""}, None),
@@ -155,19 +158,21 @@ def test_super_users_have_a_type() -> None:
         ),
     ],
 )
-def test_authorizer_that_cannot_run_here_is_a_reason_against_the_role(told: dict[str, str], reason: str | None) -> None:
-    found = unsupported_authorizer(load_config(overrides=told)[0])
+def test_authorizer_that_cannot_run_here_is_a_reason_against_the_role(
+    settings: dict[str, str], reason: str | None
+) -> None:
+    found = unsupported_authorizer(load_config(overrides=settings)[0])
     assert found == reason if reason is None or found is None else found.startswith(reason)
 
 
 def test_principal_builder_of_ones_own_is_refused_where_names_matter() -> None:
-    told = {"listener.name.internal.principal.builder.class": "com.acme.X"}
-    Security(load_config(overrides=told)[0]).server(listener("PLAINTEXT"))
-    told["authorizer.class.name"] = ACL_AUTHORIZER
+    settings = {"listener.name.internal.principal.builder.class": "com.acme.X"}
+    Security(load_config(overrides=settings)[0]).server(listener("PLAINTEXT"))
+    settings["authorizer.class.name"] = ACL_AUTHORIZER
     with pytest.raises(ConfigError, match=r"principal.builder.class: found com.acme.X, which cannot run outside"):
-        Security(load_config(overrides=told)[0]).server(listener("PLAINTEXT"))
-    told["listener.name.internal.principal.builder.class"] = DEFAULT_PRINCIPAL_BUILDER
-    Security(load_config(overrides=told)[0]).server(listener("PLAINTEXT"))
+        Security(load_config(overrides=settings)[0]).server(listener("PLAINTEXT"))
+    settings["listener.name.internal.principal.builder.class"] = DEFAULT_PRINCIPAL_BUILDER
+    Security(load_config(overrides=settings)[0]).server(listener("PLAINTEXT"))
 
 
 @pytest.fixture
@@ -196,8 +201,8 @@ def test_where_certificates_name_clients(
     stores: dict[str, str], protocol: str, key: str, read: bool, wanted: str
 ) -> None:
     """With SASL the login does; there only what is said of the listener itself asks for certificates, as in Kafka."""
-    told = {"sasl.enabled.mechanisms": "SCRAM-SHA-256", key: wanted, **stores}
-    found = Security(load_config(overrides=told)[0]).server(listener(protocol))
+    settings = {"sasl.enabled.mechanisms": "SCRAM-SHA-256", key: wanted, **stores}
+    found = Security(load_config(overrides=settings)[0]).server(listener(protocol))
     assert (found.principals is not None) == read
     assert found.server_tls is not None
     asked = key == "listener.name.internal.ssl.client.auth" or read
@@ -205,8 +210,8 @@ def test_where_certificates_name_clients(
 
 
 def test_rules_that_cannot_be_read_are_named(stores: dict[str, str]) -> None:
-    told = {"ssl.client.auth": "requested", "ssl.principal.mapping.rules": "RULE:[/$1/", **stores}
+    settings = {"ssl.client.auth": "requested", "ssl.principal.mapping.rules": "RULE:[/$1/", **stores}
     with pytest.raises(ConfigError, match=r"ssl.principal.mapping.rules: found 'RULE:\[/\$1/' \(rule pattern '\['"):
-        Security(load_config(overrides=told)[0]).server(listener("SSL"))
-    del told["ssl.client.auth"]
-    Security(load_config(overrides=told)[0]).server(listener("SSL"))  # they name no principal
+        Security(load_config(overrides=settings)[0]).server(listener("SSL"))
+    del settings["ssl.client.auth"]
+    Security(load_config(overrides=settings)[0]).server(listener("SSL"))  # they name no principal

@@ -23,7 +23,7 @@ from aiocontroller.analytics.times import time_of
 IN_CONTROLLER_LOG: Final = ("elected", "failover", "loaded", "active", "resigned", "topic_deleted")
 IN_STATE_CHANGE_LOG: Final = ("partition", "replica", "told", "request", "response", "received")
 IN_SERVER_LOG: Final = ("isr", "cluster_id", "session", "peer_lost")
-IN_OFFICE: Final = (*IN_CONTROLLER_LOG, "partition", "isr", "replica", "told", "request", "write", "reassigned")
+WHILE_ACTIVE: Final = (*IN_CONTROLLER_LOG, "partition", "isr", "replica", "told", "request", "write", "reassigned")
 """Kinds of records of a controller that others do not write, or not in its name."""
 OF_A_TRACE: Final = ("\t", " ", "java.", "org.apache.", "kafka.", "Caused by")
 """How the rest of a stack trace begins, where the rotation of a log has cut one."""
@@ -274,7 +274,7 @@ def _decides(row: Row, controller: int | None) -> bool:
     if controller is not None and row["node"] != controller:  # a request's receiver, or who resigned meanwhile
         return False
     if row["source"] == JOURNAL_SOURCE:
-        return row["kind"] in IN_OFFICE
+        return row["kind"] in WHILE_ACTIVE
     return row["kind"] in (*IN_CONTROLLER_LOG, "partition", "replica", "told", "request")
 
 

@@ -48,7 +48,7 @@ _OUTSIDE: Final = "leader >= 0 AND leader <> prev.leader AND NOT array_contains(
 
 
 _NEXT_BY_LOGS: Final = f"({_NEXT_VERSION} OR prev.leader = -1 AND leader_epoch = prev.leader_epoch + 1)"
-"""Without a leader, nobody but a controller changes the ISR, and each change by a controller raises the leader epoch.
+"""Without a leader, only a controller changes the ISR, and each change by a controller raises the leader epoch.
 Lines of 2.6 to 3.1 on replicas that a controller removes from an ISR name no version of the state."""
 UNCLEAN_BY_LOGS: Final = (
     f"coalesce(unclean OR source <> 'journal' AND NOT {_FRESH} AND {_NEXT_BY_LOGS} AND {_OUTSIDE}, false)"

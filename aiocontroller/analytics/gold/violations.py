@@ -48,7 +48,7 @@ def violations(
             _of_partitions(found, own),
             _of_terms(milestones),
             _acts_out_of_office(own, milestones),
-            _two_in_office(own),
+            _two_active(own),
             _old_incarnations(own),
             _of_the_loop(milestones),
             _left_leaderless(last_rows, events, span),
@@ -127,7 +127,7 @@ def _acts_out_of_office(tallies: DataFrame, milestones: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _two_in_office(tallies: DataFrame) -> DataFrame:
+def _two_active(tallies: DataFrame) -> DataFrame:
     office = (
         tallies.where(f"epoch > 0 AND kind IN ('elected', {_ACTS})")
         .groupBy("cluster", "epoch", "process")

@@ -70,7 +70,7 @@ class Answers:
         if path.startswith(_DELETION):
             self._deletions[path.removeprefix(_DELETION)].put(self._now_s(), False)
 
-    # -- what clients are told -------------------------------------------------------------------------------------
+    # -- what clients are answered ---------------------------------------------------------------------------------
 
     def allocated(self, broker: int, first: int, count: int) -> None:
         """A broker was given a block of producer ids."""
@@ -88,12 +88,12 @@ class Answers:
         listed: Mapping[TopicPartition, ReplicaAssignment],
         unknown: Collection[str],
     ) -> None:
-        """A client was told the reassignments in progress; what is known of the topics in ``unknown`` is uncertain."""
+        """A client got a list of reassignments; what is known of the topics in ``unknown`` is uncertain."""
         for tp, assignment in listed.items():
             if tp.topic in unknown:
                 continue
             if asked is not None and tp not in asked:
-                self._complain("answers", tp, "was listed, and nobody asked for it")
+                self._complain("answers", tp, "was listed, and was not requested")
             if assignment not in self._assignments(tp, asked_s - STALE_S):
                 self._complain("answers", tp, f"was listed as {assignment}, which ZooKeeper did not hold")
         for topic in sorted(set(self._topics) - set(unknown)):
@@ -118,7 +118,7 @@ class Answers:
         answers: Mapping[TopicPartition, tuple[int, str]],
         unknown: Collection[str],
     ) -> None:
-        """A client was told how its elections fared."""
+        """A client got the results of its elections."""
         right = {KafkaErrorCode.NONE, KafkaErrorCode.ELECTION_NOT_NEEDED}
         for tp, (code, _) in answers.items():
             if tp.topic in unknown:
@@ -133,7 +133,7 @@ class Answers:
                 self._complain("answers", tp, "is said not to exist")
 
     def created(self, asked_s: float, results: Results) -> None:
-        """A client was told how its topics fared."""
+        """A client got the results of creating its topics."""
         for name, result in results.items():
             found = [each for each in self._topics[name].since(asked_s) if each is not None]
             counts = {len(each) for each in found}
@@ -149,7 +149,7 @@ class Answers:
                 self._complain("answers", name, "is said to exist")
 
     def grown(self, asked_s: float, counts: Mapping[str, int], results: Results) -> None:
-        """A client was told how its topics got more partitions; ``counts`` are the numbers that it wanted."""
+        """A client got the results of adding partitions to its topics; ``counts`` are the numbers that it wanted."""
         for name, result in results.items():
             found = max((len(each) for each in self._topics[name].since(asked_s) if each is not None), default=0)
             if result.error_code in (KafkaErrorCode.NONE, KafkaErrorCode.REQUEST_TIMED_OUT) and found < counts[name]:
@@ -158,7 +158,7 @@ class Answers:
                 self.operations.grown(asked_s, name, counts[name])
 
     def removed(self, asked_s: float, results: Results) -> None:
-        """A client was told how its topics were deleted, or at least that their deletion has begun."""
+        """A client got the results of deleting its topics, or at least that their deletion has begun."""
         for name, result in results.items():
             marked = None in self._topics[name].since(asked_s) or any(self._deletions[name].since(asked_s))
             absent = None in self._topics[name].since(asked_s - STALE_S)

@@ -112,7 +112,7 @@ class ZNodeHistory:
         self.assigned: dict[Partition, frozenset[int]] = {}
         """The current replicas."""
         self._replaced: set[str] = set()
-        """Topics that a foreign client has made anew, and nobody has written since; membership only."""
+        """Topics that a foreign client has made anew, and that have not been written since; membership only."""
         self._placed: dict[Partition, set[int]] = {}
         """All replicas so far, also of earlier topics of the same name; membership only."""
         self.topic_ids: dict[str, str] = {}
@@ -126,7 +126,7 @@ class ZNodeHistory:
         self._led_uncleanly: dict[Partition, int] = {}
         """The leader epoch of the last unclean election."""
         self.answers = Answers(now_s, self.complain)
-        """What clients were told, and what could be known."""
+        """What clients were answered, and what could be known."""
         self.config_answers = ConfigAnswers(now_s, self.complain)
         self.registered: set[int] = set()  # membership only
         self._gone_s: dict[int, float] = {}
@@ -213,12 +213,12 @@ class ZNodeHistory:
     def received(self, broker: int, partition: Partition, leadership: Leadership) -> None:
         """A broker has received this in LeaderAndIsr or UpdateMetadata."""
         if leadership not in self._known.get(partition, ()):
-            self.complain("I5", partition, f"broker {broker} was told {leadership}, which ZooKeeper never held")
+            self.complain("I5", partition, f"broker {broker} received {leadership}, which ZooKeeper never held")
 
     def placed(self, broker: int, partition: Partition, replicas: tuple[int, ...]) -> None:
         """A broker has received these replicas in LeaderAndIsr."""
         if not self._placed.get(partition, set()).issuperset(replicas):
-            self.complain("I5", partition, f"broker {broker} was told of replicas {replicas}, ZooKeeper never held all")
+            self.complain("I5", partition, f"broker {broker} received replicas {replicas}, ZooKeeper never held all")
 
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
         """A leader's AlterPartition was answered without an error."""

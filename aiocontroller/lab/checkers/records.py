@@ -190,14 +190,14 @@ class DataChecker:
     def ended(
         self, partition: Partition, leader: int, epoch: int, logs: Mapping[int, Sequence[Run]], topic_id: str
     ) -> None:
-        """The cluster is whole, nobody writes any more, and these are the logs of the partition's replicas."""
+        """The cluster is whole, no client writes any more, and these are the logs of the partition's replicas."""
         self.led(leader, partition, epoch, logs[leader], topic_id)
         for broker, runs in logs.items():
             if list(spans(runs)) != list(spans(logs[leader])):
                 self._complain("I14", partition, f"broker {broker} has {shown(runs)}, its leader {shown(logs[leader])}")
 
     def _settle(self, partition: Partition, end: int) -> None:
-        """From now on the leader's log, with this end, counts: nobody has lost what it does not have."""
+        """From now on the leader's log, with this end, counts: what it does not have is not lost."""
         for damaged, (after, before) in list(self._damaged.items()):
             if damaged[1] == partition:
                 self._damaged[damaged] = after, min(before, end)

@@ -266,7 +266,7 @@ def _scenario(file: Path, as_json: bool) -> bool:
     quiet()
     report, narration = play(read_scenario(file))
     if as_json:
-        print_json({**msgspec.structs.asdict(report), "told": narration})
+        print_json({**msgspec.structs.asdict(report), "narration": narration})
         return report.ok
     for line in narration:
         say(line)

@@ -1,7 +1,7 @@
 """Produce and Fetch of a simulated broker's clients, in msgpack under API keys of its own.
 
 The checks and error codes are Kafka's.  A produce with acks=all is answered when the high watermark has passed its
-records, when the broker leads no more, or at its time-out: then nobody knows what becomes of the records.
+records, when the broker leads no more, or at its time-out: then the client does not know what becomes of the records.
 """
 
 from __future__ import annotations

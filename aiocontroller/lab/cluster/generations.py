@@ -33,7 +33,7 @@ class TopicIds(IntEnum):
     CHECKED = 2
     """3.0: replicas take the id from the request that creates them; a request that adds only an id gets no error."""
     MAY_GO = 3
-    """3.3: also, a follower that has an id and is told none, at the leader epoch that it has, answers no error; and
+    """3.3: also, a follower that has an id and receives none, at the leader epoch that it has, answers no error; and
     UpdateMetadata without an id takes it from the metadata."""
 
 
@@ -51,7 +51,7 @@ class Generation(NamedTuple):
     topic_ids: TopicIds
     stops_at_equal_epoch: bool
     """StopReplica may have the replica's present leader epoch (KAFKA-13972); before, that is refused as too low."""
-    strangers_go_offline: bool
+    non_replicas_go_offline: bool
     """A LeaderAndIsr for a replica not assigned to the broker is treated like one on a failed disk."""
     refuses_later_broker_epoch: bool
     """A broker epoch above its own is a bug to it (UNKNOWN_SERVER_ERROR), not one that it has yet to hear of."""
@@ -152,7 +152,7 @@ _V2_2 = Generation(
     alter_partition=-1,
     topic_ids=TopicIds.UNKNOWN,
     stops_at_equal_epoch=False,
-    strangers_go_offline=True,
+    non_replicas_go_offline=True,
     refuses_later_broker_epoch=True,
     skips_older_partition_epoch=False,
     adds_live_followers_only=False,
@@ -199,7 +199,7 @@ _V3_3 = _V3_0._replace(
     offered=_offered(12, 6, 3, 7, 3, 4),
     alter_partition=2,
     topic_ids=TopicIds.MAY_GO,
-    strangers_go_offline=False,
+    non_replicas_go_offline=False,
     skips_older_partition_epoch=True,
     adds_live_followers_only=True,
     takes_refusals_back=True,

@@ -169,7 +169,7 @@ class ReplicaManager:
         """Changes to be requested, or requested already; one per partition."""
         self.failed: dict[tuple[str, int], None] = {}
         """Replicas on a failed log directory, until the process ends."""
-        self.strangers: dict[tuple[str, int], None] = {}
+        self.unassigned: dict[tuple[str, int], None] = {}
         """Replicas not assigned to this broker, treated as if on a failed directory, until the process ends."""
 
     def partition(self, topic: str, partition: int) -> Partition | None:
@@ -227,7 +227,7 @@ class ReplicaManager:
 
     def offline(self, topic: str, index: int) -> bool:
         """Whether the replica is on a failed directory, or treated as such."""
-        return (topic, index) in self.failed or (topic, index) in self.strangers
+        return (topic, index) in self.failed or (topic, index) in self.unassigned
 
     def _become(self, topic: TopicStates, state: PartitionState, now_ms: int) -> int:
         self._now_ms = now_ms
@@ -239,8 +239,8 @@ class ReplicaManager:
             if answer is not None:
                 return answer
         if self.broker_id not in state.replicas:
-            if partition is None and self.generation.strangers_go_offline:
-                self.strangers[topic.topic, state.partition] = None
+            if partition is None and self.generation.non_replicas_go_offline:
+                self.unassigned[topic.topic, state.partition] = None
             return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         takes_id = self.generation.topic_ids >= TopicIds.CHECKED
         if partition is None:

@@ -1,9 +1,9 @@
 """ISR changes before inter.broker.protocol.version 2.7: a leader writes the state znode and notifies the controller.
 
 After Kafka's ``ZkIsrManager`` (until 2.6 a part of ``Partition`` and ``ReplicaManager``).  A write is conditional on
-the znode's version and carries no fence.  The controller is told late: a look every 2.5 s puts a notification into
+the znode's version and carries no fence.  The controller is notified late: a look every 2.5 s puts a notification into
 ``/isr_change_notification`` when 5 s have gone by without a change, or 60 s since the last notification.  What was
-written and not told when the process ends is never told.
+written without a notification when the process ends never gets one.
 """
 
 from __future__ import annotations

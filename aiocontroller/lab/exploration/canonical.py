@@ -1,4 +1,4 @@
-"""One state for all those that cannot be told apart: the exploration visits each of these once.
+"""One state for all those that cannot be distinguished: the exploration visits each of these once.
 
 * What is out of date is forgotten: requests that every controller would refuse, messages that every broker would
   ignore, and what a deposed controller knows.  By the fence it writes nothing any more.  It may still answer a leader,
@@ -14,7 +14,7 @@ from collections.abc import Hashable
 
 from aiocontroller.lab.exploration.specification import (
     LEADER,
-    NOBODY,
+    NO_ID,
     Controller,
     Message,
     Replica,
@@ -81,7 +81,7 @@ def _renamed(s: State) -> State:
     first; the states that differ by that are then visited more than once.)"""
     order = sorted(range(len(s.controllers)), key=s.controllers.__getitem__)
     if order != list(range(len(order))):
-        owner = order.index(s.owner) if s.owner >= 0 else NOBODY
+        owner = order.index(s.owner) if s.owner >= 0 else NO_ID
         s = s._replace(controllers=tuple(s.controllers[c] for c in order), owner=owner)
     traits = [_traits(s, b) for b in range(len(s.replicas))]
     order = sorted(range(len(traits)), key=traits.__getitem__)
@@ -107,7 +107,7 @@ def _traits(s: State, b: int) -> tuple[tuple[Hashable, ...], list[tuple[int, ...
 
 def _with_brokers(s: State, order: list[int]) -> State:
     """The same state where broker ``order[i]`` is called i."""
-    name = [*sorted(range(len(order)), key=order.__getitem__), NOBODY]  # its last place is NOBODY's own
+    name = [*sorted(range(len(order)), key=order.__getitem__), NO_ID]  # its last place is that of NO_ID
     masks = [sum(1 << name[b] for b in members(mask)) for mask in range(1 << len(order))]
 
     def znode(z: ZNode) -> ZNode:

@@ -8,7 +8,7 @@ The names are those of docs/chaos.md.  I13 and I14 are about data.
    in no other way; what a leader is answered is what ZooKeeper holds.
  * I4: a new leader was in the ISR.
  * one leader: for each leader epoch, in ZooKeeper and among the replicas.
- * I5: what brokers are told of a partition is in ZooKeeper when it is sent.
+ * I5: what brokers receive of a partition is in ZooKeeper when it is sent.
  * I6: the controller that ``/controller`` names knows that it is active.
  * I13: no acknowledged record is lost: every member of the ISR, which may lead at any time, has all of them.
  * I14: replicas do not diverge below the high watermark of a leader.
@@ -27,7 +27,7 @@ def violated(before: State, label: Label, after: State) -> Iterator[str]:
         yield from _written(before, label[1][0], after)
     for message in after.messages[len(before.messages) :]:
         if message.state != after.znode:
-            yield f"I5: brokers are told {shown(message.state)}, ZooKeeper holds {shown(after.znode)}"
+            yield f"I5: brokers receive {shown(message.state)}, ZooKeeper holds {shown(after.znode)}"
     for b, (was, now) in enumerate(zip(before.replicas, after.replicas, strict=True)):
         answered = was.role == now.role == LEADER and was.epoch == now.epoch and was.version != now.version
         if answered and _not_written(ZNode(b, now.epoch, now.isr, now.version), after.znode):

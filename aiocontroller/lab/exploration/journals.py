@@ -1,7 +1,7 @@
 """Compares journals with the specification: what controllers recorded of a partition must be a path of its states.
 
 The journals of all controllers of a cluster are read together, since a partition's history goes from one to the next.
-What ZooKeeper took but nobody recorded (the controller died before, or a leader of an old protocol wrote its ISR
+What ZooKeeper took but no journal recorded (the controller died before, or a leader of an old protocol wrote its ISR
 itself) is a gap between versions, and has to be filled by steps of the specification.
 """
 
@@ -12,12 +12,12 @@ from itertools import chain
 from typing import NamedTuple
 
 from aiocontroller.journal.records import Record
-from aiocontroller.lab.exploration.specification import NOBODY, Request, ZNode, alteration, elections, members
+from aiocontroller.lab.exploration.specification import NO_ID, Request, ZNode, alteration, elections, members
 
 MOST_HIDDEN = 1
+"""Steps in a gap that no journal recorded; of longer gaps only the epochs are compared."""
 ANOTHER = -2
-"""A broker that only a step knows that nobody recorded."""
-"""Steps that nobody recorded; of longer gaps only the epochs are compared."""
+"""A broker that only a step knows that no journal recorded."""
 
 
 class Stray(NamedTuple):
@@ -94,7 +94,7 @@ def _brokers(record: Record) -> Iterator[int]:
 
 
 def _znode(record: Record, names: list[int]) -> ZNode:
-    leader = NOBODY if record.leader is None or record.leader < 0 else names.index(record.leader)
+    leader = NO_ID if record.leader is None or record.leader < 0 else names.index(record.leader)
     isr = sum(1 << names.index(broker) for broker in record.isr or ())
     return ZNode(leader, record.leader_epoch or 0, isr, record.partition_epoch or 0)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from aiocontroller.lab.exploration.specification import (
     NEVER_READ,
-    NOBODY,
+    NO_ID,
     Controller,
     Request,
     Specification,
@@ -53,7 +53,7 @@ class EmptiedIsr(Specification):
     def elections(self, seen: ZNode, live: int, suspected: int) -> Iterator[ZNode]:
         yield from elections(seen, live, suspected)
         if not seen.isr & live:
-            yield ZNode(NOBODY, seen.epoch + 1, 0, seen.version + 1)
+            yield ZNode(NO_ID, seen.epoch + 1, 0, seen.version + 1)
 
 
 class ShrinksWithinEpoch(Specification):

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 DEAD, STARTED, FOLLOWER, LEADER = range(4)
-"""Roles of a replica.  Started: no controller has told it anything yet."""
-NOBODY = -1
+"""Roles of a replica.  Started: no controller has sent it anything yet."""
+NO_ID = -1
 
 
 class ZNode(NamedTuple):
@@ -34,7 +34,7 @@ class ZNode(NamedTuple):
     version: int
 
 
-NEVER_READ = ZNode(NOBODY, -1, 0, -1)
+NEVER_READ = ZNode(NO_ID, -1, 0, -1)
 
 
 class Controller(NamedTuple):
@@ -52,7 +52,7 @@ class Controller(NamedTuple):
 class Replica(NamedTuple):
     role: int
     epoch: int
-    """The leader epoch; -1 before the replica is told one."""
+    """The leader epoch; -1 before the replica receives one."""
     log: tuple[int, ...]
     """For each record the leader epoch in which it was appended, as in Kafka's epoch cache."""
     isr: int = 0
@@ -95,7 +95,7 @@ class State(NamedTuple):
     messages: tuple[Message, ...] = ()
     requests: tuple[Request, ...] = ()
     acknowledged: tuple[int, ...] = ()
-    """The records that producers with acks=all were told to be safe: the log up to the highest high watermark."""
+    """The records that were acknowledged to producers with acks=all: the log up to the highest high watermark."""
     faults: int = 0
 
 
@@ -142,7 +142,7 @@ def elections(seen: ZNode, live: int, suspected: int = 0) -> Iterator[ZNode]:
             for leader in (seen.leader,) if stays else members(in_sync):
                 yield ZNode(leader, epoch, in_sync, version)
     else:
-        leader = seen.leader if seen.leader >= 0 and live >> seen.leader & 1 else NOBODY
+        leader = seen.leader if seen.leader >= 0 and live >> seen.leader & 1 else NO_ID
         isr = seen.isr & live or seen.isr
         if (leader, isr) != (seen.leader, seen.isr):
             yield ZNode(leader, epoch, isr, version)
@@ -179,7 +179,7 @@ class Specification:
         replicas = [Replica(FOLLOWER, 0, ()) for _ in self.brokers]
         replicas[0] = Replica(LEADER, 0, (), isr=everybody, ends=self.unknown)
         controllers = (Controller(),) * self.bounds.controllers
-        return State(ZNode(0, 0, everybody, 0), NOBODY, 0, everybody, controllers, tuple(replicas))
+        return State(ZNode(0, 0, everybody, 0), NO_ID, 0, everybody, controllers, tuple(replicas))
 
     def steps(self, s: State) -> Iterator[Step]:
         for c in range(self.bounds.controllers):
@@ -205,7 +205,7 @@ class Specification:
             yield ("is elected", (c,)), self.load(won, c)
             yield ("is elected, without an answer", (c,)), self.resolve(won, c)
         if s.owner == c:
-            yield ("loses its session", (c,)), s._replace(owner=NOBODY)
+            yield ("loses its session", (c,)), s._replace(owner=NO_ID)
         elif s.controllers[c].epoch:
             yield ("learns that it is not active", (c,)), with_controller(s, c, Controller())
 
@@ -223,7 +223,7 @@ class Specification:
     def knowledge(self, s: State, c: int) -> Iterator[Step]:
         me = s.controllers[c]
         if s.owner != c:
-            return  # whoever reads anything new reads first that another controller was elected
+            return  # a controller that reads anything new reads first that another controller was elected
         gone = me.live & ~(s.registered & me.current)
         new = s.registered & ~me.live
         if gone:
@@ -378,7 +378,7 @@ def fetch(s: State, f: int, b: int) -> State:
 
 
 def incarnate(s: State, b: int) -> State:
-    """Register a broker: nobody knows this incarnation, and what was sent to the last one is lost."""
+    """Register a broker: no controller knows this incarnation, and what was sent to the last one is lost."""
     bit = 1 << b
     return s._replace(
         registered=s.registered | bit,

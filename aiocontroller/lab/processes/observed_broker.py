@@ -2,7 +2,7 @@
 
     python -m aiocontroller.lab.processes.observed_broker (options of aiocontroller.lab.cluster.simulated_broker)
 
-``DIR/observed-PID.jsonl`` holds one ``Observation`` per line: what the broker was told, what it asked of its
+``DIR/observed-PID.jsonl`` holds one ``Observation`` per line: what the broker received, what it asked of its
 controller, and which requests were answered without an error.  ``replay`` passes them to the history, which the
 simulation fills directly.  SIGUSR1 makes a log directory fail that holds every second replica of the broker.
 """

@@ -2,7 +2,7 @@
 
  * ZooKeeper's transaction log becomes the ``ZNodeHistory``, which checks I1, I2, I3, I4, one leader and I8 at every
    change.
- * The brokers' records become what was asked, told and acknowledged: I3, I5.
+ * The brokers' records become what was requested, received and acknowledged: I3, I5.
  * ``check_journal`` checks the controllers' journals: I2, I7, I12, bugs.
 
 ``read`` may be called repeatedly while the processes run, and goes on where it ended.  It reads the brokers' records

@@ -87,7 +87,7 @@ class Fleet:
         return {"first": first, "last": last, "partitions": partitions, "requests": requests, "bytes": size}
 
     async def check(self) -> dict[str, Any]:
-        """Hold what every broker was told against ZooKeeper: how many differences, and some of them."""
+        """Compare what every broker received with ZooKeeper: how many differences, and some of them."""
         await self.mark()
         assignments, states = await self._read_everything()
         alive = {number for number, broker in self.brokers.items() if broker.alive}

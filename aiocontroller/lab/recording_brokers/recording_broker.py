@@ -1,4 +1,4 @@
-"""A broker that only listens: registers in ZooKeeper as Kafka's do, answers at once, keeps what it was told."""
+"""A broker that only listens: registers in ZooKeeper as Kafka's do, answers at once, keeps what it receives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A recording broker for measurements: it answers at once, keeps each request with its time, and decodes nothing.
 
 Two exceptions.  A StopReplica's answer must name each deleted partition, or a deletion never ends.  And while a
-reassignment is measured (``follow``), a leader that is told of new replicas asks for them in its ISR, as if they had
+reassignment is measured (``follow``), a leader that receives new replicas asks for them in its ISR, as if they had
 caught up at once.
 """
 

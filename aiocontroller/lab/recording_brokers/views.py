@@ -1,7 +1,7 @@
-"""What each broker has been told, in columns: 8 bytes for each partition and broker, so that 2,000,000 fit.
+"""What each broker has received, in columns: 8 bytes for each partition and broker, so that 2,000,000 fit.
 
 Kept up to date only when asked (``settle``), from the bytes that were heard.  ``differences`` holds it against the
-znodes: every live broker's metadata must say what they say, and every replica must have been told of itself.
+znodes: every live broker's metadata must say what they say, and every replica must have received its own state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def leadership(leader: int, leader_epoch: int) -> int:
 
 
 class Views:
-    """Of all brokers.  A row is a partition that a broker was told of, in the order of its first mention."""
+    """Of all brokers.  A row is a partition that a broker received, in the order of its first mention."""
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self.rows: dict[str, dict[int, int]] = {}
@@ -102,15 +102,15 @@ class Views:
             want = leadership(state.leader, state.leader_epoch)
             for broker in alive:
                 if self._at(self.metadata[broker], topic, partition) != want:
-                    yield f"broker {broker} was not told of {topic}-{partition} (UpdateMetadata)"
+                    yield f"broker {broker} did not receive {topic}-{partition} (UpdateMetadata)"
             for broker in assignments[topic][partition].replicas:
                 if broker in alive and self._at(self.replicas[broker], topic, partition) != want:
-                    yield f"replica {broker} of {topic}-{partition} was not told of itself (LeaderAndIsr)"
+                    yield f"replica {broker} of {topic}-{partition} did not receive its state (LeaderAndIsr)"
 
     def deleted_but_known(
         self, alive: set[int], assignments: Mapping[str, Mapping[int, ReplicaAssignment]]
     ) -> Iterator[str]:
-        """One line for each broker and partition of a topic that is gone, where the broker was not told."""
+        """One line for each broker and partition of a topic that is gone, where the broker did not receive that."""
         for topic, rows in self.rows.items():
             if topic not in assignments:
                 for partition in rows:

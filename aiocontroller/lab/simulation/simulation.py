@@ -249,7 +249,7 @@ class Simulation:
         for journal in self.journals:
             digest.update(journal.content())
             self.problems += check_journal(journal.records)
-        stray = first_stray((journal.records for journal in self.journals), self._untold())
+        stray = first_stray((journal.records for journal in self.journals), self._unrecorded())
         if stray is not None:
             self.problems.append(f"specification: {stray}")
         for name, count in self.history.probes.items():
@@ -277,7 +277,7 @@ class Simulation:
             digest.hexdigest()[:16],
         )
 
-    def _untold(self) -> set[str]:
+    def _unrecorded(self) -> set[str]:
         """Return the topics that changed in ways that no journal tells; membership only.
 
         A foreign client wrote to them, or a controller died after their deletion and before its record.
@@ -513,8 +513,8 @@ class Simulation:
             self.problems.append(f"I12: a timer is set after {record.event} while not active")
 
     def _check_permitted(self, service: Service) -> None:
-        """A controller looks at the cluster for each election.  If it is told what no broker has, it takes no role,
-        unless it knew no broker when it was elected."""
+        """A controller looks at the cluster for each election.  If it is configured with what no broker has, it takes
+        no role, unless it knew no broker when it was elected."""
         number = next(number for number, each in self._services if each is service)
         unseen_ms = self.model.unseen_ms(service.client.session_id)
         if unseen_ms > LAST_LOOK_MS:

@@ -1,4 +1,4 @@
-"""Bugs that nobody thought of: mutants that ``scripts/mutate`` makes (docs/mutation.md).
+"""Bugs that are not hand-written: mutants that ``scripts/mutate`` makes (docs/mutation.md).
 
 Each is one small change of one function.  A test compares it with the mutant of the same key.
 """

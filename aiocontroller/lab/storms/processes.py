@@ -192,7 +192,7 @@ class Storm:
         )
 
     def _look_for_the_fallen(self) -> None:
-        """Report processes that ended without being told to.
+        """Report processes that ended without a request to.
 
         A broker whose id is taken exits on purpose, as Kafka's does.
         """

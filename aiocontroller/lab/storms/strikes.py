@@ -1,4 +1,4 @@
-"""``up --storm``: kills and restarts brokers, and moves the controller, by a seed, until it is told to end.
+"""``up --storm``: kills and restarts brokers, and moves the controller, by a seed, until it is asked to end.
 
 Each strike is healed before the next, so that a healthy cluster loses a partition for no longer than an election.  The
 same seed draws the same strikes; their number depends on the machine.

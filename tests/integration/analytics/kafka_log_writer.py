@@ -1,4 +1,4 @@
-"""A controller's history, told as Kafka's logs would tell it: of a release, by clocks that are off, from files that were cut.
+"""A controller's history, written as Kafka's logs would have it: of a release, by clocks that are off, from files that were cut.
 
 The journal is the truth; what it does not hold (when a broker received a request) is made up within a millisecond or two.
 """

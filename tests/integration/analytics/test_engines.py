@@ -65,8 +65,8 @@ def every_fixture(folder: Path) -> list[dict[str, Any]]:
     entries.append({"glob": "life/*", "cluster": "life"})
     for recorded in sorted(RECORDED.iterdir()):
         shutil.copytree(recorded, folder / "recorded" / recorded.name)
-        told = {"glob": f"recorded/{recorded.name}/*", "cluster": f"recorded {recorded.name}", "time_zone": "UTC"}
-        entries.insert(0, told)  # before the zones of brokers of the same numbers
+        entry = {"glob": f"recorded/{recorded.name}/*", "cluster": f"recorded {recorded.name}", "time_zone": "UTC"}
+        entries.insert(0, entry)  # before the zones of brokers of the same numbers
     for case in ON_SPARK:
         case(folder / case.__name__)
         entries.insert(0, {"glob": f"{case.__name__}/*", "cluster": case.__name__, "time_zone": "UTC"})
@@ -81,19 +81,19 @@ def as_json(plain: Path, folder: Path) -> None:
     for path in plain.rglob("*.log"):
         objects = []
         for line in path.read_text().splitlines():
-            told = re.fullmatch(
+            head = re.fullmatch(
                 r"\[(?P<time>.{19}),(?P<ms>\d{3})\] (?P<level>\w+) (?P<message>.*) \((?P<logger>\S+)\)", line
             )
-            assert told is not None, line
-            at = datetime.fromisoformat(told["time"]).replace(tzinfo=UTC)
+            assert head is not None, line
+            at = datetime.fromisoformat(head["time"]).replace(tzinfo=UTC)
             if path.name == "controller.log":
-                instant = {"epochSecond": int(at.timestamp()), "nanoOfSecond": int(told["ms"]) * 1_000_000}
-                made = {"instant": instant, "level": told["level"], "loggerName": told["logger"]}
-                objects.append(json.dumps(made | {"message": told["message"]}))
+                instant = {"epochSecond": int(at.timestamp()), "nanoOfSecond": int(head["ms"]) * 1_000_000}
+                made = {"instant": instant, "level": head["level"], "loggerName": head["logger"]}
+                objects.append(json.dumps(made | {"message": head["message"]}))
             else:
-                iso = f"{told['time'].replace(' ', 'T')}.{told['ms']}Z"
-                made = {"@timestamp": iso, "log.level": told["level"], "log.logger": told["logger"]}
-                text = json.dumps(made | {"message": told["message"]}) + "\n"
+                iso = f"{head['time'].replace(' ', 'T')}.{head['ms']}Z"
+                made = {"@timestamp": iso, "log.level": head["level"], "log.logger": head["logger"]}
+                text = json.dumps(made | {"message": head["message"]}) + "\n"
                 objects.append(json.dumps({"log": text, "stream": "stdout", "time": iso}, separators=(",", ":")))
         write(folder / path.relative_to(plain), "\n".join(objects).encode() + b"\n")
 
@@ -136,7 +136,7 @@ def test_both_engines_give_equal_tables_of_every_fixture(spark: Any, tmp_path: P
     for table in SORTED_BY:
         of_spark = rows(spark, tmp_path / "spark", table)
         assert_equal(Counter(map(repr, of_small[table])), Counter(map(repr, of_spark)), table)
-        # The same types in the files, for whoever reads them.
+        # The same types in the files, for other programs that read them.
         kinds = [
             field.dataType.simpleString() for field in spark.read.parquet(f"{tmp_path}/duckdb/gold/{table}").schema
         ]
@@ -148,13 +148,13 @@ def test_both_engines_give_equal_tables_of_every_fixture(spark: Any, tmp_path: P
     assert unknown >= {case.__name__ for case in ON_SPARK}
     # What the layout of the logs is makes no difference.
     at, place = (schema.GOLD["windows"].names.index(name) for name in ("cluster", "evidence"))
-    told = {
+    counts = {
         cluster: [
             (*row[:at], *row[at + 1 : place], len(row[place])) for row in of_small["windows"] if row[at] == cluster
         ]
         for cluster in ("operations", "json")
     }
-    assert told["operations"] == told["json"] != []
+    assert counts["operations"] == counts["json"] != []
 
 
 def test_odd_lines_of_journals_are_judged_as_spark_judges_them(spark: Any, tmp_path: Path) -> None:
@@ -162,15 +162,15 @@ def test_odd_lines_of_journals_are_judged_as_spark_judges_them(spark: Any, tmp_p
     lines = read_lines(spark, find_files(spark, [str(tmp_path)]).files)
     by_spark = journal_reader.journal_records(lines).select(*schema.JOURNAL.names, "joined", "line", "reason").collect()
     expected = [row.asDict() for row in by_spark]
-    told = []
+    rows = []
     for row in lines.orderBy("position").collect():
         for fields, text, reason in journal_line(row["value"]):
             line = None if reason is None else text[: schema.SAMPLE_CHARACTERS].replace("\0", "␀")
-            told.append({**dict.fromkeys(schema.JOURNAL.names), **fields, "line": line, "reason": reason})
-    assert len(told) == len(expected)
-    assert [r["reason"] for r in told] == [r["reason"] for r in expected]
-    assert [r["line"] for r in told] == [r["line"] for r in expected]
-    assert [r for r in told if r["reason"] is None] == [r for r in expected if r["reason"] is None]
+            rows.append({**dict.fromkeys(schema.JOURNAL.names), **fields, "line": line, "reason": reason})
+    assert len(rows) == len(expected)
+    assert [r["reason"] for r in rows] == [r["reason"] for r in expected]
+    assert [r["line"] for r in rows] == [r["line"] for r in expected]
+    assert [r for r in rows if r["reason"] is None] == [r for r in expected if r["reason"] is None]
 
 
 JOURNAL = "".join(

@@ -31,8 +31,17 @@ def analyze(folder: Path, *options: str, code: int = 0) -> tuple[str, str]:
     """Return the page's text without markup, and what the command wrote."""
     page = folder / "page.html"
     page.unlink(missing_ok=True)
-    told = [str(folder / "in"), "--out", str(folder / "out"), "--report", str(page), "--engine", "duckdb", *options]
-    command = [sys.executable, "-m", "aiocontroller", "analyze", *told]
+    arguments = [
+        str(folder / "in"),
+        "--out",
+        str(folder / "out"),
+        "--report",
+        str(page),
+        "--engine",
+        "duckdb",
+        *options,
+    ]
+    command = [sys.executable, "-m", "aiocontroller", "analyze", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == code, done.stderr
     html = page.read_text() if page.exists() else ""
@@ -41,7 +50,7 @@ def analyze(folder: Path, *options: str, code: int = 0) -> tuple[str, str]:
     return " ".join(text.split()), done.stdout + done.stderr
 
 
-def test_1_folder_of_somebody_else_is_refused_and_left_alone(tmp_path: Path, logs: Path) -> None:
+def test_1_folder_of_another_owner_is_refused_and_left_alone(tmp_path: Path, logs: Path) -> None:
     precious = tmp_path / "out" / "bronze" / "precious"
     precious.parent.mkdir(parents=True)
     precious.write_text("of another program")

@@ -50,7 +50,7 @@ def hadoop_jar() -> Path:
 
 def properties(folder: Path, name: str) -> str:
     own = ("datanode.address", "datanode.http.address", "datanode.ipc.address", "namenode.http-address")
-    told = {
+    settings = {
         "fs.defaultFS": name,
         "dfs.namenode.rpc-address": name.removeprefix("hdfs://"),
         **{f"dfs.{each}": "127.0.0.1:0" for each in own},
@@ -58,7 +58,7 @@ def properties(folder: Path, name: str) -> str:
         "dfs.datanode.data.dir": f"file://{folder}/data",
         "dfs.replication": "1",
     }
-    each = (f"<property><name>{key}</name><value>{value}</value></property>" for key, value in told.items())
+    each = (f"<property><name>{key}</name><value>{value}</value></property>" for key, value in settings.items())
     return f"<configuration>{''.join(each)}</configuration>"
 
 

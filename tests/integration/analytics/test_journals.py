@@ -236,7 +236,7 @@ def test_files_are_parsed_once_though_lines_are_rejected(
     ]
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders(spark: Any, tmp_path: Path) -> None:
+def test_files_of_one_name_are_distinguished_by_their_folders(spark: Any, tmp_path: Path) -> None:
     paths = [write(tmp_path / folder / "j.jsonl", record(n)) for n, folder in enumerate(("a", "b/c"))]
     found = find_files(spark, [str(path) for path in paths] + [str(paths[0])])
     assert [f.name for f in found.files] == ["a/j.jsonl", "b/c/j.jsonl"]

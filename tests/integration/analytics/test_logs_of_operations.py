@@ -116,18 +116,20 @@ def test_a_request_is_of_its_senders_term_and_not_of_the_states(spark: Any, tmp_
     state += "isNew=false)"
     sent = "correlation id 1 from controller 9 epoch {epoch} for partition t-0 (state.change.logger)"
     received = f"[Broker id=1] Received LeaderAndIsr request {state} {sent}"
-    told = f"[Controller id=1 epoch=2] Sending become-leader LeaderAndIsr request {state} to broker 1 for partition t-0"
+    line_start = (
+        f"[Controller id=1 epoch=2] Sending become-leader LeaderAndIsr request {state} to broker 1 for partition t-0"
+    )
     elected = "1 successfully elected as the controller. Epoch incremented to 2 and epoch zk version is now 2"
-    told_by_one = [
+    lines_of_one = [
         line(1, received.format(isr="1,2", version=0, epoch=1)),
         line(2, f"[Controller id=1] {elected} (kafka.controller.KafkaController)"),
-        line(2.1, f"{told.format(isr='1,2', version=0)} (state.change.logger)"),
+        line(2.1, f"{line_start.format(isr='1,2', version=0)} (state.change.logger)"),
         line(6, "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1 (kafka.cluster.Partition)"),
         line(7, received.format(isr="1", version=1, epoch=3)),
         line(7.1, "[Controller id=1] Resigned (kafka.controller.KafkaController)"),
     ]
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "server.log").write_text("".join(told_by_one))
+    (tmp_path / "in" / "server.log").write_text("".join(lines_of_one))
     found = analysed(spark, tmp_path)
     assert found["violations"] == []
     terms = {row["name"]: row["words"].split(" (")[0] for row in found["completeness"] if row["what"] == "term"}

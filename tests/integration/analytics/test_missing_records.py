@@ -328,7 +328,7 @@ ON_SPARK = (only_servers, epoch_two_without_logs, middle_is_missing, corrupt, lo
 
 
 @pytest.fixture(scope="module")
-def told(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def analyzed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The summary of one analysis, with a cluster for each case."""
     return analysed(spark, tmp_path_factory.mktemp("missing"), (*UNKNOWN, *NAMED, *WHOLE))
 
@@ -350,12 +350,14 @@ def whole_of(summary: dict[str, Any], cluster: str) -> tuple[dict[str, Any], lis
 
 
 @pytest.mark.parametrize("case", UNKNOWN, ids=lambda case: case.__name__)
-def test_availability_is_unknown_where_records_are_missing(told: dict[str, Any], case: Callable[[Path], None]) -> None:
-    is_unknown(told, case)
+def test_availability_is_unknown_where_records_are_missing(
+    analyzed: dict[str, Any], case: Callable[[Path], None]
+) -> None:
+    is_unknown(analyzed, case)
 
 
-def is_unknown(told: dict[str, Any], case: Callable[[Path], None]) -> None:
-    availability, rows = whole_of(told, case.__name__)
+def is_unknown(analyzed: dict[str, Any], case: Callable[[Path], None]) -> None:
+    availability, rows = whole_of(analyzed, case.__name__)
     assert (availability["availability"], availability["onset_availability"]) == (None, None)
     (conclusion,) = [row for row in rows if row["what"] == "availability"]
     assert not conclusion["known"]
@@ -363,21 +365,23 @@ def is_unknown(told: dict[str, Any], case: Callable[[Path], None]) -> None:
     assert any(
         re.search(UNKNOWN[case], row["words"]) for row in rows if row is not conclusion and not row["known"]
     ) or (case is only_servers)
-    text = next(part for part in sections(told) if isinstance(part, str) and f"Cluster {case.__name__}," in part)
+    text = next(part for part in sections(analyzed) if isinstance(part, str) and f"Cluster {case.__name__}," in part)
     assert f"availability unknown: {conclusion['words']}" in text
 
 
 @pytest.mark.parametrize("case", NAMED, ids=lambda case: case.__name__)
-def test_what_other_logs_show_to_be_missing_is_named(told: dict[str, Any], case: Callable[[Path], None]) -> None:
-    availability, rows = whole_of(told, case.__name__)
+def test_what_other_logs_show_to_be_missing_is_named(analyzed: dict[str, Any], case: Callable[[Path], None]) -> None:
+    availability, rows = whole_of(analyzed, case.__name__)
     lacking = [row["words"] for row in rows if not row["known"]]
     assert any(re.search(NAMED[case], words) for words in lacking), lacking
     assert availability["availability"] is not None
 
 
 @pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.__name__)
-def test_nothing_is_said_to_be_missing_where_all_is_there(told: dict[str, Any], case: Callable[[Path], None]) -> None:
-    availability, rows = whole_of(told, case.__name__)
+def test_nothing_is_said_to_be_missing_where_all_is_there(
+    analyzed: dict[str, Any], case: Callable[[Path], None]
+) -> None:
+    availability, rows = whole_of(analyzed, case.__name__)
     lacking = [row["words"] for row in rows if not row["known"]]
     if case is damaged_where_nothing_is_decided:
         (damaged,) = lacking

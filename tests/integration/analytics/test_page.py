@@ -54,8 +54,8 @@ def pages(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
         folder = tmp_path_factory.mktemp("page")
         write(folder / "in")
         manifest = folder / "manifest.json"
-        told = read_manifest(manifest) if manifest.exists() else Manifest()
-        batch.run(spark, [str(folder / "in")], str(folder / "out"), manifest=told)
+        given = read_manifest(manifest) if manifest.exists() else Manifest()
+        batch.run(spark, [str(folder / "in")], str(folder / "out"), manifest=given)
         made[name] = folder / "page.html"
         write_report(spark, str(folder / "out"), made[name])
     return made
@@ -187,8 +187,8 @@ def test_axe_finds_nothing(show: Callable[..., Any], name: str, theme: str) -> N
     page = show(name, 360 if theme == "dark" else 1300, theme)
     page.evaluate("document.querySelectorAll('details').forEach((each, n) => { each.open = n < 5; })")
     found = Axe().run(page).response["violations"]
-    told = [(rule["impact"], rule["id"], [node["html"][:150] for node in rule["nodes"]][:3]) for rule in found]
-    assert told == []
+    violations = [(rule["impact"], rule["id"], [node["html"][:150] for node in rule["nodes"]][:3]) for rule in found]
+    assert violations == []
 
 
 def test_a_screen_reader_hears_landmarks_headings_tables_and_charts(show: Callable[..., Any]) -> None:

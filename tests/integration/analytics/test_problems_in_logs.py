@@ -23,10 +23,10 @@ RELEASES: Final = ((0, 10), (0, 11), (1, 1), (2, 0), (2, 3), (2, 8), (3, 0), (3,
 
 def server_log(release: tuple[int, int]) -> list[Line]:
     """A group that rebalances every minute, a pause, and two known bugs; beside them, what happens every day."""
-    told: list[Line] = []
+    lines: list[Line] = []
 
     def say(second: int, text: str, logger: str) -> None:
-        told.append((BEGIN + timedelta(seconds=second), text, logger))
+        lines.append((BEGIN + timedelta(seconds=second), text, logger))
 
     own, named = ("sessionid = 0x1", "sessionid 0x1") if release < (2, 5) else ("session id = 0x1", "session id 0x1")
     say(1, f"Session establishment complete on server zk/10.0.0.1:2181, {own}, negotiated timeout = 6000", CLIENT)
@@ -66,7 +66,7 @@ def server_log(release: tuple[int, int]) -> list[Line]:
         version = "[54]" if release < (2, 1) else "54"
         stale = f"{who} Cached zkVersion {version} not equal to that in zookeeper, skip updating ISR"
         say(1900, stale, "kafka.cluster.Partition")
-    return told
+    return lines
 
 
 def plain(line: Line) -> str:
@@ -74,14 +74,14 @@ def plain(line: Line) -> str:
 
 
 def ecs(line: Line) -> str:
-    told = {"@timestamp": f"{line[0]:%Y-%m-%dT%H:%M:%S}.123Z", "log.level": "INFO", "message": line[1]}
-    return json.dumps({**told, "log.logger": line[2]})
+    record = {"@timestamp": f"{line[0]:%Y-%m-%dT%H:%M:%S}.123Z", "log.level": "INFO", "message": line[1]}
+    return json.dumps({**record, "log.logger": line[2]})
 
 
 def json_layout(line: Line) -> str:
     instant = {"epochSecond": int(line[0].timestamp()), "nanoOfSecond": 123_000_000}
-    told = {"instant": instant, "thread": "main", "level": "INFO", "loggerName": line[2], "message": line[1]}
-    return json.dumps(told)
+    record = {"instant": instant, "thread": "main", "level": "INFO", "loggerName": line[2], "message": line[1]}
+    return json.dumps(record)
 
 
 LAYOUTS: Final[dict[str, Callable[[Line], str]]] = {
@@ -108,9 +108,9 @@ def test_problems_are_found_in_each_release_and_layout(spark: Any, tmp_path: Pat
             expected[cluster] = sorted(found)
     manifest = Manifest([{"glob": f"{cluster}/*", "cluster": cluster} for cluster in expected])
     batch.run(spark, [str(tmp_path / "in")], str(tmp_path / "out"), manifest=manifest)
-    told = read_parquet(
+    rows = read_parquet(
         spark, [Store(spark, str(tmp_path / "out")).gold("problems")], schema.GOLD["problems"]
     ).collect()
     for cluster, problems in expected.items():
-        assert sorted((row["problem"], row["times"]) for row in told if row["cluster"] == cluster) == problems, cluster
-    assert len(told) == sum(map(len, expected.values()))
+        assert sorted((row["problem"], row["times"]) for row in rows if row["cluster"] == cluster) == problems, cluster
+    assert len(rows) == sum(map(len, expected.values()))

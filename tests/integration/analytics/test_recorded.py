@@ -15,7 +15,7 @@ from tests.truth.judging import TABLES, judged
 RECORDED = Path(__file__).parents[2] / "truth" / "recorded"
 
 
-def test_recorded_runs_are_told_as_they_were(spark: Any, tmp_path: Path, record_property: Any) -> None:
+def test_recorded_runs_are_reported_as_they_were(spark: Any, tmp_path: Path, record_property: Any) -> None:
     """Kills of the controller's broker, of another, of both; a hang, a bounce, a reassignment, a deletion, an unclean
     election, a rolling restart and a ZooKeeper that stood still; Kafka 3.9, 3.0 and 2.8 with their own controllers, and
     3.9 with ours, which is killed alone and with a broker.  Of 3.0 and ours, ZooKeeper is also cut off until every

@@ -26,13 +26,13 @@ from tests.integration.analytics.small_lines import texts_of
 
 
 def server_log(broker: int, cluster: str | None = None, lines: int = 3, marker: str = "") -> bytes:
-    told = [f"[2024-05-01 10:00:00,000] INFO Cluster ID = {cluster} (kafka.server.KafkaServer)"] if cluster else []
-    told += [
+    log = [f"[2024-05-01 10:00:00,000] INFO Cluster ID = {cluster} (kafka.server.KafkaServer)"] if cluster else []
+    log += [
         f"[2024-05-01 10:00:{n % 60:02d},{n % 1000:03d}] INFO [KafkaServer id={broker}] started {marker}{n} "
         "(kafka.server.KafkaServer)"
         for n in range(lines)
     ]
-    return "".join(f"{line}\n" for line in told).encode()
+    return "".join(f"{line}\n" for line in log).encode()
 
 
 def zstd(data: bytes) -> bytes:
@@ -189,7 +189,7 @@ def test_files_that_begin_alike_and_go_on_apart_are_both_read(spark: Any, tmp_pa
     assert found.copies == (("c-server.log", "a-server.log"), ("d-server.log.gz", "a-server.log"))
 
 
-def test_logs_of_two_clusters_are_told_apart_by_the_ids_that_they_state(spark: Any, tmp_path: Path) -> None:
+def test_logs_of_two_clusters_are_distinguished_by_the_ids_that_they_state(spark: Any, tmp_path: Path) -> None:
     """They used to become one cluster: 192 violations, 94 windows that never were."""
     for cluster in ("berlin", "paris"):
         for broker in (1, 2):

@@ -48,8 +48,8 @@ def test_master_and_two_workers_compute_the_same_tables(
     assert write_journal(journals, 40_000, 500) > HERE_BELOW_BYTES, "workers decode none"
     shutil.copytree(RECORDED / "3.9" / "logs", tmp_path / "in" / "logs")
     (tmp_path / "manifest.toml").write_text('[[files]]\nglob = "logs/*"\ncluster = "recorded"\ntime_zone = "UTC"\n')
-    told = [str(tmp_path / "in"), "--manifest", str(tmp_path / "manifest.toml")]
-    command = [sys.executable, "-m", "aiocontroller", "analyze", *told, "--master", master, "--json"]
+    arguments = [str(tmp_path / "in"), "--manifest", str(tmp_path / "manifest.toml")]
+    command = [sys.executable, "-m", "aiocontroller", "analyze", *arguments, "--master", master, "--json"]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "cluster")], env=environment, cwd=tmp_path, capture_output=True, text=True,
         timeout=RUN_S, check=False,
@@ -58,7 +58,7 @@ def test_master_and_two_workers_compute_the_same_tables(
     assert f"computed by Spark on {master}: " in done.stderr
     for number in (1, 2):
         assert list((tmp_path / f"worker-{number}").glob("app-*/*/stderr")), f"worker {number} ran no executor"
-    perform(Job((told[0],), str(tmp_path / "here"), manifest=told[2], engine="duckdb"), lambda words: None)
+    perform(Job((arguments[0],), str(tmp_path / "here"), manifest=arguments[2], engine="duckdb"), lambda words: None)
     for table in SORTED_BY:
         cluster, here = (pq.read_table(tmp_path / where / "gold" / table) for where in ("cluster", "here"))
         assert cluster.column_names == here.column_names, table

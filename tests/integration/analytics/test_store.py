@@ -71,7 +71,7 @@ def test_file_of_the_store_that_was_cut_off_is_named(tmp_path: Path, journal: Pa
 
 
 @pytest.mark.parametrize("present", [("gold",), ("runs", "other"), ("snapshots",), ("bronze", "gold", "silver")])
-def test_folder_of_somebody_else_is_refused_by_name_and_left_untouched(
+def test_folder_of_another_owner_is_refused_by_name_and_left_untouched(
     spark: Any, tmp_path: Path, journal: Path, present: tuple[str, ...]
 ) -> None:
     out = tmp_path / "lake"
@@ -259,15 +259,15 @@ def test_another_file_system_of_hadoop_holds_journals_and_tables(
         keeps_the_contract(HadoopFiles(spark_itself, f"{viewfs}/out/contract"))
         found = batch.run(spark_itself, [f"{viewfs}/in"], f"{viewfs}/out/tables")
         assert [file.name for file in found.files] == [path.name for path in journal.iterdir()]
-        told = Store(spark_itself, f"{viewfs}/out/tables").gold("windows")
-    assert told.startswith(f"{viewfs}/out/tables/runs/")
+        location = Store(spark_itself, f"{viewfs}/out/tables").gold("windows")
+    assert location.startswith(f"{viewfs}/out/tables/runs/")
     with computing_by(DUCKDB):
         batch.run(cast(Any, SmallSession()), [str(journal)], str(tmp_path / "local"))
     for table in SORTED_BY:
         remote, local = (
             pq.read_table(folder).to_pylist()
             for folder in (
-                told.replace(viewfs, str(tmp_path)).replace("windows", table),
+                location.replace(viewfs, str(tmp_path)).replace("windows", table),
                 tmp_path / "local/gold" / table,
             )
         )
@@ -275,7 +275,7 @@ def test_another_file_system_of_hadoop_holds_journals_and_tables(
     assert pq.read_table(tmp_path / "local/gold/windows").num_rows > 0
 
 
-def test_logs_of_two_clusters_on_another_file_system_are_told_apart(
+def test_logs_of_two_clusters_on_another_file_system_are_distinguished(
     spark_itself: Any, tmp_path: Path, viewfs: str
 ) -> None:
     """Plain logs were looked through on this machine's disks only: elsewhere two clusters became one."""
@@ -384,12 +384,12 @@ def test_kill_at_any_step_of_a_fresh_run_leaves_the_last_tables(
     before, call, steps = summarise(spark, str(out)), 1, 0
     whole: dict[str, Any] = {}
     while killed_at(call, LocalFiles, run, monkeypatch):
-        told = summarise(spark, str(out))
-        if told["records"] == before["records"]:
-            assert told == before, call
+        counts = summarise(spark, str(out))
+        if counts["records"] == before["records"]:
+            assert counts == before, call
             steps += 1
         else:
-            whole = told  # it was killed while it tidied up
+            whole = counts  # it was killed while it tidied up
         call += 9
     assert steps > 4
     after = summarise(spark, str(out))
@@ -412,7 +412,7 @@ def test_kill_at_any_step_on_another_file_system_leaves_the_last_tables(
             store.commit({"batch": 0, "parts": [[0, 0]], "seen": {}, "files": {}})
             published(store, spark_itself, number, str(number))
 
-    def told() -> list[int]:
+    def totals() -> list[int]:
         store = Store(spark_itself, out)
         return [value(store.gold(name).replace(viewfs, str(tmp_path))) for name in "ab"]
 
@@ -420,13 +420,13 @@ def test_kill_at_any_step_on_another_file_system_leaves_the_last_tables(
         run(1)
         call = 1
         while killed_at(call, HadoopFiles, lambda: run(2), monkeypatch):
-            assert told() in ([1, 1], [2, 2]), call
-            if told() == [2, 2]:
+            assert totals() in ([1, 1], [2, 2]), call
+            if totals() == [2, 2]:
                 break  # killed while it tidied up
             call += 1
         assert call > 5
         run(3)
-        assert told() == [3, 3]
+        assert totals() == [3, 3]
 
 
 def keeps_the_contract(files: Files) -> None:

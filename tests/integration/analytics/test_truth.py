@@ -1,4 +1,4 @@
-"""What silver makes of logs against the truth: a simulated journal told as each release's logs by clocks that are off.
+"""What silver makes of logs against the truth: a simulated journal as logs of each release, by clocks that are off.
 
 Prints what ``docs/pipeline.md`` publishes (``pytest -s``).
 """
@@ -73,7 +73,7 @@ def logs_of_each_release(journals: list[list[Record]], folder: Path) -> list[dic
 
 
 def in_order(journals: list[list[Record]]) -> list[Record]:
-    """As docs/journal.md says; a partition is not told of twice in a term."""
+    """As docs/journal.md says; a partition is not recorded twice in a term."""
     return sorted((r for journal in journals for r in journal), key=lambda r: (r.epoch, r.ts, r.seq))
 
 
@@ -118,7 +118,7 @@ def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path
     assert {r["cluster"][:3] for r in together} >= {"0.1", "1.1", "2.4"}
     assert all(r["death"] <= r["loss"] for r in together)
     rows = events.orderBy("epoch", "ts_us", "seq").collect()
-    told = []
+    lines = []
     expected = windows(true_rows(journals))
     assert len(expected) >= 10
     for version in VERSIONS:
@@ -129,10 +129,10 @@ def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path
             alone = row["method"].startswith("no message")
             assert alone or abs(off) <= row["error_us"] + 1_500, (version, node, row)
         got = windows([r.asDict() for r in rows if r["cluster"] == version])
-        told.append(_compare(version, expected, got, shift))
+        lines.append(_compare(version, expected, got, shift))
         both_ways = [r for r in known[version].values() if r["method"] == "messages both ways"]
         assert len(both_ways) >= (2 if version in ("1.1", "2.4") else 0), version
-    sys.stdout.write("\n" + "\n".join(told) + "\n")
+    sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
 INFO_ONLY = ("3.5",)

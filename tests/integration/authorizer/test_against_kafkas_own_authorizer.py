@@ -62,11 +62,11 @@ def test_authorization(command: list[str]) -> None:
         everyone, super_users = random.random() < 0.3, random.sample(PRINCIPALS, random.choice((0, 0, 1)))
         it = AclAuthorizer(super_users, allow_everyone_if_no_acl_found=everyone)
         it.replace(acls)
-        told = [str(int(everyone)), ";".join(super_users)]
+        fields = [str(int(everyone)), ";".join(super_users)]
         for (resource, name, kind), entries in acls.items():
             for e in entries:
-                told += [resource.name, name, kind.name, e.principal, e.host, e.operation.name, e.permission.name]
-        questions.append(["acls", *told])
+                fields += [resource.name, name, kind.name, e.principal, e.host, e.operation.name, e.permission.name]
+        questions.append(["acls", *fields])
         ours.append("ok")
         for _ in range(60):
             who, host, resource = random.choice(PRINCIPALS), random.choice(HOSTS), random.choice(TYPES)

@@ -106,10 +106,10 @@ def test_percentiles_are_values_that_occurred() -> None:
     assert sum(int(line.split()[-1]) for line in histogram(values) if "█" in line) == 100
 
 
-def test_a_broker_that_was_not_told_is_named() -> None:
+def test_a_broker_that_received_nothing_is_named() -> None:
     views = Views([1, 2])
     states = {("t", 0): LeaderAndIsr(1, 0, (1, 2), 1, 0)}
     found = list(views.differences({1, 2}, states, {"t": {0: ReplicaAssignment((1, 2))}}))
     assert len(found) == 4  # both brokers' metadata, both replicas
-    assert any("broker 2 was not told of t-0" in line for line in found)
+    assert any("broker 2 did not receive t-0" in line for line in found)
     assert list(views.differences(set(), states, {"t": {0: ReplicaAssignment((1, 2))}})) == []

@@ -65,14 +65,14 @@ def run(command: str, folder: Path) -> str:
 def test_the_tour_shows_what_it_says(started: Callable[..., Up], tmp_path: Path) -> None:  # noqa: F811
     assert started().line()["event"] == "ready"
     (tmp_path / ".aiocontroller").symlink_to("data")  # where commands look for the cluster
-    told = []
+    tables = []
     for command in tour():
         rows = described(run(command, tmp_path))
         if "start-broker" in command:  # a person takes as long to type
             until(lambda: all(len(row.isr) == len(row.replicas) for row in described(run(DESCRIBE, tmp_path))))
         if DESCRIBE in command:
-            told.append(rows)
-        if len(told) == 2 and DESCRIBE in command:  # broker 2 was killed
+            tables.append(rows)
+        if len(tables) == 2 and DESCRIBE in command:  # broker 2 was killed
             until(lambda: all(not row.names(2) and row.epoch >= 1 for row in described(run(DESCRIBE, tmp_path))))
-    assert [row.epoch for row in told[0]] == [0] * 6
-    assert told[2][0].replicas == "2,1"
+    assert [row.epoch for row in tables[0]] == [0] * 6
+    assert tables[2][0].replicas == "2,1"

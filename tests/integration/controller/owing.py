@@ -27,12 +27,12 @@ async def topic_t(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 def deleted_on(broker: RecordingBroker) -> list[tuple[str, int]]:
-    """What StopReplica has told it to delete."""
+    """What StopReplica has made it delete."""
     topics = [topic for request in broker.of(ApiKey.STOP_REPLICA) for topic in request.topic_states]
     return [(t.topic_name, p.partition_index) for t in topics for p in t.partition_states if p.delete_partition]
 
 
-def told_of(broker: RecordingBroker, topic: str) -> list[str]:
+def sent_of(broker: RecordingBroker, topic: str) -> list[str]:
     """In order: what it heard of the topic: to have a replica, or to delete it."""
     heard = []
     for api, _, request in broker.received:

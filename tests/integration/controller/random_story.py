@@ -40,7 +40,7 @@ class Story:
         self.server = server
         self.network = network
         self.chance = chance
-        self.told: list[str] = []
+        self.steps: list[str] = []
         self.topics = 0
         self.sizes: dict[str, int] = {}
         self.deaf: dict[int, int] = {}
@@ -73,14 +73,14 @@ class Story:
     async def kill_broker(self) -> None:
         broker = self.one_of(self.cluster.brokers)
         if broker is not None and len(self.cluster.brokers) > 1:
-            self.told.append(f"stop {broker}")
+            self.steps.append(f"stop {broker}")
             self.deaf.pop(broker, None)
             await self.cluster.kill_broker(broker)
 
     async def start_broker(self) -> None:
         broker = self.one_of([b for b in BROKERS if b not in self.cluster.brokers])
         if broker is not None:
-            self.told.append(f"start {broker}")
+            self.steps.append(f"start {broker}")
             await self.add_broker(broker)
 
     async def add_broker(self, broker: int) -> None:
@@ -96,33 +96,33 @@ class Story:
     async def bounce_broker(self) -> None:
         broker = self.one_of(self.cluster.brokers)
         if broker is not None:
-            self.told.append(f"bounce {broker}")
+            self.steps.append(f"bounce {broker}")
             await self.cluster.bounce_broker(broker)
 
     async def cut_broker(self) -> None:
         broker = self.one_of([b for b in self.cluster.brokers if b not in self.deaf])
         if broker is not None:
-            self.told.append(f"cut {broker}")
+            self.steps.append(f"cut {broker}")
             self.network.cut(self.cluster.brokers[broker].port)
 
     async def deafen_broker(self) -> None:
         broker = self.one_of([b for b in self.cluster.brokers if b not in self.deaf])
         if broker is not None:
-            self.told.append(f"deafen {broker}")
+            self.steps.append(f"deafen {broker}")
             self.deaf[broker] = self.cluster.brokers[broker].port
             self.cluster.brokers[broker].deafen()
 
     async def fail_disk(self) -> None:
         broker, topic = self.one_of(self.cluster.brokers), self.one_of(self.sizes)
         if topic is not None and broker is not None:
-            self.told.append(f"disk of {broker} fails for {topic}-0")
+            self.steps.append(f"disk of {broker} fails for {topic}-0")
             self.cluster.brokers[broker].errors[(topic, 0)] = KafkaErrorCode.KAFKA_STORAGE_ERROR
 
     async def create_topic(self) -> None:
         name = f"t{self.topics}"
         self.topics += 1
         assignment = {p: self.replicas() for p in range(1 + self.below(3))}
-        self.told.append(f"create {name} {assignment}")
+        self.steps.append(f"create {name} {assignment}")
         await self.cluster.create_topic(name, assignment)
         self.sizes[name] = len(assignment)
 
@@ -135,21 +135,21 @@ class Story:
                 read.found[0],
             )
             data["partitions"][str(len(stat.partitions))] = self.replicas()
-            self.told.append(f"expand {topic}")
+            self.steps.append(f"expand {topic}")
             await self.cluster.client.set_data(f"/brokers/topics/{topic}", msgspec.json.encode(data))
             self.sizes[topic] = len(data["partitions"])
 
     async def delete_topic(self) -> None:
         topic = self.one_of(self.sizes)
         if topic is not None:
-            self.told.append(f"delete {topic}")
+            self.steps.append(f"delete {topic}")
             del self.sizes[topic]
             await self.cluster.client.create(f"/admin/delete_topics/{topic}")
 
     async def controlled_shutdown(self) -> None:
         service, broker = self.active(), self.one_of(self.cluster.brokers)
         if service is not None and broker is not None:
-            self.told.append(f"controlled shutdown {broker}")
+            self.steps.append(f"controlled shutdown {broker}")
             answers: list[Any] = []
             epoch = self.cluster.brokers[broker].epoch
             service.queue.append(
@@ -174,7 +174,7 @@ class Story:
         table = service.shell.context.table
         row = table.row(topic, number)
         isr = tuple(r for r in (table.replicas(row) if row >= 0 else ()) if r == state.leader or joins(r))
-        self.told.append(f"isr {topic}-{number} {isr}")
+        self.steps.append(f"isr {topic}-{number} {isr}")
         change = AlterPartition(topic, number, state.leader_epoch, isr, state.partition_epoch, state.recovery_state)
         answers: list[Any] = []
         service.queue.append(
@@ -191,13 +191,13 @@ class Story:
     async def mute_broker(self) -> None:
         broker = self.one_of(self.cluster.brokers)
         if broker is not None:
-            self.told.append(f"mute {broker}")
+            self.steps.append(f"mute {broker}")
             self.cluster.brokers[broker].unanswered.add(self.one_of((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA)))
 
     async def refuse_stop_replica(self) -> None:
         broker = self.one_of(self.cluster.brokers)
         if broker is not None:
-            self.told.append(f"{broker} refuses StopReplica")
+            self.steps.append(f"{broker} refuses StopReplica")
             self.cluster.brokers[broker].stop_replica_errors.append(KafkaErrorCode.KAFKA_STORAGE_ERROR)
 
     async def notify_isr(self) -> None:
@@ -206,7 +206,7 @@ class Story:
         (state,) = await self.cluster.zk.get_topic_partition_states([topic], [0]) if topic else (None,)
         if isinstance(state, LeaderAndIsr) and state.leader >= 0:
             isr = tuple(r for r in state.isr if r == state.leader or self.below(2))
-            self.told.append(f"{topic}-0 {isr} by znode")
+            self.steps.append(f"{topic}-0 {isr} by znode")
             path = f"/brokers/topics/{topic}/partitions/0/state"
             data = msgspec.json.decode(await self.cluster.client.get_data(path)) | {"isr": isr}
             try:
@@ -221,7 +221,7 @@ class Story:
         path = f"/brokers/topics/{topic}/partitions/0/state"
         (state,) = await self.cluster.zk.get_topic_partition_states([topic], [0]) if topic else (None,)
         if isinstance(state, LeaderAndIsr):
-            self.told.append(f"damage {topic}-0")
+            self.steps.append(f"damage {topic}-0")
             good = await self.cluster.client.get_data(path)
             results = await self.cluster.client.multi([SetData(path, b"?", state.partition_epoch)])
             if results[0].code == 0:
@@ -232,43 +232,43 @@ class Story:
         topic = self.one_of(self.sizes)
         if topic is not None:
             replicas = self.replicas()
-            self.told.append(f"reassign {topic}-0 {replicas}")
+            self.steps.append(f"reassign {topic}-0 {replicas}")
             data = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": replicas}]}
             try:
                 await self.cluster.client.create("/admin/reassign_partitions", data=msgspec.json.encode(data))
             except exc.NodeExists:
-                self.told[-1] += " (refused)"
+                self.steps[-1] += " (refused)"
 
     async def prefer(self) -> None:
         topic = self.one_of(self.sizes)
         if topic is not None:
-            self.told.append(f"prefer {topic}-0")
+            self.steps.append(f"prefer {topic}-0")
             data = {"version": 1, "partitions": [{"topic": topic, "partition": 0}]}
             try:
                 await self.cluster.client.create("/admin/preferred_replica_election", data=msgspec.json.encode(data))
             except exc.NodeExists:
-                self.told[-1] += " (refused)"
+                self.steps[-1] += " (refused)"
 
     async def expire_session(self) -> None:
         service = self.active()
         if service is not None and service.client.session_id:
-            self.told.append("expire")
+            self.steps.append("expire")
             await expire_session(service.client)
 
     async def cut_zookeeper(self) -> None:
-        self.told.append("cut")
+        self.steps.append("cut")
         self.network.cut(self.server.port)
 
     async def hand_over(self) -> None:
         service = self.active()
         if service is not None:
-            self.told.append("hand over")
+            self.steps.append("hand over")
             self.cluster.services.remove(service)
             await self.cluster.stop_controller(service)
             await self.controller()
 
     async def depose(self) -> None:
-        self.told.append("depose")
+        self.steps.append("depose")
         found = await self.cluster.zk.get_controller_epoch()
         if found is not None:
             await self.cluster.client.set_data("/controller_epoch", str(found[0] + 1).encode())
@@ -295,7 +295,7 @@ class Story:
         for _ in range(STEPS):
             await self.one_of(acts)()
             await asyncio.sleep(self.below(30) / self.one_of((1000, 10_000)))  # before or after it has been handled
-        self.told.append("heal")
+        self.steps.append("heal")
         await self.heal()
 
     async def heal(self) -> None:
@@ -353,7 +353,7 @@ class Story:
         return wrong
 
     def wrong_history(self) -> list[str]:
-        """One leader for each leader epoch, whichever broker told which, and in its own ISR."""
+        """One leader for each leader epoch, whichever broker received which, and in its own ISR."""
         wrong: list[str] = []
         leaders: dict[tuple[Any, int, int], int] = {}
         for broker in self.all_brokers:
@@ -381,20 +381,20 @@ class Story:
         if held != state:
             wrong.append(f"{name}: we think {held}, there is {state}")
         for broker in self.cluster.brokers.values():
-            known = told_last(broker, ApiKey.UPDATE_METADATA, topic, number)
+            known = last_sent(broker, ApiKey.UPDATE_METADATA, topic, number)
             if known is None or (known.leader, known.leader_epoch, tuple(known.isr)) != (
                 state.leader, state.leader_epoch, state.isr,
             ):  # fmt: skip
                 wrong.append(f"{name}: broker {broker.id}'s metadata says {known}, there is {state}")
-            ordered = told_last(broker, ApiKey.LEADER_AND_ISR, topic, number)
+            ordered = last_sent(broker, ApiKey.LEADER_AND_ISR, topic, number)
             if broker.id in replicas and (
                 ordered is None or (ordered.leader, ordered.leader_epoch) != (state.leader, state.leader_epoch)
             ):
-                wrong.append(f"{name}: broker {broker.id} was told {ordered}, there is {state}")
+                wrong.append(f"{name}: broker {broker.id} received {ordered}, there is {state}")
         return wrong
 
 
-def told_last(broker: Any, api: ApiKey, topic: str, number: int) -> Any:
+def last_sent(broker: Any, api: ApiKey, topic: str, number: int) -> Any:
     """What the broker's present incarnation heard last of the partition, and did not refuse as a deposed one's."""
     found, latest = None, 0
     for received in broker.received:
@@ -422,7 +422,7 @@ async def _play(seed: int) -> list[str]:
         except Exception as error:
             wrong = [repr(error)]
     server.stop()
-    return [*wrong[:10], f"seed {seed}: " + "; ".join(story.told)] if wrong else []
+    return [*wrong[:10], f"seed {seed}: " + "; ".join(story.steps)] if wrong else []
 
 
 def play(seed: int) -> list[str]:

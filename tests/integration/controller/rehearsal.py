@@ -47,15 +47,15 @@ async def tell(seed: int) -> bytes:
     """The journals of all controllers, and every request that every broker got."""
     world = simulated_world(SimulatedNetwork(), seed)
     server = await ZooKeeperServer(world).start()
-    told = []
+    content = []
     async with running(world, server.address) as cluster:
         await story(cluster)
         for service in cluster.services:
-            told.append(journal_of(service).content())
+            content.append(journal_of(service).content())
         for broker in cluster.brokers.values():
-            told += [f"{broker.id} {r.api.name} {r.version} {r.request!r}\n".encode() for r in broker.received]
+            content += [f"{broker.id} {r.api.name} {r.version} {r.request!r}\n".encode() for r in broker.received]
     server.stop()
-    return b"".join(told)
+    return b"".join(content)
 
 
 def main(seed: int = 1) -> bytes:

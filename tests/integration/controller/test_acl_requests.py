@@ -126,8 +126,10 @@ async def test_without_an_authorizer_security_is_disabled(world: World, zk_conne
 
 
 @VERSIONS
-async def test_strangers_neither_see_nor_change_acls(world: World, zk_connect: str, version: int) -> None:
-    """Findings 7 and 8: CreateAcls of a stranger was relayed under the controller's own name, and answered with 0."""
+async def test_clients_without_permission_neither_see_nor_change_acls(
+    world: World, zk_connect: str, version: int
+) -> None:
+    """Findings 7 and 8: an unauthorized CreateAcls was relayed under the controller's own name, and answered with 0."""
     async with guarded(world, zk_connect) as (_, service), asking(service) as client:
         await allow(service, Op.CREATE, Op.CLUSTER_ACTION)
         denied = E.CLUSTER_AUTHORIZATION_FAILED

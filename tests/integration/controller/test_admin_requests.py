@@ -63,13 +63,13 @@ async def notified(cluster: Cluster) -> list[Any]:
     return [json.loads(await cluster.client.get_data(f"/config/changes/{name}")) for name in names]
 
 
-async def test_a_topics_settings_are_changed_told_and_announced(cluster: Cluster) -> None:
+async def test_a_topics_settings_are_changed_described_and_announced(cluster: Cluster) -> None:
     async with asking(await observer(cluster)) as client:
         changed = await ask(client, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, **changing(TOPIC, "t", retention_ms=" 5 "))
         assert [r.error_code for r in changed.responses] == [0]
-        told = await entries(client, TOPIC, "t")
-        assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("5", 1)
-        assert (told["segment.bytes"].value, told["segment.bytes"].config_source) == ("1073741824", 5)
+        described = await entries(client, TOPIC, "t")
+        assert (described["retention.ms"].value, described["retention.ms"].config_source) == ("5", 1)
+        assert (described["segment.bytes"].value, described["segment.bytes"].config_source) == ("1073741824", 5)
         assert json.loads(await cluster.client.get_data("/config/topics/t")) == {
             "version": 1,
             "config": {"retention.ms": " 5 "},
@@ -126,7 +126,7 @@ async def test_brokers_that_do_not_say_whether_a_policy_decides(cluster: Cluster
         assert (await entries(client, TOPIC, "t"))["retention.ms"].value == "604800000"
 
 
-async def test_quotas_are_changed_told_and_taken_away(cluster: Cluster) -> None:
+async def test_quotas_are_changed_described_and_removed(cluster: Cluster) -> None:
     entity = [{"entity_type": "user", "entity_name": "ü"}, {"entity_type": "client-id", "entity_name": None}]
 
     def altering(value: float | None) -> dict[str, Any]:
@@ -136,9 +136,9 @@ async def test_quotas_are_changed_told_and_taken_away(cluster: Cluster) -> None:
     async with asking(await observer(cluster)) as client:
         changed = await ask(client, ApiKey.ALTER_CLIENT_QUOTAS, 1, **altering(5.0))
         assert [entry.error_code for entry in changed.entries] == [0]
-        (told,) = (await ask(client, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1)).entries
-        assert [(e.entity_type, e.entity_name) for e in told.entity] == [("user", "ü"), ("client-id", None)]
-        assert [(v.key, v.value) for v in told.values] == [("producer_byte_rate", 5.0)]
+        (quota,) = (await ask(client, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1)).entries
+        assert [(e.entity_type, e.entity_name) for e in quota.entity] == [("user", "ü"), ("client-id", None)]
+        assert [(v.key, v.value) for v in quota.values] == [("producer_byte_rate", 5.0)]
         assert await notified(cluster) == [{"version": 2, "entity_path": "users/%C3%BC/clients/<default>"}]
         await ask(client, ApiKey.ALTER_CLIENT_QUOTAS, 1, **altering(None))
         assert (await ask(client, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1)).entries == ()
@@ -218,7 +218,7 @@ async def test_rights_to_renew_and_expire_a_token(cluster: Cluster) -> None:
     assert await cluster.client.get_children("/delegation_token/tokens") == []
 
 
-async def test_whose_tokens_are_told(cluster: Cluster) -> None:
+async def test_whose_tokens_are_described(cluster: Cluster) -> None:
     service = await observer(cluster, delegation_token_secret_key=KEY)
     made = await ask_as(service, "User:ops", ApiKey.CREATE_DELEGATION_TOKEN, 3, max_lifetime=-1)
     asked: list[tuple[object, ...]] = []

@@ -50,7 +50,7 @@ async def until_found(service: Service, kind: Kind, subject: str) -> None:
     await until(lambda: (str(kind), subject) in findings(service), f"{kind} of {subject} is found")
 
 
-def last_told(cluster: Cluster, broker: int) -> tuple[int, int, tuple[int, ...], int] | None:
+def last_received(cluster: Cluster, broker: int) -> tuple[int, int, tuple[int, ...], int] | None:
     """(leader, leader epoch, ISR, partition epoch) of the last LeaderAndIsr about t-0."""
     states = [
         (p.leader, p.leader_epoch, tuple(p.isr), p.partition_epoch)
@@ -69,9 +69,9 @@ async def until_agreed(cluster: Cluster, service: Service, leader: int, above: L
         if not isinstance(found, LeaderAndIsr) or found.leader != leader:
             return None
         table = service.shell.context.table
-        told = (found.leader, found.leader_epoch, found.isr, found.partition_epoch)
+        expected = (found.leader, found.leader_epoch, found.isr, found.partition_epoch)
         same = table.leadership(table.row("t", 0)) == found
-        return found if same and all(last_told(cluster, broker) == told for broker in (1, 2)) else None
+        return found if same and all(last_received(cluster, broker) == expected for broker in (1, 2)) else None
 
     found: LeaderAndIsr = await until(agreed, f"all agree on leader {leader}")
     assert found.leader_epoch > above.leader_epoch
@@ -146,11 +146,11 @@ async def test_foreign_write_that_an_election_has_met_is_a_finding(cluster: Clus
     await cluster.until_state("t", 2, (2,))
     await until_found(service, Kind.STATE, "t-0")
 
-    def told() -> bool:
-        state = last_told(cluster, 2)
+    def received() -> bool:
+        state = last_received(cluster, 2)
         return state is not None and state[0] == 2 and state[1] > before.leader_epoch
 
-    await until(told, "the new leader hears of it under an epoch that it takes")
+    await until(received, "the new leader hears of it under an epoch that it takes")
 
 
 async def test_isr_that_a_leader_writes_itself_is_no_finding(cluster: Cluster) -> None:
@@ -218,7 +218,7 @@ async def write_topic(cluster: Cluster, **changes: Any) -> None:
     await cluster.client.set_data(TOPIC, encode_topic(msgspec.structs.replace(await topic(cluster), **changes)))
 
 
-@pytest.mark.parametrize("interval_ms", [0, 50], ids=["told by the watch", "found by a pass"])
+@pytest.mark.parametrize("interval_ms", [0, 50], ids=["reported by the watch", "found by a pass"])
 async def test_foreign_assignment_is_carried_out_as_a_reassignment(cluster: Cluster, interval_ms: int) -> None:
     service = await auditing(cluster, aiocontroller_audit_interval_ms=interval_ms)
     if interval_ms:
@@ -328,7 +328,7 @@ async def test_topic_that_has_got_another_id_gets_its_own_back(cluster: Cluster)
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_no_watch_has_told_is_found_by_the_next_pass(cluster: Cluster) -> None:
+async def test_what_no_watch_has_reported_is_found_by_the_next_pass(cluster: Cluster) -> None:
     service = await auditing(cluster)
     context = service.shell.context
     blind(service)
@@ -426,9 +426,9 @@ async def test_status_and_metrics_tell(cluster: Cluster) -> None:
     await write(cluster, msgspec.structs.replace(await cluster.state("t"), leader=2))
     await until_found(service, Kind.STATE, "t-0")
     await until(lambda: service.controller.status()["audit"]["last_pass_us"])
-    told = service.controller.status()["audit"]
-    assert told["findings"] == {"state": 1}
-    assert told["latest"][0]["subject"] == "t-0"
+    status = service.controller.status()["audit"]
+    assert status["findings"] == {"state": 1}
+    assert status["latest"][0]["subject"] == "t-0"
     metrics = service.metrics.snapshot()
     assert metrics['aiocontroller_audit_findings_total{kind="state"}'] == 1
     assert metrics['aiocontroller_audit_findings_total{kind="topic_id"}'] == 0

@@ -92,7 +92,7 @@ async def test_moved_broker_is_found_at_its_new_port(cluster: Cluster) -> None:
     assert (await cluster.state("t")).leader_epoch == 0, "nothing else happens to it"
 
 
-async def test_changed_rack_is_told_to_all(cluster: Cluster) -> None:
+async def test_changed_rack_is_sent_to_all(cluster: Cluster) -> None:
     service = await cluster.add_controller()
     await until(lambda: len(service.shell.context.brokers) == 3)
     await idle(service)

@@ -25,7 +25,7 @@ async def active_controller(cluster: Cluster) -> Service:
     return service
 
 
-def told(requests: list[Any]) -> list[tuple[int, int, tuple[int, ...]]]:
+def leaderships(requests: list[Any]) -> list[tuple[int, int, tuple[int, ...]]]:
     return [(p.partition_index, p.leader, p.isr) for r in requests for t in r.topic_states for p in t.partition_states]
 
 
@@ -44,7 +44,7 @@ async def test_leaders_move_and_isrs_shrink(cluster: Cluster, version: int) -> N
     assert 2 not in service.shell.context.live
     assert service.controller.status()["shutting_down"] == [2]
     # it was answered when the others had heard
-    assert (0, 1, (1, 3)) in told(cluster.brokers[1].of(ApiKey.LEADER_AND_ISR))
+    assert (0, 1, (1, 3)) in leaderships(cluster.brokers[1].of(ApiKey.LEADER_AND_ISR))
     stopped = {
         p.partition_index: p.delete_partition
         for r in cluster.brokers[2].of(ApiKey.STOP_REPLICA)
@@ -66,7 +66,7 @@ async def test_last_isr_member_stays_leader_and_is_reported(cluster: Cluster) ->
         assert answer.remaining == (("t", 0),)
         assert [(s.leader, s.isr) for s in await cluster.states("t", 2) if s] == [(2, (2,)), (1, (1, 3))]
         again = await broker2.controlled_shutdown(2, epoch)
-        assert again.remaining == (("t", 0),), "the broker asks again, and is told the same"
+        assert again.remaining == (("t", 0),), "the broker asks again, and gets the same answer"
     assert (await cluster.state("t", 0)).leader_epoch == 0
 
 

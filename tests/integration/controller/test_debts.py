@@ -32,7 +32,7 @@ from tests.integration.controller.owing import (
     deleted_on,
     moved_from_a_silent_broker,
     owed,
-    told_of,
+    sent_of,
     topic_t,
     until_owed,
 )
@@ -172,7 +172,7 @@ async def test_silent_broker_does_not_hold_up_what_waits_behind(cluster: Cluster
     await cluster.active()
     await moved_from_a_silent_broker(cluster)
     await cluster.create_topic("later", {0: [1]})
-    await until(lambda: "LEADER_AND_ISR" in told_of(cluster.brokers[1], "later"))
+    await until(lambda: "LEADER_AND_ISR" in sent_of(cluster.brokers[1], "later"))
     assert await owed(cluster) == {(1, "t"): [0]}
     assert service.shell.context.debt_attempts == {1: 1}, "it is asked again after a while"
 
@@ -227,7 +227,7 @@ async def test_replica_that_is_moved_back_is_not_deleted(cluster: Cluster) -> No
     await until_owed(cluster, {})
     assert (await assignment(cluster, "u")).replicas == (1, 2)
     returned = await cluster.add_broker(2)
-    await until(lambda: "LEADER_AND_ISR" in told_of(returned, "u"))
+    await until(lambda: "LEADER_AND_ISR" in sent_of(returned, "u"))
     await idle(service)
     assert deleted_on(returned) == []
     assert violations(service.shell.context) == []
@@ -240,13 +240,13 @@ async def test_replica_that_is_moved_back_while_its_broker_is_silent(cluster: Cl
     assert await owed(cluster) == {}
     cluster.brokers[1].unanswered.clear()
     await cluster.bounce_broker(1)
-    await until(lambda: told_of(cluster.brokers[1], "t")[-1] == "LEADER_AND_ISR")
+    await until(lambda: sent_of(cluster.brokers[1], "t")[-1] == "LEADER_AND_ISR")
     await idle(service)
     (stop,) = [
         p for r in cluster.brokers[1].of(ApiKey.STOP_REPLICA) for t in r.topic_states for p in t.partition_states
     ]
-    told = [p for r in cluster.brokers[1].of(ApiKey.LEADER_AND_ISR) for t in r.topic_states for p in t.partition_states]
-    assert stop.leader_epoch < told[-1].leader_epoch
+    sent = [p for r in cluster.brokers[1].of(ApiKey.LEADER_AND_ISR) for t in r.topic_states for p in t.partition_states]
+    assert stop.leader_epoch < sent[-1].leader_epoch
 
 
 async def test_late_answer_does_not_pay_for_a_later_debt(cluster: Cluster) -> None:
@@ -274,7 +274,7 @@ async def test_debt_that_the_assignment_contradicts_is_given_up_at_the_failover(
     cluster.brokers[1].unanswered.clear()
     service = await cluster.add_controller(auto_leader_rebalance_enable=False)
     await cluster.active()
-    await until(lambda: "LEADER_AND_ISR" in told_of(cluster.brokers[1], "t"))
+    await until(lambda: "LEADER_AND_ISR" in sent_of(cluster.brokers[1], "t"))
     await idle(service)
     assert await owed(cluster) == {}
     assert deleted_on(cluster.brokers[1]) == []
@@ -294,14 +294,14 @@ async def test_broker_hears_of_a_new_topic_when_it_has_paid_for_the_old_one(clus
     (service,) = cluster.services
     await cluster.until_state("t", 2, (2,))  # the preferred leader's disk may hold the earlier topic's records
     await idle_but_for(cluster, service)
-    assert told_of(cluster.brokers[1], "t") == []
+    assert sent_of(cluster.brokers[1], "t") == []
     assert violations(service.shell.context) == []
     cluster.brokers[1].unanswered.clear()
     await cluster.bounce_broker(1)
-    await until(lambda: "LEADER_AND_ISR" in told_of(cluster.brokers[1], "t"))
-    assert told_of(cluster.brokers[1], "t")[0] == "STOP_REPLICA"
+    await until(lambda: "LEADER_AND_ISR" in sent_of(cluster.brokers[1], "t"))
+    assert sent_of(cluster.brokers[1], "t")[0] == "STOP_REPLICA"
     await idle(service)
-    assert told_of(cluster.brokers[1], "t").count("STOP_REPLICA") == 1
+    assert sent_of(cluster.brokers[1], "t").count("STOP_REPLICA") == 1
     assert await owed(cluster) == {}
     await catch_up(cluster, service, (2, 1))
     assert violations(service.shell.context) == []
@@ -320,10 +320,10 @@ async def test_next_controller_holds_the_new_topic_back_as_well(cluster: Cluster
     service = await another_controller(cluster)
     await until(lambda: deleted_on(cluster.brokers[1]) == [("t", 0)])
     await idle_but_for(cluster, service)
-    assert "LEADER_AND_ISR" not in told_of(cluster.brokers[1], "t")
+    assert "LEADER_AND_ISR" not in sent_of(cluster.brokers[1], "t")
     cluster.brokers[1].unanswered.clear()
     await cluster.bounce_broker(1)
-    await until(lambda: told_of(cluster.brokers[1], "t")[-1] == "LEADER_AND_ISR")
+    await until(lambda: sent_of(cluster.brokers[1], "t")[-1] == "LEADER_AND_ISR")
 
 
 async def overtaken(cluster: Cluster) -> None:
@@ -340,11 +340,11 @@ async def overtaken(cluster: Cluster) -> None:
 
 
 async def test_debt_is_given_up_after_a_term_of_another_kind_of_controller(cluster: Cluster) -> None:
-    """It has told the broker of the new topic: a StopReplica, which knows names only, would delete a live replica."""
+    """It has sent the broker the new topic: a StopReplica, which knows names only, would delete a live replica."""
     await overtaken(cluster)
     service = await cluster.add_controller(auto_leader_rebalance_enable=False)
     await cluster.active()
-    await until(lambda: "LEADER_AND_ISR" in told_of(cluster.brokers[1], "t"))
+    await until(lambda: "LEADER_AND_ISR" in sent_of(cluster.brokers[1], "t"))
     await idle(service)
     assert deleted_on(cluster.brokers[1]) == []
     assert await owed(cluster) == {}
@@ -367,7 +367,7 @@ async def test_controller_that_ends_while_it_gives_up_what_is_overtaken(
     service = await cluster.add_controller(auto_leader_rebalance_enable=False)
     await until(lambda: len(calls) > 1)
     await cluster.active()
-    await until(lambda: "LEADER_AND_ISR" in told_of(cluster.brokers[1], "t"))
+    await until(lambda: "LEADER_AND_ISR" in sent_of(cluster.brokers[1], "t"))
     await idle(service)
     assert deleted_on(cluster.brokers[1]) == []
     assert await owed(cluster) == {}
@@ -385,7 +385,7 @@ async def test_overtaken_debt_that_zookeeper_keeps_is_never_asked_for(cluster: C
     for _ in range(2):
         service = await cluster.add_controller(auto_leader_rebalance_enable=False)
         await cluster.active()
-        await until(lambda: "LEADER_AND_ISR" in told_of(cluster.brokers[1], "t"))
+        await until(lambda: "LEADER_AND_ISR" in sent_of(cluster.brokers[1], "t"))
         await idle(service)
         assert deleted_on(cluster.brokers[1]) == []
         assert len(service.shell.context.debts) == 0

@@ -29,7 +29,7 @@ from tests.integration.controller.owing import (
     deleted_on,
     moved_from_a_silent_broker,
     owed,
-    told_of,
+    sent_of,
     topic_t,
     until_owed,
     without_broker_2,
@@ -129,9 +129,9 @@ async def test_topic_of_the_same_name_while_the_broker_is_dead(cluster: Cluster)
     await cluster.create_topic_with_id("u", {0: [2, 1]}, b"n" * 16)
     await cluster.until_state("u", 1, (1,))
     returned = await cluster.add_broker(2)
-    await until(lambda: "LEADER_AND_ISR" in told_of(returned, "u"))
+    await until(lambda: "LEADER_AND_ISR" in sent_of(returned, "u"))
     await idle(service)
-    heard = told_of(returned, "u")
+    heard = sent_of(returned, "u")
     assert heard[0] == "STOP_REPLICA"
     assert heard.count("STOP_REPLICA") == 1
     assert await owed(cluster) == {}
@@ -173,7 +173,7 @@ async def test_operator_takes_a_deletion_back_that_was_broken_off(
     await cluster.client.delete("/admin/delete_topics/u")
     returned = await cluster.add_broker(2)
     service = await cluster.add_controller(auto_leader_rebalance_enable=False)
-    await until(lambda: "LEADER_AND_ISR" in told_of(returned, "u"))
+    await until(lambda: "LEADER_AND_ISR" in sent_of(returned, "u"))
     await idle(service)
     assert await owed(cluster) == {}
     assert deleted_on(returned) == []

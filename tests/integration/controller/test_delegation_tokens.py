@@ -1,4 +1,4 @@
-"""Tokens that are over are cleared away, and brokers are told."""
+"""Expired tokens are removed, and brokers are notified."""
 
 from __future__ import annotations
 

@@ -318,13 +318,13 @@ async def test_a_false_alarm_is_taken_back() -> None:
         await asyncio.sleep(3)
         assert service.controller.status()["suspected"] == []
         assert suspicions(service) == [("suspected", 2), ("alarm", 2), ("false alarm", 2)]
-        told = {
+        received = {
             (p.partition_index, p.leader, p.leader_epoch)
             for r in it.brokers[2].of(ApiKey.LEADER_AND_ISR)
             for t in r.topic_states
             for p in t.partition_states
         }
-        assert told == {(0, 1, 1), (1, 3, 1), (2, 3, 1)}, "it hears of all that it missed"
+        assert received == {(0, 1, 1), (1, 3, 1), (2, 3, 1)}, "it hears of all that it missed"
         assert it.brokers[2].of(ApiKey.STOP_REPLICA) == [], "it would ignore the LeaderAndIsr that starts it again"
         state = await it.state("t", 0)
         ask = AlterPartition("t", 0, state.leader_epoch, (1, 3, 2), state.partition_epoch)

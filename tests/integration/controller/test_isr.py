@@ -56,8 +56,8 @@ async def test_shrink_and_expand(cluster: Cluster, version: int) -> None:
             assert after.partition_epoch == before.partition_epoch + 1 == result.leadership.partition_epoch
     await idle(service)
     for broker in cluster.brokers.values():
-        told = [p.isr for r in broker.of(ApiKey.UPDATE_METADATA) for t in r.topic_states for p in t.partition_states]
-        assert told == [(1, 2), (1,), (1, 3, 2)]
+        isrs = [p.isr for r in broker.of(ApiKey.UPDATE_METADATA) for t in r.topic_states for p in t.partition_states]
+        assert isrs == [(1, 2), (1,), (1, 3, 2)]
         assert broker.of(ApiKey.LEADER_AND_ISR) == []
     assert [r.isr for r in journal_of(service).of_kind("isr")] == [(1, 2), (1,), (1, 3, 2)]
 
@@ -227,7 +227,7 @@ async def test_deposed_controller_does_not_judge_topics_that_it_does_not_know(cl
 # -- brokers that write ISRs themselves --------------------------------------------------------------------------------
 
 
-def told(broker: Any) -> list[tuple[str, int, tuple[int, ...]]]:
+def leaderships(broker: Any) -> list[tuple[str, int, tuple[int, ...]]]:
     return [
         (t.topic_name, p.partition_index, p.isr)
         for r in broker.of(ApiKey.UPDATE_METADATA)
@@ -236,7 +236,7 @@ def told(broker: Any) -> list[tuple[str, int, tuple[int, ...]]]:
     ]
 
 
-async def test_isr_written_by_a_broker_is_read_and_told(cluster: Cluster) -> None:
+async def test_isr_written_by_a_broker_is_read_and_sent(cluster: Cluster) -> None:
     service = await active_controller(cluster)
     for broker in cluster.brokers.values():
         broker.take()
@@ -244,7 +244,7 @@ async def test_isr_written_by_a_broker_is_read_and_told(cluster: Cluster) -> Non
     await cluster.write_state("t", msgspec.structs.replace(state, isr=(1, 2)))
     await cluster.brokers[1].zk.propagate_isr_changes([TopicPartition("t", 0), TopicPartition("unknown", 3)])
     for broker in cluster.brokers.values():
-        await until(lambda broker=broker: told(broker) == [("t", 0, (1, 2))])
+        await until(lambda broker=broker: leaderships(broker) == [("t", 0, (1, 2))])
 
     async def removed() -> bool:
         return not await cluster.zk.get_all_isr_change_notifications(watch=False)
@@ -351,8 +351,8 @@ async def test_leader_that_does_not_know_its_replicas_hears_them_anew(cluster: C
         ("u", True)
     ]
     await until(lambda: cluster.brokers[2].of(ApiKey.LEADER_AND_ISR))
-    (told,) = cluster.brokers[1].of(ApiKey.LEADER_AND_ISR)
-    (partition,) = [p for t in told.topic_states for p in t.partition_states]
+    (request,) = cluster.brokers[1].of(ApiKey.LEADER_AND_ISR)
+    (partition,) = [p for t in request.topic_states for p in t.partition_states]
     assert (partition.leader_epoch, partition.isr, partition.replicas) == (state.leader_epoch + 1, (1, 2), (1, 2))
     after = await cluster.state("u")
     assert (after.leader, after.isr, after.leader_epoch) == (1, (1, 2), state.leader_epoch + 1)

@@ -141,12 +141,12 @@ async def test_dead_follower_that_only_zookeeper_knows_to_be_in_sync_leaves_the_
     await cluster.kill_broker(2)
     state = await cluster.until_state("t", 1, (1,))
 
-    def told() -> bool:
+    def received() -> bool:
         requests = cluster.brokers[1].of(ApiKey.LEADER_AND_ISR)
         states = [p for request in requests for topic in request.topic_states for p in topic.partition_states]
         return (states[-1].leader_epoch, states[-1].isr) == (state.leader_epoch, (1,))
 
-    await until(told, "the leader hears of it under a new epoch")
+    await until(received, "the leader hears of it under a new epoch")
 
 
 @pytest.mark.parametrize("read_by", ["the end of the move", "an election"])

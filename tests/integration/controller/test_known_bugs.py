@@ -123,7 +123,7 @@ async def test_reassignment_whose_target_is_down_at_failover_goes_on(cluster: Cl
     await until(request_is_gone)
 
 
-async def test_metadata_told_during_a_reassignment_has_the_new_epoch(cluster: Cluster) -> None:
+async def test_metadata_sent_during_a_reassignment_has_the_new_epoch(cluster: Cluster) -> None:
     """KAFKA-9212: brokers heard of old leader epochs and their clients went round in circles."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1]})

@@ -51,9 +51,9 @@ async def test_topics_have_the_settings_of_the_oldest_broker(world: World, zk_co
             assert await altered(client, local_retention_ms="5") == E.INVALID_CONFIG
             assert await altered(client, retention_ms="many") == E.INVALID_REQUEST
             assert await altered(client, retention_ms="7") == 0
-            told = await entries(client, TOPIC, "plain")
-            assert len(told) == 26
-            assert {"max.compaction.lag.ms", "segment.index.bytes", "retention.ms"} <= told.keys()
+            described = await entries(client, TOPIC, "plain")
+            assert len(described) == 26
+            assert {"max.compaction.lag.ms", "segment.index.bytes", "retention.ms"} <= described.keys()
 
 
 @pytest.mark.parametrize("release, code", [("2.2-IV1", 0), ("2.4-IV1", E.ELECTION_NOT_NEEDED)])

@@ -1,4 +1,4 @@
-"""What the brokers' inter.broker.protocol.version means for the controller, which is told no other."""
+"""What the brokers' inter.broker.protocol.version means for the controller, which has no setting of its own."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ async def test_lowest_protocol_counts_until_the_last_broker_has_come_to_the_new_
     await until(upgraded, "ids and features")
     given = await topic_id(cluster)
 
-    def told() -> bool:
+    def received() -> bool:
         newest = [r for r in cluster.brokers[2].received if r.api == ApiKey.LEADER_AND_ISR and r.version == 7]
         return any(t.topic_id.bytes == given for r in newest for t in r.request.topic_states)
 
-    await until(told, "brokers hear the id")
+    await until(received, "brokers hear the id")

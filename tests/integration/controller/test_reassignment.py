@@ -175,7 +175,7 @@ async def test_cancel_restores_the_origin(cluster: Cluster) -> None:
     await finished(cluster, service, (1,))
 
 
-def epochs_told(cluster: Cluster, broker: int, api: ApiKey) -> list[int]:
+def epochs_sent(cluster: Cluster, broker: int, api: ApiKey) -> list[int]:
     """Of t-0, in the order in which the broker heard them."""
     requests = cluster.brokers[broker].of(api)
     return [p.leader_epoch for r in requests for t in r.topic_states for p in t.partition_states]
@@ -188,12 +188,12 @@ async def test_dropped_replica_is_stopped_under_a_higher_epoch(
     """Brokers of 2.6 to 3.4.0 ignore a StopReplica of the leader epoch that they have (KAFKA-13972)."""
     service = await started(cluster, [1])
     await reassign(service, {T0: (1, 2)})
-    await until(lambda: epochs_told(cluster, 2, ApiKey.LEADER_AND_ISR))
+    await until(lambda: epochs_sent(cluster, 2, ApiKey.LEADER_AND_ISR))
     await reassign(service, {T0: target})
-    await until(lambda: epochs_told(cluster, 2, ApiKey.STOP_REPLICA))
+    await until(lambda: epochs_sent(cluster, 2, ApiKey.STOP_REPLICA))
     await idle(service)
-    (stopped_at,) = epochs_told(cluster, 2, ApiKey.STOP_REPLICA)
-    assert stopped_at > max(epochs_told(cluster, 2, ApiKey.LEADER_AND_ISR))
+    (stopped_at,) = epochs_sent(cluster, 2, ApiKey.STOP_REPLICA)
+    assert stopped_at > max(epochs_sent(cluster, 2, ApiKey.LEADER_AND_ISR))
     state = await cluster.state("t")
     assert stopped_at == state.leader_epoch, "raised once, with everything else"
 
@@ -206,8 +206,8 @@ async def test_dropped_replica_is_stopped_under_a_higher_epoch_without_a_leader(
     await cluster.until_state("t", -1, (1,))
     await idle(service)
     await reassign(service, {T0: None})
-    await until(lambda: epochs_told(cluster, 2, ApiKey.STOP_REPLICA))
-    assert epochs_told(cluster, 2, ApiKey.STOP_REPLICA)[0] > max(epochs_told(cluster, 2, ApiKey.LEADER_AND_ISR))
+    await until(lambda: epochs_sent(cluster, 2, ApiKey.STOP_REPLICA))
+    assert epochs_sent(cluster, 2, ApiKey.STOP_REPLICA)[0] > max(epochs_sent(cluster, 2, ApiKey.LEADER_AND_ISR))
 
 
 async def test_override_drops_the_first_target(cluster: Cluster) -> None:

@@ -138,8 +138,8 @@ async def test_assignment_that_cannot_be_written_keeps_its_brokers_informed(
     assert (state.isr, await assignment(cluster)) == ((1,), before)
     assert service.shell.context.table.assignment(0) == before
     await until(lambda: cluster.brokers[2].of(ApiKey.LEADER_AND_ISR))
-    (told,) = cluster.brokers[2].of(ApiKey.LEADER_AND_ISR)
-    (partition,) = [p for t in told.topic_states for p in t.partition_states]
+    (request,) = cluster.brokers[2].of(ApiKey.LEADER_AND_ISR)
+    (partition,) = [p for t in request.topic_states for p in t.partition_states]
     assert (partition.leader_epoch, partition.replicas) == (state.leader_epoch, before.replicas)
     assert cluster.brokers[2].of(ApiKey.STOP_REPLICA) == []
     await catch_up(cluster, service, (1, 2))

@@ -24,7 +24,7 @@ MANY = 2_000_000_000
 
 @pytest.fixture
 async def service(cluster: Cluster) -> AsyncIterator[Service]:
-    """In office, and after the test still in the same term, without a fault."""
+    """Active, and after the test still in the same term, without a fault."""
     service = await cluster.add_controller()
     await cluster.active()
     await idle(service)
@@ -242,7 +242,7 @@ async def test_many_users_of_one_request_are_refused(cluster: Cluster, service: 
     assert set(found.values()) == {(Code.POLICY_VIOLATION, "found 1001 users in one request, expected 1000 at most")}
 
 
-async def test_of_several_wrong_credentials_of_a_user_the_last_is_told(cluster: Cluster, service: Service) -> None:
+async def test_of_several_wrong_credentials_of_a_user_the_last_is_answered(cluster: Cluster, service: Service) -> None:
     """And before those that are there twice, as by Kafka."""
     unknown, few = (ScramUpsertion("alice", m, 1, b"s", b"p" * 32) for m in (9, 1))
     for wrong, code in (

@@ -102,14 +102,14 @@ async def test_every_broker_hears_the_broker_list_before_any_leader(cluster: Clu
         assert sorted(b.id_ for b in head.request.live_brokers) == [1, 2, 3, second.shell.id]
         assert {r.request.controller_epoch for r in broker.received} == {2}
         empty = [request for request in broker.of(ApiKey.UPDATE_METADATA) if request.topic_states == ()]
-        assert len(empty) == 1, "the broker list is told once, as by Kafka"
-        told = {
+        assert len(empty) == 1, "the broker list is sent once, as by Kafka"
+        received = {
             (p.partition_index, p.leader)
             for r in broker.of(ApiKey.LEADER_AND_ISR)
             for t in r.topic_states
             for p in t.partition_states
         }
-        assert len(told) == 4
+        assert len(received) == 4
         known = [p for r in broker.of(ApiKey.UPDATE_METADATA) for t in r.topic_states for p in t.partition_states]
         assert {p.partition_index for p in known} == set(range(6))
 

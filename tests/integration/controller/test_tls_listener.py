@@ -44,7 +44,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def configured(stores: Path, name: str | None, **more: str) -> Config:
-    told = {
+    properties = {
         "listeners": "SSL://127.0.0.1:0",
         "ssl.client.auth": "required",
         "ssl.truststore.location": str(stores / "all.pem"),
@@ -52,8 +52,8 @@ def configured(stores: Path, name: str | None, **more: str) -> Config:
         "super.users": "User:CN=root,O=Acme",
     }
     if name is not None:
-        told["ssl.keystore.location"] = str(stores / f"{name}.pem")
-    return load_config(overrides=told | more)[0]
+        properties["ssl.keystore.location"] = str(stores / f"{name}.pem")
+    return load_config(overrides=properties | more)[0]
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -127,8 +127,8 @@ async def test_the_next_controller_tells_of_partitions_whose_states_are_gone(clu
     await gone(cluster, "t")
     for broker in cluster.brokers.values():
         topics = [topic for request in broker.of(ApiKey.UPDATE_METADATA) for topic in request.topic_states]
-        told = {(t.topic_name, p.partition_index, p.leader) for t in topics for p in t.partition_states}
-        assert told == {("t", 0, -2)}, broker.id
+        leaders = {(t.topic_name, p.partition_index, p.leader) for t in topics for p in t.partition_states}
+        assert leaders == {("t", 0, -2)}, broker.id
 
 
 async def test_broker_that_dies_while_it_deletes(cluster: Cluster) -> None:

@@ -48,8 +48,8 @@ async def test_partitions_are_added(cluster: Cluster) -> None:
     assert [s.leader_epoch for s in states] == [0, 0, 0]
     await idle(service)
     requests = cluster.brokers[1].of(ApiKey.LEADER_AND_ISR)
-    told = [(p.partition_index, p.is_new) for r in requests for t in r.topic_states for p in t.partition_states]
-    assert told == [(2, True)], "partitions that were there are not touched"
+    sent = [(p.partition_index, p.is_new) for r in requests for t in r.topic_states for p in t.partition_states]
+    assert sent == [(2, True)], "partitions that were there are not touched"
 
 
 def base64_id(topic_id: bytes) -> str:
@@ -85,8 +85,8 @@ async def test_topic_without_id_gets_one_and_keeps_it(cluster: Cluster) -> None:
     assert (await assignment(cluster, "t")).topic_id == given
     assert successor.shell.context.table.topic_by_name["t"].id == given
     await until(lambda: cluster.brokers[1].of(ApiKey.LEADER_AND_ISR))
-    told = {bytes(t.topic_id.bytes) for r in cluster.brokers[1].of(ApiKey.LEADER_AND_ISR) for t in r.topic_states}
-    assert told == {given}
+    topic_ids = {bytes(t.topic_id.bytes) for r in cluster.brokers[1].of(ApiKey.LEADER_AND_ISR) for t in r.topic_states}
+    assert topic_ids == {given}
 
 
 async def test_topic_with_an_id_is_left_as_it_is(cluster: Cluster) -> None:

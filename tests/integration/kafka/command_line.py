@@ -66,8 +66,8 @@ class CommandLine:
 
     def verified(self, file: str) -> bool:
         """Whether the reassignment of the plan's one partition is over."""
-        told = self.run("reassign-partitions", "--reassignment-json-file", file, "--verify")
-        return ("is complete" if self._version >= (2, 6) else "completed successfully") in told
+        output = self.run("reassign-partitions", "--reassignment-json-file", file, "--verify")
+        return ("is complete" if self._version >= (2, 6) else "completed successfully") in output
 
     def _cluster(self, tool: str) -> list[str]:
         if self._version < _BY_BROKERS_SINCE.get(tool, (0,)):

@@ -165,8 +165,8 @@ class Conversation:
         asked = {"resource_type": 4, "resource_name": "1", "configuration_keys": SETTINGS}
         answer = await self.ask(ApiKey.DESCRIBE_CONFIGS, version, resources=[asked])
         (result,) = answer.results
-        told = {c.name: (c.value, getattr(c, "config_source", None)) for c in result.configs}
-        self.note(f"describe configs {version}", (int(result.error_code), told))
+        configs = {c.name: (c.value, getattr(c, "config_source", None)) for c in result.configs}
+        self.note(f"describe configs {version}", (int(result.error_code), configs))
 
 
 def _endpoint(port: int) -> dict[str, Any]:
@@ -265,18 +265,18 @@ async def tell_of_leaders(c: Conversation, g: Generation) -> None:
 
 
 async def tell_of_metadata(c: Conversation, g: Generation) -> None:
-    top, told = g.offered[ApiKey.METADATA].max, g.offered[ApiKey.UPDATE_METADATA].max
+    top, newest = g.offered[ApiKey.METADATA].max, g.offered[ApiKey.UPDATE_METADATA].max
     deleted = {**state(-2, 0, partition=1)}
-    await c.update_metadata("two partitions", told, state(1, 34), state(2, 34, partition=1))
+    await c.update_metadata("two partitions", newest, state(1, 34), state(2, 34, partition=1))
     for version in range(top + 1):
         await c.metadata("one led by a dead broker", version, topics=None if version else [])
     await c.metadata("named", min(9, top), topics=[{"name": "t"}, {"name": "no"}])
     if top >= 12:
         await c.metadata("by id", 12, topics=[{"topic_id": T, "name": None}, {"topic_id": b"N" * 16, "name": None}])
     await c.metadata("none", top, topics=[])
-    await c.update_metadata("an older version, without topic ids", min(told, 6), state(1, 35))
+    await c.update_metadata("an older version, without topic ids", min(newest, 6), state(1, 35))
     await c.metadata("has it its id", top, topics=[{"name": "t"}])
-    await c.update_metadata("deletes one", told, deleted)
+    await c.update_metadata("deletes one", newest, deleted)
     await c.metadata("one left", top, topics=[{"name": "t"}])
 
 
@@ -310,8 +310,8 @@ async def change_isrs(c: Conversation, generation: Generation, protocol: KafkaPr
         if protocol.topic_ids
         else min(4, generation.offered[ApiKey.LEADER_AND_ISR].max)
     )
-    told = generation.offered[ApiKey.UPDATE_METADATA].max
-    await c.update_metadata("brokers", told)
+    newest = generation.offered[ApiKey.UPDATE_METADATA].max
+    await c.update_metadata("brokers", newest)
     topic_id = T if protocol.topic_ids else NONE
 
     async def lead(partition: int, version: int = 0) -> None:

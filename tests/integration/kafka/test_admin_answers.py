@@ -169,7 +169,7 @@ async def test_what_is_set_for_all_brokers(both: Both) -> None:
         (3, "x"),
     ],
 )
-async def test_what_is_told_of_nothing_else(both: Both, kind: int, name: str) -> None:
+async def test_what_is_answered_for_other_resource_types(both: Both, kind: int, name: str) -> None:
     asked = [{"resource_type": kind, "resource_name": name, "configuration_keys": None}]
     theirs, ours = await both.answers(ApiKey.DESCRIBE_CONFIGS, 4, resources=asked)
     assert described(ours) == described(theirs)
@@ -329,7 +329,7 @@ def entity_of(entry: Any) -> list[tuple[str, str | None]]:
     return sorted((each.entity_type, each.entity_name) for each in entry.entity)
 
 
-def quotas_told(answer: Any) -> Any:
+def quotas_described(answer: Any) -> Any:
     entries = None
     if answer.entries is not None:
         entries = sorted(
@@ -357,14 +357,14 @@ async def test_quotas(both: Both, version: int) -> None:
                 their_answer, our_answer = await both.answers(
                     ApiKey.DESCRIBE_CLIENT_QUOTAS, version, components=asked, strict=strict
                 )
-                assert quotas_told(our_answer) == quotas_told(their_answer), (components, strict)
+                assert quotas_described(our_answer) == quotas_described(their_answer), (components, strict)
         for one in NO_QUOTAS:
             theirs, ours = await outcome([one], validate_only=True)
             assert ours == theirs, one
     finally:
         await both.answers(ApiKey.ALTER_CLIENT_QUOTAS, 1, **altered_quotas(QUOTAS, remove=True))
     their_answer, our_answer = await both.answers(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, components=[])
-    assert quotas_told(our_answer) == quotas_told(their_answer) == (0, [])
+    assert quotas_described(our_answer) == quotas_described(their_answer) == (0, [])
 
 
 async def test_credentials(both: Both) -> None:
@@ -376,7 +376,7 @@ async def test_credentials(both: Both) -> None:
     deletions = [{"name": name, "mechanism": n} for name, n in made]
     controller = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
 
-    def told(answer: Any) -> Any:
+    def results_of(answer: Any) -> Any:
         return int(answer.error_code), [
             (r.user, int(r.error_code), [(c.mechanism, c.iterations) for c in r.credential_infos])
             for r in answer.results
@@ -393,6 +393,6 @@ async def test_credentials(both: Both) -> None:
         for users in (None, [], ["a"], ["a", "a"], ["unknown"], [""], ["ü ~", "a", "unknown"]):
             asked = None if users is None else [{"name": name} for name in users]
             theirs, ours = await both.answers(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=asked)
-            assert told(ours) == told(theirs), users
+            assert results_of(ours) == results_of(theirs), users
     finally:
         await altered(deletions=deletions)

@@ -65,9 +65,9 @@ def simulated(story: str) -> list[int]:
     assert made.data is not None
     logs = made.data.logs(("orders", 0))
     assert sorted(logs) == [1, 2]
-    told = [Records(t.epoch, t.leader, t.base, t.base + 1) for t in made.data.acknowledged]
-    kept = [[number for number, each in enumerate(told) if each.are_in(runs)] for runs in logs.values()]
-    assert len(told) == 18
+    acknowledged = [Records(t.epoch, t.leader, t.base, t.base + 1) for t in made.data.acknowledged]
+    kept = [[number for number, each in enumerate(acknowledged) if each.are_in(runs)] for runs in logs.values()]
+    assert len(acknowledged) == 18
     assert kept[0] == kept[1]
     return kept[0]
 

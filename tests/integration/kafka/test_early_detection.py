@@ -30,10 +30,10 @@ async def test_a_killed_broker_is_succeeded_before_its_session_expires(kafka: Ka
             await take_over(stage)
             await under_load(stage, kafka)
             await kill(stage)
-            await until(lambda: told(tmp_path, "dead"), "the controller takes it for dead")
+            await until(lambda: detected(tmp_path, "dead"), "the controller takes it for dead")
             await stage.load.settled()
             await stage.heal()
-            assert what_was_told(tmp_path) == ["suspected", "alarm", "registration removed", "dead", "added"]
+            assert detections(tmp_path) == ["suspected", "alarm", "registration removed", "dead", "added"]
             assert await check_nothing_lost(stage)
         finally:
             await stage.heal()
@@ -52,11 +52,11 @@ def records(folder: Path) -> list[Record]:
     return [decode_record(line) for line in lines if line.endswith(b"\n")]
 
 
-def what_was_told(folder: Path) -> list[str]:
+def detections(folder: Path) -> list[str]:
     """Of the victim, in order."""
     about = [r for r in records(folder) if r.broker == VICTIM and r.kind in ("suspicion", "broker")]
     return [str(r.event if r.kind == "suspicion" else r.detail) for r in about]
 
 
-async def told(folder: Path, what: str) -> bool:
-    return what in what_was_told(folder)
+async def detected(folder: Path, what: str) -> bool:
+    return what in detections(folder)

@@ -135,7 +135,7 @@ async def test_clients_of_an_inactive_controller(stage: Stage, tmp_path: Path) -
             return False  # it waited for a controller while there was none
         return controller in (1, 2) and found == [1, 2]
 
-    await until(one_of_the_brokers, "Kafka's own controller is told of", 60)
+    await until(one_of_the_brokers, "Kafka's own controller is named", 60)
     await asyncio.to_thread(consume, address, "before")
     await asyncio.to_thread(produce, address, "before", True)
     tools = CommandLine(DEFAULT_VERSION, address, tmp_path)

@@ -98,8 +98,8 @@ async def test_list_verify_and_cancel_tell_the_truth(
     await debt_stands()
     if lists:
         assert not await topic.listed()
-        told = await topic.tool("--reassignment-json-file", topic.plan(1, 3), "--cancel")
-        assert "None of the specified partition reassignments are active." in told
+        output = await topic.tool("--reassignment-json-file", topic.plan(1, 3), "--cancel")
+        assert "None of the specified partition reassignments are active." in output
         await debt_stands()
         assert await topic.verified(1, 3)
 

@@ -55,7 +55,7 @@ class Instances:
         return instance
 
     async def went_on_with_its_copy(self, instance: OurController) -> bool:
-        """Whether its failover was a warm one; returns when that has been told to all brokers."""
+        """Whether its failover was a warm one; returns when everything has been sent to all brokers."""
         log = self._folder / str(instance.controller_id) / "log"
 
         async def is_over() -> bool:
@@ -77,16 +77,16 @@ class Instances:
 
 def _ready(folder: Path) -> bool:
     try:
-        told = msgspec.json.decode((folder / READY_FILE).read_bytes(), type=ControllerReady)
-        with urllib.request.urlopen(f"{told.http}/readyz", timeout=5) as answer:
+        ready = msgspec.json.decode((folder / READY_FILE).read_bytes(), type=ControllerReady)
+        with urllib.request.urlopen(f"{ready.http}/readyz", timeout=5) as answer:
             return answer.status == 200
     except (OSError, urllib.error.URLError):
         return False
 
 
 def _warm(folder: Path) -> bool:
-    told = msgspec.json.decode((folder / READY_FILE).read_bytes(), type=ControllerReady)
-    with urllib.request.urlopen(f"{told.http}/status", timeout=5) as answer:
+    ready = msgspec.json.decode((folder / READY_FILE).read_bytes(), type=ControllerReady)
+    with urllib.request.urlopen(f"{ready.http}/status", timeout=5) as answer:
         return bool(msgspec.json.decode(answer.read())["standby"]["state"] == "warm")
 
 

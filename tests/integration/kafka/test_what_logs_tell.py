@@ -35,7 +35,7 @@ def windows_of(out: Path) -> list[dict[str, Any]]:
 async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
     stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path, victim_is: str
 ) -> None:
-    topic = f"told-by-logs-of-{victim_is.split()[1]}"
+    topic = f"seen-in-logs-of-{victim_is.split()[1]}"
     pytest.importorskip("pyspark")
     controller = stage.controllers["aiocontroller"]
     assert isinstance(controller, OurController)
@@ -69,12 +69,12 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
     logs = [str(broker.log) for broker in stage.brokers.values()]
     manifest, out = tmp_path / "manifest.json", tmp_path / "analysis"
     manifest.write_text(json.dumps({"files": [{"glob": "*", "time_zone": time.strftime("%z")[:3] + ":00"}]}))
-    told = await asyncio.to_thread(
+    done = await asyncio.to_thread(
         aiocontroller,
         *("analyze", *logs, "--manifest", str(manifest), "--out", str(out), "--json"),
         timeout_s=900,
     )
-    summary = json.loads(told.stdout)
+    summary = json.loads(done.stdout)
     assert [b["event"] for b in summary["brokers"] if b["broker"] == victim][-1] == "died"
     assert summary["violations"] == []
     # From 2.3 on a new controller first takes the dead broker from the ISR, which leaves no leader.

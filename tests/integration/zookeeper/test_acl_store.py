@@ -83,7 +83,7 @@ async def tell(zk: KafkaZkClient, path: str, data: bytes) -> None:
     await zk.client.multi([Create(f"{path}/acl_changes_", data, sequential=True)])
 
 
-async def told(zk: KafkaZkClient, path: str) -> list[bytes]:
+async def notifications(zk: KafkaZkClient, path: str) -> list[bytes]:
     names = (await zk.client.children_many([path])).names[0] or []
     assert all(name.startswith("acl_changes_") for name in names)
     return [data or b"" for data in (await zk.client.get_many([f"{path}/{name}" for name in names])).data]
@@ -109,7 +109,7 @@ async def test_what_kafka_wrote_is_read(zk: KafkaZkClient, world: World) -> None
 
 
 async def test_changes_by_others_are_followed(connect: Connect, zk: KafkaZkClient, world: World) -> None:
-    """The change paths need not be there in the beginning, and brokers purge what they have told."""
+    """The change paths need not be there in the beginning, and brokers purge the notifications that they have read."""
     other = await connect()
     async with following(zk, world) as it:
         await it.until(TOPIC)
@@ -231,8 +231,8 @@ async def test_changes_are_written_as_kafka_writes_them(zk: KafkaZkClient, world
     paths = ["/kafka-acl/Topic/t", "/kafka-acl-extended/prefixed/TransactionalId/app-"]
     found = [json.loads(data or b"") for data in (await zk.client.get_many(paths)).data]
     assert found == [KAFKAS, {"version": 1, "acls": [KAFKAS["acls"][1]]}]  # type: ignore[index]
-    assert await told(zk, "/kafka-acl-changes") == [b"TOPIC:t"]
-    [extended] = await told(zk, "/kafka-acl-extended-changes")
+    assert await notifications(zk, "/kafka-acl-changes") == [b"TOPIC:t"]
+    [extended] = await notifications(zk, "/kafka-acl-extended-changes")
     assert json.loads(extended) == {
         "version": 1,
         "resourceType": "TRANSACTIONAL_ID",
@@ -246,16 +246,16 @@ async def test_last_entry_that_goes_takes_the_znode_with_it(zk: KafkaZkClient, w
     await it.store.update(TOPIC, adding(ALICE))
     await it.store.update(TOPIC, lambda present: [e for e in present if e != ALICE])
     assert (await zk.client.exists_many(["/kafka-acl/Topic/t"])).code[0] != 0
-    assert len(await told(zk, "/kafka-acl-changes")) == 2
+    assert len(await notifications(zk, "/kafka-acl-changes")) == 2
 
 
-async def test_change_that_changes_nothing_is_not_told(zk: KafkaZkClient, world: World) -> None:
+async def test_change_that_changes_nothing_is_not_announced(zk: KafkaZkClient, world: World) -> None:
     it = Follower(zk, world)
     await it.store.update(TOPIC, adding(ALICE))
     await it.store.update(TOPIC, adding(ALICE))
     await it.store.update(PREFIX, lambda _: [])
-    assert len(await told(zk, "/kafka-acl-changes")) == 1
-    assert await told(zk, "/kafka-acl-extended-changes") == []
+    assert len(await notifications(zk, "/kafka-acl-changes")) == 1
+    assert await notifications(zk, "/kafka-acl-extended-changes") == []
 
 
 async def test_nothing_is_lost_when_others_write_in_between(connect: Connect, zk: KafkaZkClient, world: World) -> None:
@@ -269,7 +269,7 @@ async def test_nothing_is_lost_when_others_write_in_between(connect: Connect, zk
     assert sorted(last.authorizer.entries(TOPIC)) == sorted(entries)
 
 
-async def test_those_always_too_late_are_told_so(connect: Connect, zk: KafkaZkClient, world: World) -> None:
+async def test_change_that_is_always_too_late_is_refused(connect: Connect, zk: KafkaZkClient, world: World) -> None:
     it, other = Follower(zk, world), await connect()
     await it.store.update(TOPIC, adding(ALICE))
     real = it.store._write
@@ -289,14 +289,14 @@ class _NoWaiting:
         assert 0.1 <= delay_s <= 0.15
 
 
-async def test_revocation_that_was_broken_off_is_told_by_the_next_try(
+async def test_revocation_that_was_broken_off_is_announced_by_the_next_try(
     zk: KafkaZkClient, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was written, nothing was left to do for the next try, and every broker went on granting what was revoked."""
     store = AclStore(zk.client, world, AclAuthorizer())
     await store.load()
     await store.update(TOPIC, lambda present: [*present, ALICE])
-    before = len(await told(zk, "/kafka-acl-changes"))
+    before = len(await notifications(zk, "/kafka-acl-changes"))
 
     async def break_off(pattern: ResourcePattern) -> None:
         raise asyncio.CancelledError
@@ -305,8 +305,8 @@ async def test_revocation_that_was_broken_off_is_told_by_the_next_try(
         patch.setattr(store, "_tell", break_off)
         with pytest.raises(asyncio.CancelledError):
             await store.update(TOPIC, lambda present: [])
-    assert len(await told(zk, "/kafka-acl-changes")) == before
+    assert len(await notifications(zk, "/kafka-acl-changes")) == before
     await store.update(TOPIC, lambda present: [])
-    assert len(await told(zk, "/kafka-acl-changes")) == before + 1
+    assert len(await notifications(zk, "/kafka-acl-changes")) == before + 1
     await store.update(TOPIC, lambda present: [])
-    assert len(await told(zk, "/kafka-acl-changes")) == before + 1
+    assert len(await notifications(zk, "/kafka-acl-changes")) == before + 1

@@ -352,7 +352,7 @@ async def test_watch_for_deletion_survives_a_reconnect(make_client: MakeClient, 
     await asyncio.wait_for(deleted.wait(), 5)
 
 
-async def test_watch_is_told_before_a_later_reply(make_client: MakeClient) -> None:
+async def test_watch_is_delivered_before_a_later_reply(make_client: MakeClient) -> None:
     client = await make_client()
     await client.create("/a", b"")
     order: list[str] = []
@@ -411,22 +411,22 @@ async def test_write_to_a_connection_known_to_be_dead_was_not_sent(make_client: 
 # -- expiry ------------------------------------------------------------------------------------------------------------
 
 
-async def test_expiry_is_told_before_the_next_session_opens(make_client: MakeClient, proxy: FaultProxy) -> None:
+async def test_expiry_is_reported_before_the_next_session_opens(make_client: MakeClient, proxy: FaultProxy) -> None:
     """Defect 9."""
     client = await make_client(timeout_s=4)
     await client.create("/mine", b"", ephemeral=True)
     await client.get_many(["/mine"], watch=True)
     first_id = client.session_id
-    told: list[tuple[SessionEvent, int, int, int]] = []
-    client.on_session = lambda event: told.append(
+    reported: list[tuple[SessionEvent, int, int, int]] = []
+    client.on_session = lambda event: reported.append(
         (event, client.session_id, client.session_epoch, len(proxy.connect_frames))
     )
     await expire_session(client)
-    await until(lambda: told and told[-1][0] is E.NEW_SESSION)
-    *_, expired, opened = told
+    await until(lambda: reported and reported[-1][0] is E.NEW_SESSION)
+    *_, expired, opened = reported
     assert expired[:3] == (E.EXPIRED, 0, 1)
     assert opened[:3] == (E.NEW_SESSION, client.session_id, 2)
-    assert opened[3] > expired[3], "it was told before the next handshake"
+    assert opened[3] > expired[3], "it was reported before the next handshake"
     assert (await client.get_many(["/mine"])).code == [-101]
     assert client.session_id not in (0, first_id)
     assert await client.ephemerals() == []

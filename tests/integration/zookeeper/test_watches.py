@@ -24,7 +24,9 @@ from tests.integration.zookeeper.typed import (
 
 
 class TestWatches:
-    async def test_each_kind_is_told_once_and_armed_again_by_reading(self, zk: KafkaZkClient, connect: Connect) -> None:
+    async def test_each_kind_fires_once_and_is_armed_again_by_reading(
+        self, zk: KafkaZkClient, connect: Connect
+    ) -> None:
         other = await connect()
         await put_topic(other, topic("t", (1,)))
         await other.register_broker(broker_info(1))

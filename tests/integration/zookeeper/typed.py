@@ -23,7 +23,7 @@ Connect = Callable[[], Awaitable[KafkaZkClient]]
 
 
 class Changes:
-    """What ``on_change`` told, in order; ``next()`` waits with a bound."""
+    """What ``on_change`` reported, in order; ``next()`` waits with a bound."""
 
     def __init__(self, zk: KafkaZkClient) -> None:
         self._queue: asyncio.Queue[tuple[Change, str]] = asyncio.Queue()

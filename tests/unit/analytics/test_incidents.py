@@ -20,10 +20,10 @@ KILLED_US = 1000 * S
 NOTICED_US = KILLED_US + 7 * S
 
 
-def sign(kind: str, ts_us: int, **told: Any) -> dict[str, Any]:
+def sign(kind: str, ts_us: int, **fields: Any) -> dict[str, Any]:
     names = ("node", "broker", "detail", "duration_us", "count", "event", "epoch", "brokers", "source", "process")
     return dict.fromkeys(names) | {
-        "cluster": "c", "kind": kind, "ts_us": ts_us, "ts_error_us": 1000, "place": f"{kind}@{ts_us}", **told,
+        "cluster": "c", "kind": kind, "ts_us": ts_us, "ts_error_us": 1000, "place": f"{kind}@{ts_us}", **fields,
     }  # fmt: skip
 
 
@@ -80,16 +80,16 @@ def test_a_session_alone_bounds_the_onset(agreed: tuple[Any, ...]) -> None:
     assert holds(onset, NOTICED_US)
 
 
-def turn(ts_us: int, broker: int, event: str, **told: Any) -> dict[str, Any]:
-    return sign("turn", ts_us, broker=broker, event=event, node=1, **{"missed": False, "epoch": 1, **told})
+def turn(ts_us: int, broker: int, event: str, **fields: Any) -> dict[str, Any]:
+    return sign("turn", ts_us, broker=broker, event=event, node=1, **{"missed": False, "epoch": 1, **fields})
 
 
-def cost(culprit: str | None, **told: Any) -> dict[str, Any]:
+def cost(culprit: str | None, **fields: Any) -> dict[str, Any]:
     return {
         "cluster": "c", "culprit": culprit, "bucket": None, "broker": culprit and 2, "causes": ["broker_death"],
         "partitions": 3, "topics": 2, "under_replicated": 5, "start_us": NOTICED_US, "error_us": 0,
         "led_again_us": NOTICED_US + S, "in_sync_us": NOTICED_US + 60 * S, "still_open": 0, "open": 0,
-        "unavailable_us": 3 * S, "longest_us": S, "evidence": ["a"], "last_evidence": ["b"], **told,
+        "unavailable_us": 3 * S, "longest_us": S, "evidence": ["a"], "last_evidence": ["b"], **fields,
     }  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_a_controller_that_is_no_broker_dies_and_the_next_one_is_named() -> None
     assert row["elected_us"] == row["noticed_us"] == NOTICED_US
     assert abs(row["onset_us"] - KILLED_US) <= row["onset_error_us"] < 5 * S
     assert row["evidence"] == [TERMS[0]["place"], TERMS[1]["place"]]
-    # Partitions whose leader died with it are told at that broker, with the failover in it.
+    # Partitions whose leader died with it are listed at that broker, with the failover in it.
     died = turn(NOTICED_US, 2, "died", missed=True, epoch=2)
     both = incidents_of("c", [died], [AGREED, *TERMS], [cost(died["place"])], last)
     assert sorted(row["what"] for row in both) == ["broker", "controller"]
@@ -171,11 +171,11 @@ def test_terms_without_a_journal_or_with_others_between_prove_no_controllers_dea
 SILENT_US = 1000 * S
 
 
-def unheard(node: int, heard_us: int, **told: Any) -> list[dict[str, Any]]:
+def unheard(node: int, heard_us: int, **fields: Any) -> list[dict[str, Any]]:
     """What one broker says of a ZooKeeper that does not answer for ten seconds."""
     return [
         sign("session", 10 * S, node=node, detail="ESTABLISHED", duration_us=6 * S),
-        sign("session", heard_us + 4 * S, node=node, detail="TIMED_OUT", duration_us=4 * S, place=f"t{node}", **told),
+        sign("session", heard_us + 4 * S, node=node, detail="TIMED_OUT", duration_us=4 * S, place=f"t{node}", **fields),
         sign("session", SILENT_US + 10 * S, node=node, detail="ESTABLISHED", duration_us=6 * S),
     ]
 
@@ -216,7 +216,7 @@ def test_an_answer_that_a_busy_broker_reads_late_does_not_make_the_silence_begin
     assert abs(row["onset_us"] - SILENT_US) <= row["onset_error_us"] < 2 * S
 
 
-def test_a_broker_that_was_killed_while_zookeeper_was_silent_is_told_beside_it() -> None:
+def test_a_broker_that_was_killed_while_zookeeper_was_silent_is_reported_beside_it() -> None:
     end = sign("log_end", SILENT_US + 2 * S, node=3, broker=3, detail="without a shutdown")
     gone = [turn(SILENT_US + 11 * S, n, "died", missed=True, epoch=2, place=f"gone {n}") for n in (1, 3)]
     rows = incidents_of("c", gone, [*silent(1, 2), end], [])
@@ -312,9 +312,9 @@ def test_all_logs_of_all_terms_are_complete() -> None:
 END_US = 5000 * S
 
 
-def ended(*more: dict[str, Any], on_us: int, pause_us: int = 60 * S, **told: Any) -> dict[str, Any]:
+def ended(*more: dict[str, Any], on_us: int, pause_us: int = 60 * S, **fields: Any) -> dict[str, Any]:
     """The row of broker 2, whose logs end, while those of broker 1, the controller, go on."""
-    end = sign("log_end", END_US, **{"node": 2, "broker": 2, "detail": "without a shutdown", "count": 500, **told})
+    end = sign("log_end", END_US, **{"node": 2, "broker": 2, "detail": "without a shutdown", "count": 500, **fields})
     other = sign("log_end", on_us, node=1, broker=1, detail="without a shutdown", count=500)
     records = [tally("controller.log", 1, 1, kind, S, on_us) for kind in ("elected", "loaded", "partition")]
     records += [tally("server.log", 2, None, "other", S, END_US)]

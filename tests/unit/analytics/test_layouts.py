@@ -72,7 +72,7 @@ def texts() -> dict[str, str]:
     return made
 
 
-def test_the_form_is_told_from_the_head() -> None:
+def test_the_form_is_recognized_by_the_head() -> None:
     for name, text in texts().items():
         assert layout_of(text.encode()) == (MILLIS if name.startswith("milliseconds") else JSON), name
     for other in (f"[2024-03-18 05:33:09,123] INFO {MESSAGE}", docker(f"[2024-03-18 05:33:09,123] INFO {MESSAGE}"),

@@ -69,7 +69,7 @@ def test_the_page_says_what_happened_and_shows_the_evidence() -> None:
 def test_the_first_screen_tells_what_when_how_long_whom_why_and_how_certain() -> None:
     text = text_of(without_scripts(page(content())))
     first = text[text.index("The worst incident") : text.index("Partitions affected, at most")]
-    for told in (
+    for phrase in (
         "Broker 2, the controller, was killed",
         "15:14:20.000 ± 45.0 ms, when another broker lost its connection to it",
         "6.9 s until the last partition was led again",
@@ -77,21 +77,21 @@ def test_the_first_screen_tells_what_when_how_long_whom_why_and_how_certain() ->
         "the broker's process ended",
         "certain. Several independent records agree.",
     ):
-        assert told in first
+        assert phrase in first
 
 
 def test_known_problems_stand_above_all_charts_with_evidence_and_advice() -> None:
     html = page(content())
     text = text_of(without_scripts(html))
     assert "2 incidents; available 99.98 %; 2 known problems" in text
-    for told in (
+    for phrase in (
         "unclean election",
         "got a leader from outside the ISR after broker 2 was lost",
         "Compare offsets.",
         "broker-3/state-change.log:2026-11-23 02:09:58,094",
         "consumer group <billing> rebalanced 40 times",
     ):
-        assert told in text, told
+        assert phrase in text, phrase
     assert html.index("Known problems") < html.index("Each incident")
     many = cluster()
     many.problems_count = 900
@@ -205,11 +205,11 @@ def test_violations_are_counted_in_the_headline_and_proved_below() -> None:
 
 
 @pytest.mark.parametrize(
-    "share,told",
+    "share,phrase",
     [(1.0, "100 %"), (0.999999, "99.9999 %"), (0.99987, "99.99 %"), (0.5, "50.00 %"), (0.9999999, "99.99999 %")],
 )
-def test_percentages_have_the_digits_that_tell_them_from_whole(share: float, told: str) -> None:
-    assert words.percent(share) == told
+def test_percentages_have_the_digits_that_tell_them_from_whole(share: float, phrase: str) -> None:
+    assert words.percent(share) == phrase
 
 
 def test_the_timeline_has_the_same_size_for_any_number_of_partitions() -> None:
@@ -249,8 +249,8 @@ def test_brokers_that_died_often_are_named_once_and_evidence_names_a_journal_onc
         {**often.life[0], "broker": broker, "partitions_led": led} for broker, led in ((2, 5), (3, 9), (2, 7))
     ]
     often.turns = {"died": 3}
-    told = "Brokers died 3 times: broker 2, 2 times, led up to 7, longest without a leader 11.0 s; broker 3 at"
-    assert told in " ".join(words.story(often))
+    phrase = "Brokers died 3 times: broker 2, 2 times, led up to 7, longest without a leader 11.0 s; broker 3 at"
+    assert phrase in " ".join(words.story(often))
     assert summary.evidence(["1-5:7", "1-5:9", "2-6:9", "a.log:10:00", "a.log:10:01 x"]) == (
         "1-5:7, 9, 2-6:9, a.log:10:00, a.log:10:01 x"
     )

@@ -10,7 +10,7 @@ from tests.unit.analytics.report_content import DAY_US, HOUR_US, cluster, conten
 
 
 @pytest.mark.parametrize(
-    "us, told",
+    "us, shown",
     [
         (0, "1970-01-01 00:00:00.000"),
         (1_790_000_000_123_000, "2026-09-21 14:13:20.123"),
@@ -18,8 +18,8 @@ from tests.unit.analytics.report_content import DAY_US, HOUR_US, cluster, conten
         (-(2**63), "0001-01-01 00:00:00.000"),
     ],
 )
-def test_times_beyond_the_calendar_are_told_by_its_ends(us: int, told: str) -> None:
-    assert moment(us) == told
+def test_times_beyond_the_calendar_are_shown_as_its_ends(us: int, shown: str) -> None:
+    assert moment(us) == shown
 
 
 @pytest.mark.parametrize("to_us", [2**63 - 1, 4_000_000_000_000_000])

@@ -128,7 +128,7 @@ def test_a_log_without_line_ends_is_looked_at_once(tmp_path: Path, monkeypatch: 
     assert sum(looked_at) == 5000
 
 
-def test_pandas_is_not_imported_before_somebody_needs_it() -> None:
+def test_pandas_is_not_imported_before_it_is_needed() -> None:
     program = """if True:
         import sys
         import pyarrow as pa
@@ -195,14 +195,14 @@ def test_files_read_by_two_processes_give_the_same_records(tmp_path: Path, monke
     (tmp_path / "in" / "server.log").write_text("".join(line.format(n // 2, n) for n in range(2_000)))
     with computing_by(DUCKDB):
         files = find_files(cast(Any, SmallSession()), [str(tmp_path / "in")]).files
-    told = {}
+    tables = {}
     for where, alone_below in (("one", 1 << 40), ("two", 0)):
         monkeypatch.setattr(bronze, "ALONE_BELOW_BYTES", alone_below)
         bronze.write(files, *(f"{tmp_path}/{where}/{name}" for name in ("events", "odd", "quarantine")))
         read = f"FROM read_parquet('{tmp_path}/{where}/events/**/*.parquet', hive_partitioning = false)"
-        told[where] = duckdb.execute(f"SELECT * {read} ORDER BY file, seq").fetchall()
-    assert len(told["one"]) == 5_000
-    assert told["one"] == told["two"]
+        tables[where] = duckdb.execute(f"SELECT * {read} ORDER BY file, seq").fetchall()
+    assert len(tables["one"]) == 5_000
+    assert tables["one"] == tables["two"]
 
 
 def test_rows_of_python_become_tables_at_once() -> None:

@@ -34,21 +34,21 @@ def pipe() -> Iterator[Pipe]:
     os.close(made.reads)
 
 
-def told(count: int) -> str:
+def message(count: int) -> str:
     return f"{count} log lines dropped\n"
 
 
 def test_lines_come_in_order(pipe: Pipe) -> None:
-    writer = BackgroundWriter(pipe.writes, told)
+    writer = BackgroundWriter(pipe.writes, message)
     assert all(writer.write(f"line {number}\n") for number in range(100))
     assert writer.flush(10)
     os.close(pipe.writes)
     assert pipe.read_all() == b"".join(b"line %d\n" % number for number in range(100))
 
 
-def test_blocked_pipe_drops_and_counts_and_the_count_is_told(pipe: Pipe) -> None:
+def test_blocked_pipe_drops_and_counts_and_the_count_is_printed(pipe: Pipe) -> None:
     """Finding 5: a pipe that is not read froze the controller."""
-    writer = BackgroundWriter(pipe.writes, told, max_bytes=10_000)
+    writer = BackgroundWriter(pipe.writes, message, max_bytes=10_000)
     line = "x" * 99 + "\n"
     began_s = time.monotonic()
     accepted = sum(writer.write(line) for _ in range(1000))
@@ -73,7 +73,7 @@ def test_blocked_pipe_drops_and_counts_and_the_count_is_told(pipe: Pipe) -> None
 def test_a_pipe_without_a_reader_drops_everything(pipe: Pipe) -> None:
     reads, writes = os.pipe()
     os.close(reads)
-    writer = BackgroundWriter(writes, told)
+    writer = BackgroundWriter(writes, message)
     writer.write("not read\n")
     assert writer.flush(10)
     assert writer.broken
@@ -84,7 +84,7 @@ def test_a_pipe_without_a_reader_drops_everything(pipe: Pipe) -> None:
 
 def test_a_pipe_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
     os.set_blocking(pipe.writes, False)
-    writer = BackgroundWriter(pipe.writes, told)
+    writer = BackgroundWriter(pipe.writes, message)
     text = "y" * 20_000 + "\n"
     writer.write(text)
     assert not writer.flush(0.05)
@@ -97,7 +97,7 @@ def test_a_pipe_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
 
 
 def test_log_records_are_lines(pipe: Pipe) -> None:
-    writer = BackgroundWriter(pipe.writes, told)
+    writer = BackgroundWriter(pipe.writes, message)
     handler = BackgroundLog(writer)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     handler.handle(logging.LogRecord("n", logging.INFO, "p", 1, "a %s \udc80", ("word",), None))

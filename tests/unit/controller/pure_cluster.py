@@ -1,4 +1,4 @@
-"""All handlers with no I/O at all: a ZooKeeper that is a few dicts, brokers that apply what they are told at once.
+"""All handlers with no I/O at all: a ZooKeeper that is a few dicts, brokers that apply what they receive at once.
 
 Nothing ever suspends, so a handler runs to its end in one call, and hypothesis can shrink what led to a failure.  The
 dicts check every write as it happens: epochs never go back, an ISR is never empty and holds its leader, a leader from
@@ -178,7 +178,7 @@ class Znodes:
                 configured = self.configs.get(tp.topic, {}).get("unclean.leader.election.enable", "")
                 allowed = configured.strip().lower() == "true"
                 assert allowed or self.unclean_by_request, f"{tp}: unclean: {old} then {new}"
-                assert new.recovery_state == 1, f"{tp}: no leader is told to recover: {new}"
+                assert new.recovery_state == 1, f"{tp}: no leader was sent a recovery: {new}"
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
@@ -414,7 +414,7 @@ class Channels:
         for topic in request.topics:
             for state in topic.partitions:
                 tp = TopicPartition(topic.topic, state.partition)
-                assert broker in state.replicas, f"{tp}: broker {broker} is told of it and has no replica"
+                assert broker in state.replicas, f"{tp}: broker {broker} was sent it and has no replica"
                 known = view.hosted.get(tp)
                 had = view.topic_ids.setdefault(tp, topic.topic_id)
                 assert had == topic.topic_id, f"{tp}: broker {broker} still has an earlier topic's"
@@ -437,7 +437,7 @@ class Channels:
             if delete and not code:
                 state = self._shell.zk.states.get(tp)  # type: ignore[attr-defined]
                 in_sync = state is not None and broker in state.isr and topic not in self._shell.zk.deletions  # type: ignore[attr-defined]
-                assert not in_sync, f"{tp}: broker {broker} is told to delete a replica that is in sync"
+                assert not in_sync, f"{tp}: broker {broker} was sent the deletion of a replica that is in sync"
                 view.hosted.pop(tp, None)
                 view.topic_ids.pop(tp, None)
             answers.append((topic, number, code))

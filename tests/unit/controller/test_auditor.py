@@ -231,7 +231,9 @@ async def test_foreign_states_are_compared_soon_unless_a_leader_may_have_written
 @pytest.mark.parametrize(
     "reported, may_write", [({}, True), ({1: "2.4", 2: "3.9"}, True), ({1: "3.9", 2: "3.9"}, False)]
 )
-def test_leaders_may_write_until_brokers_have_told_their_protocol(reported: dict[int, str], *, may_write: bool) -> None:
+def test_leaders_may_write_until_brokers_have_answered_their_protocol(
+    reported: dict[int, str], *, may_write: bool
+) -> None:
     """Found by a simulated cluster of protocol 2.4: its new controller took the ISRs of leaders for foreign writes."""
     nothing: Any = None
     config, world = Config(), simulated_world(SimulatedNetwork())

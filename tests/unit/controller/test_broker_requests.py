@@ -83,8 +83,8 @@ async def test_a_broker_that_is_behind_hears_the_end_of_a_topic_that_another_has
         await peer.listen(9092)
         await seconds(5)
         last = decoded(peer)[-1][1]
-        told = [(t.topic_name, p.leader) for t in last.topic_states for p in t.partition_states]  # type: ignore[attr-defined]
-        assert told == [("u", LEADER_DURING_DELETE)]
+        leaders = [(t.topic_name, p.leader) for t in last.topic_states for p in t.partition_states]  # type: ignore[attr-defined]
+        assert leaders == [("u", LEADER_DURING_DELETE)]
 
 
 @virtual_time

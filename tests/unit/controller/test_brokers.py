@@ -77,7 +77,7 @@ def test_a_broker_with_another_rack_keeps_its_sender(it: PureCluster, watched: W
     assert it.shell.context.brokers[2].rack == "r"
 
 
-def test_what_has_not_changed_is_told_to_none(it: PureCluster, watched: Watched) -> None:
+def test_what_has_not_changed_is_sent_to_none(it: PureCluster, watched: Watched) -> None:
     watched.modified(2)
     watched.modified(9)
     assert (watched.started, watched.ended, watched.lists) == ([], [], [])

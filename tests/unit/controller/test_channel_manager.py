@@ -446,22 +446,22 @@ async def test_journal_has_the_error_code_of_an_answer() -> None:
         assert [r.code for r in answers] == [KafkaErrorCode.STALE_CONTROLLER_EPOCH, None]
 
 
-class Told:
+class Known:
     """A transport that says of itself what it is given."""
 
-    def __init__(self, **told: Any) -> None:
-        self._told = told
+    def __init__(self, **known: Any) -> None:
+        self._known = known
 
     def get_extra_info(self, name: str) -> Any:
-        return self._told.get(name)
+        return self._known.get(name)
 
 
 @pytest.mark.parametrize(
     "transport, certificate, host",
     [
         (None, None, ""),
-        (Told(peername=("10.0.0.1", 9092)), None, "10.0.0.1"),
-        (Told(ssl_object=SimpleNamespace(getpeercert=lambda binary_form: b"DER")), b"DER", ""),
+        (Known(peername=("10.0.0.1", 9092)), None, "10.0.0.1"),
+        (Known(ssl_object=SimpleNamespace(getpeercert=lambda binary_form: b"DER")), b"DER", ""),
     ],
     ids=["closed", "plain", "TLS"],
 )

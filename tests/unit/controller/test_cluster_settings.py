@@ -18,7 +18,7 @@ CREATION = "create.topic.policy.class.name"
 
 
 class Overridden:
-    """A stage whose controllers are told to allow deletion."""
+    """A stage whose controllers are configured to allow deletion."""
 
     def __init__(self, it: Stage) -> None:
         self._it = it
@@ -80,7 +80,7 @@ async def test_insisting_takes_the_role_with_our_settings() -> None:
 
 
 @virtual_time
-async def test_election_waits_for_no_broker_that_has_told_its_settings() -> None:
+async def test_election_waits_for_no_broker_that_has_answered_its_settings() -> None:
     """Not even for one that has died since, without its session having ended."""
     async with stage() as it:
         for broker in (1, 2, 3):

@@ -456,7 +456,7 @@ async def test_standby_remembers_for_whom_although_a_look_meets_the_vacancy(monk
 
 
 @virtual_time
-async def test_process_that_has_stood_by_for_nobody_waits() -> None:
+async def test_standby_that_never_followed_an_aiocontroller_waits() -> None:
     """It was started under a broker's controller: ``takeover`` is the policy for that."""
     async with stage() as it:
         await it.add_broker(1)

@@ -189,7 +189,7 @@ def test_a_reload_restores_no_partition_of_another_topic() -> None:
 
 
 def test_a_reload_owes_nothing_that_this_term_has_not_loaded() -> None:
-    """A standby's copy, say: since it was made, another controller may have told brokers of the present topic."""
+    """A standby's copy, say: since it was made, another controller may have sent brokers the present topic."""
     it = cluster(1, t=[[1]])
     copy = it.shell.context.table
     replace(it, "t", b"the present one.", {0: ReplicaAssignment((1,))})

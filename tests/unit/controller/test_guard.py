@@ -283,8 +283,8 @@ async def test_broker_that_never_tells_its_settings_is_named_with_what_to_do(
         assert not is_active(service)
         status = service.controller.status()
         remedy = "insist on ours (--keep-ours all)" if authorizer else "set authorizer.class.name and super.users here"
-        for told in (status["readiness"]["reasons"], status["refusals"], caplog.messages):
-            found = [each for each in told if remedy in each]
+        for texts in (status["readiness"]["reasons"], status["refusals"], caplog.messages):
+            found = [each for each in texts if remedy in each]
             assert found
             assert all("broker 2 has not " in each for each in found)
             assert all("it does not answer: nothing received within 5 s; restart or stop" in each for each in found)
@@ -332,8 +332,8 @@ async def test_rolling_restart_that_switches_an_authorizer_on_ends_the_term_of_a
         await it.restart_broker(1, authorizer_class_name=ACL_AUTHORIZER)
         await it.until(lambda: not is_active(service), 5)
         assert await it.zk.get_controller(watch=False) is None
-        told = it.brokers[2].of(ApiKey.UPDATE_METADATA)[-1]
-        assert [live.id_ for live in told.live_brokers] == [1, 2]  # in order: the brokers hear that it goes
+        request = it.brokers[2].of(ApiKey.UPDATE_METADATA)[-1]
+        assert [live.id_ for live in request.live_brokers] == [1, 2]  # in order: the brokers hear that it goes
         await it.sleep(20)
         assert terms(service) == 1
         await it.restart_broker(1)

@@ -26,7 +26,7 @@ def test_an_answer_to_an_earlier_incarnation_takes_no_replica_offline(older: int
     assert it.znodes.states[T0].leader == (1 if older else 2)
 
 
-def test_a_stranger_added_by_a_leader_is_stopped_and_the_leader_hears_the_replicas() -> None:
+def test_a_non_replica_added_by_a_leader_is_stopped_and_the_leader_gets_the_replicas() -> None:
     it = cluster(1, 2, 3, t=[[1, 2]])
     before = it.znodes.states[T0]
     it.views[3].hosted[T0] = it.views[1].hosted[T0]

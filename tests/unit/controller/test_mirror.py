@@ -117,7 +117,7 @@ async def test_lost_connection_is_followed_by_a_read_of_everything() -> None:
         await it.client.set("/brokers/topics/t/partitions/1/state", STATE % 9, -1)
         assert not before.is_whole or copy_of(standby).state == "warm"
         await it.until(lambda: copy_of(standby).state == "loading")
-        assert not before.is_whole, "nobody may rely on it now"
+        assert not before.is_whole, "no election may rely on it now"
         await warm(it, standby)
         assert content(standby) is before
         assert states(standby)["t-1"] == 9
@@ -241,7 +241,7 @@ async def test_other_tasks_may_not_change_the_copy() -> None:
 
 
 @virtual_time
-async def test_copy_that_nobody_can_rely_on_is_not_handed_over() -> None:
+async def test_unreliable_copy_is_not_handed_over() -> None:
     async with pair() as (it, _active, standby):
         await warm(it, standby)
         content(standby).mark_all()

@@ -248,7 +248,7 @@ def test_what_is_not_enforced_is_said() -> None:
     assert cluster({"delegation.token.secret.key": HIDDEN}, delegation_token_secret_key="k").not_enforced == []
 
 
-def test_secrets_are_told_as_there_and_no_more() -> None:
+def test_secrets_are_shown_as_set_without_their_values() -> None:
     secret = DescribedSetting(
         "delegation.token.secret.key", None, [DescribedSynonym("delegation.token.secret.key", None, 4)]
     )

@@ -275,15 +275,15 @@ class RandomCluster(RuleBasedStateMachine):
 
     @invariant()
     def brokers_know_what_zookeeper_holds(self) -> None:
-        """I5: every registered broker's metadata, and what replicas were told of their partitions."""
+        """I5: every registered broker's metadata, and what replicas received of their partitions."""
         table = self.context.table
         for broker, registered in self.context.brokers.items():
             view = self.it.views[broker]
             assert view.epoch == registered.epoch
             expected = {self.name_of(row): table.leadership(row) for row in self.rows() if table.isr_of[row] != NO_ISR}
-            told = {tp: (s.leader, s.leader_epoch, s.isr, s.partition_epoch) for tp, s in view.metadata.items()}
+            metadata = {tp: (s.leader, s.leader_epoch, s.isr, s.partition_epoch) for tp, s in view.metadata.items()}
             for tp, state in expected.items():
-                assert told.get(tp) == (state.leader, state.leader_epoch, state.isr, state.partition_epoch), (
+                assert metadata.get(tp) == (state.leader, state.leader_epoch, state.isr, state.partition_epoch), (
                     broker,
                     tp,
                 )
@@ -291,7 +291,7 @@ class RandomCluster(RuleBasedStateMachine):
                 row = table.row(*tp)
                 if broker in table.replicas(row) and self.context.is_replica_online(row, broker):
                     known = view.hosted.get(tp)
-                    assert known is not None, f"broker {broker} was never told of {tp}"
+                    assert known is not None, f"broker {broker} never received {tp}"
                     assert known.leader_epoch == state.leader_epoch, (broker, tp, known, state)
 
     @invariant()

@@ -41,7 +41,7 @@ async def dropped_after(it: Stage, service: Service, target: tuple[int, ...] | N
     assert [stopped(it.brokers[n]) for n in (1, 2)] == [[], []]
 
 
-def test_a_stranger_in_an_isr_raises_the_leader_epoch_once() -> None:
+def test_a_non_replica_in_an_isr_raises_the_leader_epoch_once() -> None:
     it = cluster(1, 2, 3, t=[[1, 2]])
     table = it.shell.context.table
     before = it.znodes.states[T0]

@@ -42,7 +42,7 @@ class Scene:
         sent = await self.sender.send(batch.take())
         sent.control.when_all(lambda: self.acknowledged.append(epoch))
 
-    def told(self) -> list[tuple[ApiKey, dict[tuple[str, int], int]]]:
+    def epochs_sent(self) -> list[tuple[ApiKey, dict[tuple[str, int], int]]]:
         """Each request: its API, and leader epochs by partition (of a StopReplica whatever it says)."""
         return [(api, {} if api is STOP else _epochs(request)) for api, request in decoded(self.peer)]
 
@@ -73,9 +73,9 @@ async def test_a_broker_that_missed_fifty_batches_hears_the_last_state_in_few_re
         assert len(it.peer.arrived) == 1
         assert it.channels.manager.statistics()[0].queued <= MERGED_FROM
         await seconds(60)
-        told = it.told()
-        assert len(told) == 5, "the first one twice, and what was merged"
-        assert told[-2:] == [(LISR, {("t", 0): 50, ("t", 1): 50}), (UMR, {("t", 0): 50, ("t", 1): 50})]
+        epochs_sent = it.epochs_sent()
+        assert len(epochs_sent) == 5, "the first one twice, and what was merged"
+        assert epochs_sent[-2:] == [(LISR, {("t", 0): 50, ("t", 1): 50}), (UMR, {("t", 0): 50, ("t", 1): 50})]
         assert it.acknowledged == list(range(1, 51)), "no sender waits for ever"
 
 
@@ -90,7 +90,7 @@ async def test_what_is_merged_begins_with_the_broker_list() -> None:
         (_, first), (api, _), _ = decoded(it.peer)[-3:]
         assert api is LISR
         assert 7 in {broker.id_ for broker in first.live_brokers}  # type: ignore[attr-defined]
-        assert it.told()[-3] == (UMR, {})
+        assert it.epochs_sent()[-3] == (UMR, {})
 
 
 @virtual_time
@@ -101,7 +101,7 @@ async def test_a_broker_that_keeps_up_hears_everything() -> None:
         for epoch in range(1, 31):
             await it.tell(epoch, 0)
             await seconds(0.2)
-        assert it.told() == [(api, {("t", 0): epoch}) for epoch in range(1, 31) for api in (LISR, UMR)]
+        assert it.epochs_sent() == [(api, {("t", 0): epoch}) for epoch in range(1, 31) for api in (LISR, UMR)]
 
 
 @virtual_time
@@ -113,13 +113,13 @@ async def test_stop_replica_keeps_its_place() -> None:
         for epoch in range(31, 61):
             await it.tell(epoch, 1)
         await seconds(60)
-        told = it.told()
-        at = next(i for i, (api, _) in enumerate(told) if api is STOP)
-        assert [api for api, _ in told].count(STOP) == 1
-        assert all(("t", 1) not in epochs for _, epochs in told[:at])
-        assert any(epochs == {("t", 0): 30} for api, epochs in told[:at] if api is LISR)
-        assert told[-1] == (UMR, {("t", 0): 30, ("t", 1): 60})
-        assert len(told) <= MERGED_FROM + 9
+        epochs_sent = it.epochs_sent()
+        at = next(i for i, (api, _) in enumerate(epochs_sent) if api is STOP)
+        assert [api for api, _ in epochs_sent].count(STOP) == 1
+        assert all(("t", 1) not in epochs for _, epochs in epochs_sent[:at])
+        assert any(epochs == {("t", 0): 30} for api, epochs in epochs_sent[:at] if api is LISR)
+        assert epochs_sent[-1] == (UMR, {("t", 0): 30, ("t", 1): 60})
+        assert len(epochs_sent) <= MERGED_FROM + 9
 
 
 @virtual_time
@@ -133,7 +133,7 @@ async def test_pieces_of_a_large_batch_stay_apart(monkeypatch: pytest.MonkeyPatc
             await it.tell(1, *rows[start : start + 20])
         assert it.channels.manager.statistics()[0].queued == 40
         await seconds(90)
-        assert len(it.told()) == 41, "the first one was sent twice"
+        assert len(it.epochs_sent()) == 41, "the first one was sent twice"
 
 
 @virtual_time
@@ -151,7 +151,7 @@ async def test_new_replicas_stay_new_and_rows_that_went_are_left_out() -> None:
 
 
 @virtual_time
-async def test_news_of_a_topic_that_goes_are_told_as_they_are() -> None:
+async def test_requests_of_a_topic_that_goes_are_sent_unmerged() -> None:
     """Its rows may be forgotten before its turn comes."""
     async with scene() as it:
         for epoch in range(1, 20):

@@ -178,7 +178,7 @@ def test_brokers_are_found_at_the_inter_broker_listener_or_else_in_plaintext(
 
 
 @virtual_time
-async def test_followers_are_told_when_the_leader_has_answered() -> None:
+async def test_followers_are_sent_requests_when_the_leader_has_answered() -> None:
     """The leader has the highest id and is slow: an order by ids, or followers first, is seen."""
     async with stage() as it:
         await begin(it, 3)

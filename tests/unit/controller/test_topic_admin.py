@@ -141,7 +141,7 @@ async def test_an_answer_waits_for_brokers_but_not_for_ever() -> None:
 
 
 @virtual_time
-async def test_topics_without_a_leader_are_told_when_time_is_up() -> None:
+async def test_topics_without_a_leader_are_answered_when_time_is_up() -> None:
     async with stage() as it:
         service = await begin(it, 1)
         began_s = it.world.clock.monotonic()

@@ -116,8 +116,8 @@ async def test_deletion_that_waits_is_dropped_when_brokers_forbid_it() -> None:
         await it.sleep(10)
         assert await it.client.exists("/brokers/topics/t/partitions/0/state")
         assert [context.table.leader[row] for row in context.table.topic_by_name["t"].rows] == [1, 3]
-        told = [t for r in it.brokers[2].of(ApiKey.UPDATE_METADATA) for t in r.topic_states if t.topic_name == "t"]
-        latest = {p.partition_index: p.leader for t in told for p in t.partition_states}
+        topics = [t for r in it.brokers[2].of(ApiKey.UPDATE_METADATA) for t in r.topic_states if t.topic_name == "t"]
+        latest = {p.partition_index: p.leader for t in topics for p in t.partition_states}
         assert latest == {0: 1, 1: 3}
 
 

@@ -261,7 +261,7 @@ async def test_rolling_restart_that_allows_unclean_elections_is_followed_when_mo
 
 @pytest.mark.parametrize("allowed", ["true", "false"])
 @virtual_time
-async def test_no_unclean_election_before_a_broker_has_told_that_it_allows_it(allowed: str) -> None:
+async def test_no_unclean_election_before_a_broker_has_answered_that_it_allows_it(allowed: str) -> None:
     """Ours says true, and the first broker to come is out of sync.  As a controller it would follow its own file."""
     async with stage() as it:
         await offline_topic(it)

@@ -113,7 +113,7 @@ async def test_what_makes_no_credential_is_refused(change: ScramUpsertion, code:
 
 
 @virtual_time
-async def test_deletions_are_checked_too_and_of_several_errors_the_last_is_told() -> None:
+async def test_deletions_are_checked_too_and_of_several_errors_the_last_is_answered() -> None:
     """Kafka's order: deletions, then upsertions."""
     async with users() as it:
         assert await it.codes(deletions=[("u", 7)]) == {"u": Code.UNSUPPORTED_SASL_MECHANISM}

@@ -51,8 +51,8 @@ def content(service: Service) -> dict[str, Any]:
     }
 
 
-def told(it: Stage, broker: int, api: ApiKey, since: int = 0) -> set[str]:
-    """The partitions that the broker was told of, of all its requests but the first ``since``."""
+def sent(it: Stage, broker: int, api: ApiKey, since: int = 0) -> set[str]:
+    """The partitions that the broker received, in all its requests but the first ``since``."""
     requests = [each.request for each in it.brokers[broker].received[since:] if each.api is api]
     return {
         f"{topic.topic_name}-{state.partition_index}"
@@ -138,9 +138,9 @@ async def test_brokers_hear_the_epoch_first_and_everything_in_the_end() -> None:
         assert first.api is ApiKey.UPDATE_METADATA
         assert first.request.controller_epoch == 2
         for api in (ApiKey.UPDATE_METADATA, ApiKey.LEADER_AND_ISR):
-            assert told(it, 1, api, before) == {"t-0", "t-1", "t-2"}
+            assert sent(it, 1, api, before) == {"t-0", "t-1", "t-2"}
         assert steps(standby)[-1] == full_metadata.FULL_METADATA
-        assert standby.controller.status()["untold_partitions"] == 0
+        assert standby.controller.status()["unsent_partitions"] == 0
         await it.until(lambda: not standby.client.session.registry.recursive)
         topics = {path for path in standby.client.session.registry.data if path.startswith("/brokers/topics/")}
         assert topics == {"/brokers/topics/t"}
@@ -383,7 +383,7 @@ async def test_full_metadata_goes_out_in_steps(monkeypatch: pytest.MonkeyPatch) 
         assert taken.count("FailoverStep") == 10, "19 partitions, two at a time"
         for api in (ApiKey.UPDATE_METADATA, ApiKey.LEADER_AND_ISR):
             everything = {f"{name}-{n}" for name in "abcd" for n in range(4)} | {"t-0", "t-1", "t-2", "urgent-0"}
-            assert told(it, 1, api, before) == everything
+            assert sent(it, 1, api, before) == everything
         await equals_a_reload(it, standby)
 
 
@@ -456,7 +456,7 @@ async def test_requests_given_up_at_the_end_of_a_term_set_no_timer(monkeypatch: 
 
 
 @virtual_time
-async def test_topic_deleted_before_it_was_told_stays_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_deleted_before_it_was_sent_stays_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair() as (it, active, standby):
         await warm(it, standby)
         it.crash(active)
@@ -464,7 +464,7 @@ async def test_topic_deleted_before_it_was_told_stays_deleted(monkeypatch: pytes
         before = len(it.brokers[1].received)
         await it.until(lambda: is_active(standby) and not content(standby))
         await settle(it, standby)
-        assert told(it, 1, ApiKey.LEADER_AND_ISR, before) == set(), "it would make the replicas again"
+        assert sent(it, 1, ApiKey.LEADER_AND_ISR, before) == set(), "it would make the replicas again"
 
 
 @virtual_time
@@ -504,8 +504,8 @@ async def test_first_leader_and_isr_of_a_broker_that_has_just_started_is_whole(
         await settle(it, standby)
         assert was_warm(standby)
         requests = [each for each in broker.received[before:] if each.api is ApiKey.LEADER_AND_ISR]
-        told_first = {
+        sent_first = {
             f"{t.topic_name}-{p.partition_index}" for t in requests[0].request.topic_states for p in t.partition_states
         }
-        assert (len(told_first) == 15) == (since_s < warm_failover.FRESH_S)
+        assert (len(sent_first) == 15) == (since_s < warm_failover.FRESH_S)
         await equals_a_reload(it, standby)

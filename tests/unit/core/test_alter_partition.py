@@ -143,8 +143,8 @@ def test_version_0_is_granted_with_a_broker_that_is_going(replica: int) -> None:
     assert verdict.error_code == KafkaErrorCode.NONE
     assert verdict.write is not None
     assert verdict.write.isr == (1, replica)
-    stranger = check_partition(cluster(), change(isr=(1, 99)), 1, 0)
-    assert stranger.error_code == KafkaErrorCode.OPERATION_NOT_ATTEMPTED
+    refused = check_partition(cluster(), change(isr=(1, 99)), 1, 0)
+    assert refused.error_code == KafkaErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 @pytest.mark.parametrize("isr", [(1, 2, 3), (1,), (2, 1)])

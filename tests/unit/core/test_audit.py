@@ -136,8 +136,8 @@ def test_what_zookeeper_says_holds(context: ControllerContext) -> None:
 def test_a_broker_without_a_replica_neither_leads_nor_is_in_the_isr(context: ControllerContext) -> None:
     found = settled(context, leadership(9, (9, 2), leader_epoch=4))
     assert (found.leader, found.isr) == (-1, (2,))
-    only_strangers = settled(context, leadership(9, (9,), leader_epoch=4))
-    assert (only_strangers.leader, only_strangers.isr) == (-1, (1, 2))
+    only_non_replicas = settled(context, leadership(9, (9,), leader_epoch=4))
+    assert (only_non_replicas.leader, only_non_replicas.isr) == (-1, (1, 2))
 
 
 def test_leader_outside_the_isr_leads_no_more(context: ControllerContext) -> None:

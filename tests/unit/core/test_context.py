@@ -107,7 +107,7 @@ def test_new_topics_and_partitions_are_added() -> None:
     assert context.held_back == {2: {created[0]}}, "the broker owes the earlier topic's partition"
 
 
-def test_strangers_of_a_state_read_again_are_noted() -> None:
+def test_non_replicas_of_a_state_read_again_are_noted() -> None:
     context = ctx(3, {"t": [[1, 2], [1, 2]]})
     adopt(context, 0, leadership(1, (1, 3), partition_epoch=4))
     adopt(context, 1, leadership(2, (2,)))

@@ -61,16 +61,16 @@ def answer(
 def test_a_broker_pays_refuses_or_does_not_answer() -> None:
     context = cluster()
     debts = context.debts.of_broker(1)
-    stranger = Debt(1, "t", OLD, 0)
+    unknown = Debt(1, "t", OLD, 0)
     fenced = KafkaErrorCode.FENCED_LEADER_EPOCH
     codes = {("t", 0): 0, ("t", 1): fenced, ("t", 2): KafkaErrorCode.KAFKA_STORAGE_ERROR, ("u", 0): 0}
-    found = read_answer(context, answer([*debts, stranger], codes))
+    found = read_answer(context, answer([*debts, unknown], codes))
     assert [repr(debt) for debt in found.paid] == ["t-0 on broker 1", "u-0 on broker 1"]
     assert {repr(debt): is_fenced for debt, is_fenced in found.refused.items()} == {
         "t-1 on broker 1": True,
         "t-2 on broker 1": False,
     }
-    assert stranger not in found.paid, "an equal debt is another one"
+    assert unknown not in found.paid, "an equal debt is another one"
     silent = read_answer(context, answer(debts, {}, error=KafkaErrorCode.REQUEST_TIMED_OUT))
     assert (silent.paid, list(silent.refused.values())) == ([], [False] * 4)
     assert read_answer(context, answer(debts, codes, epoch=100)) == ([], {}), "another incarnation"

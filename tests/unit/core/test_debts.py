@@ -1,4 +1,4 @@
-"""Debts as the ledger keeps them: what is owed once, what identity means, what may not be told and not be deleted."""
+"""Debts as the ledger keeps them: what is owed once, what identity means, what may not be sent and not be deleted."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_broker_that_owes_an_earlier_topic_is_not_online_and_hears_nothing() -
     assert requests.stop_replica == []
 
 
-def test_it_is_told_what_its_answer_would_say_of_directories_in_vain() -> None:
+def test_it_is_sent_what_its_answer_would_say_of_directories_in_vain() -> None:
     context = recreated()
     context.set_offline_dir_replicas(1, [], [0])
     assert not context.is_replica_online(0, 1)
@@ -161,7 +161,7 @@ def test_a_replica_is_never_asked_for_whatever_the_ledger_says() -> None:
     context = ctx(3, {"t": [[1, 2]]})
     context.debts.set(1, "t", {0: context.table.topic_by_name["t"].id}, 0)
     assert stops(context) == []
-    context.debts.set(2, "t", {0: OLD}, 0)  # and the broker has been told of the present topic already
+    context.debts.set(2, "t", {0: OLD}, 0)  # and the broker has received the present topic already
     assert stops(context) == []
 
 

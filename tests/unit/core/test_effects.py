@@ -1,4 +1,4 @@
-"""What follows from written decisions, without a controller: states entered, brokers told, replicas stopped."""
+"""What follows from written decisions, without a controller: states entered, requests sent, replicas stopped."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_offline_replicas_leave_and_stop() -> None:
     assert refused.stopped == {1: [1]}, "a replica stops once its leader need not wait for it"
 
 
-def test_partition_without_leader_is_told_to_all() -> None:
+def test_partition_without_leader_is_sent_to_all() -> None:
     context = ctx(brokers=[2], topics={"t": [[1, 2]]}, online=False)
     replicas = {1: [0]}
     plan = plan_offline(context, replicas)
@@ -82,7 +82,7 @@ def test_partition_without_leader_is_told_to_all() -> None:
         (
             ReplicaState.OnlineReplica,
             Effects(leader_and_isr=[SharedLeaderAndIsrRequests((1,), [1])]),
-        ),  # 0 is new: it was told already
+        ),  # 0 is new: it was sent already
         (ReplicaState.ReplicaDeletionStarted, Effects(deleted={1: [0, 1]})),
         (ReplicaState.ReplicaDeletionSuccessful, Effects()),
         (ReplicaState.ReplicaDeletionIneligible, Effects()),

@@ -297,7 +297,7 @@ def test_flapping_peers_leave_room_for_the_alarm_of_another() -> None:
     assert it.suspects == {3: "refused"}
 
 
-def test_to_be_forgotten_under_suspicion_is_told() -> None:
+def test_to_be_forgotten_under_suspicion_is_reported() -> None:
     it = Watching(REFUSED)
     it.refuse(2)
     suspicion = it.detector.forget(2)

@@ -20,7 +20,7 @@ def test_slices_hold_every_partition_once(monkeypatch: pytest.MonkeyPatch, rows:
     context = ctx(brokers=3, topics={"a": [[1, 2], [2, 3], [3, 1]], "b": [[1], [2], [3], [1, 2, 3]], "c": []})
     context.remove_topic(context.table.topic_by_name["a"])
     work = FullMetadata(len(context.table.topic_of), context.table.topic_by_name, 0.0)
-    told: dict[int, list[int]] = {}
+    sent: dict[int, list[int]] = {}
     metadata: list[int] = []
     topics: list[str] = []
     left = [work.left]
@@ -32,14 +32,14 @@ def test_slices_hold_every_partition_once(monkeypatch: pytest.MonkeyPatch, rows:
         for request in requests.leader_and_isr:
             assert len(request.rows) <= rows
             assert not request.new
-            told.setdefault(request.broker, []).extend(request.rows)
+            sent.setdefault(request.broker, []).extend(request.rows)
         if requests.update_metadata is not None:
             assert requests.update_metadata.brokers == [1, 2, 3]
             metadata += requests.update_metadata.rows
         left.append(work.left)
     table = context.table
     assert metadata == list(table.rows())
-    assert told == {broker: table.partitions_on_broker(broker) for broker in (1, 2, 3)}
+    assert sent == {broker: table.partitions_on_broker(broker) for broker in (1, 2, 3)}
     assert topics == ["b", "c"]
     assert left == sorted(left, reverse=True)
     assert left[-1] == 0
@@ -62,4 +62,4 @@ def test_replicas_that_are_deleted_offline_or_without_leadership_are_left_out() 
     requests = batch.take()
     assert {request.broker: request.rows for request in requests.leader_and_isr} == {1: [0], 2: [1]}
     assert requests.update_metadata is not None
-    assert requests.update_metadata.rows == [0, 1, row_of(context, "going-0")], "its end has to be told"
+    assert requests.update_metadata.rows == [0, 1, row_of(context, "going-0")], "its end has to be sent"

@@ -213,7 +213,7 @@ def test_entries_of_the_znode() -> None:
     assert {tp.partition: why.message for tp, why in checked.refused.items()} == dict.fromkeys(
         (2, 3, 6, 7, 8), "is impossible"
     )
-    assert check_entries(context, [(T1, [3, 1])], set()).wanted == {1: MOVE}, "nobody has begun it in this term"
+    assert check_entries(context, [(T1, [3, 1])], set()).wanted == {1: MOVE}, "it was not begun in this term"
     lead(context, "t-1", 1, (1, 3))
     assert check_entries(context, [(T1, [3, 1])], {1}).wanted == {1: MOVE}, "it is complete"
     lead(context, "t-0", 1, (1,))
@@ -349,7 +349,7 @@ def test_only_what_nothing_is_lost_with_is_committed() -> None:
     assert effects.owed == [context.debts.get(2, "t", 0)]
 
 
-def test_only_replicas_that_were_told_something_are_removed() -> None:
+def test_only_replicas_that_were_sent_something_are_removed() -> None:
     grows = ReplicaAssignment((1, 2, 3), adding=(3,))
     context = ctx(3, {"t": [grows, MOVE]}, online=False)
     lead(context, "t-0", 1, (1, 2, 3))
@@ -380,7 +380,7 @@ def test_replicas_in_sync_lead_instead_of_brokers_that_are_none() -> None:
     assert led_by_non_replicas(context, found) == [0], "2 is dead, t-2 has no other replica in sync, 1 leads t-3"
 
 
-def test_strangers_go_where_a_replica_leads() -> None:
+def test_non_replicas_go_where_a_replica_leads() -> None:
     context = ctx(3, {"t": [[1, 2]] * 4, "going": [[1]]})
     for name, leader, isr in (("t-0", 1, (1, 3)), ("t-1", 3, (3,)), ("going-0", 1, (1, 3))):
         lead(context, name, leader, isr)

@@ -80,8 +80,8 @@ def test_a_move_writes_the_union_first_and_then_has_the_added_replica_created() 
     assert played.of(WriteAssignments) == [WriteAssignments({0: MOVE}, {})]
     assert played.of(RaiseLeaderEpochs)[0] == RaiseLeaderEpochs([0])
     assert played.of(MoveReplicas) == [MoveReplicas({3: [0]}, ReplicaState.NewReplica)]
-    told = {r.broker: (r.rows, r.new) for r in played.sent[1].leader_and_isr}
-    assert told == {1: ([0], frozenset()), 2: ([0], frozenset()), 3: ([0], frozenset({0}))}
+    sent = {r.broker: (r.rows, r.new) for r in played.sent[1].leader_and_isr}
+    assert sent == {1: ([0], frozenset()), 2: ([0], frozenset()), 3: ([0], frozenset({0}))}
     assert list(context.partitions_being_reassigned) == [0]
 
 

@@ -65,7 +65,7 @@ def test_a_leader_is_no_new_replica() -> None:
     )
 
 
-def test_equal_states_of_different_assignments_are_told_apart() -> None:
+def test_equal_states_of_different_assignments_are_distinguished() -> None:
     made = table({"t": [[1, 2], [2, 1]]})
     set_replica_states(made, {1: [0], 2: [1]}, Online)
     set_replica_states(made, {2: [0], 1: [1]}, ReplicaState.ReplicaDeletionStarted)

@@ -273,7 +273,7 @@ def test_leaders_hear_of_their_partitions_before_any_follower() -> None:
     assert rest.stop_replica == [StopReplicaRequest(3, [(0, 5, False)])]
 
 
-def test_there_is_no_order_without_a_leader_among_the_told() -> None:
+def test_there_is_no_order_without_a_leader_among_the_receivers() -> None:
     assert parted(LeaderAndIsrRequest(3, [0, 1], frozenset()), leader=[1, -1]) is None
     assert parted(leader=[]) is None
 
@@ -286,7 +286,7 @@ def test_large_batches_go_in_kafkas_order() -> None:
     assert parted(*more, leader=leader) is None
 
 
-def test_what_a_piece_has_told_is_told_again_only_when_it_changed() -> None:
+def test_what_a_piece_has_sent_is_sent_again_only_when_it_changed() -> None:
     context = ctx(3, {"t": [[1, 2, 3]] * 3})
     rows = [row_of(context, f"t-{n}") for n in range(3)]
     batch = RequestBatch(context)

@@ -182,7 +182,7 @@ def test_replicas_that_failed_by_how_far_their_deletion_had_come() -> None:
         assert checked.refused == {}
         set_replica_states(context.table, replicas, state)
     assert not plan_failure(context, {1: [0, 1, 2, 3, 4]}).ineligible, "each fails once"
-    assert plan_failure(context, {1: [4]}) == ({}, {}, {}, {}, {}, {}), "nobody deletes this topic"
+    assert plan_failure(context, {1: [4]}) == ({}, {}, {}, {}, {}, {}), "this topic is not being deleted"
 
 
 def test_what_may_be_queued_and_resumed() -> None:

@@ -1,4 +1,4 @@
-"""Log lines that a stranger can cause."""
+"""Log lines that an unknown client can cause."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiocontroller.net.complaints import MAX_CHARACTERS, Complaints
 from aiocontroller.net.real import real_world
 
 
-async def test_a_line_that_repeats_what_a_stranger_sent_is_short(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_line_that_repeats_what_an_unknown_client_sent_is_short(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints(logging.getLogger("complaints"), real_world().clock)
     complaints.warn("names", "No user %r of %s: 100%%", "x" * 500_000, "10.0.0.1")
     complaints.warn("others", "No user %r of %s: 100%%", "alice", "10.0.0.1")

@@ -61,18 +61,18 @@ async def test_an_error_in_the_body_ends_the_tasks() -> None:
 
 
 async def test_a_loose_task_that_dies_is_reported_at_once() -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     LooseTasks().start_soon(die, name="the watcher")
     for _ in range(3):
         await asyncio.sleep(0)
-    assert [context["message"] for context in told] == ["the task the watcher died"]
-    assert isinstance(told[0]["exception"], Death)
+    assert [context["message"] for context in reported] == ["the task the watcher died"]
+    assert isinstance(reported[0]["exception"], Death)
 
 
 async def test_loose_tasks_are_cancelled_together() -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     ended: list[int] = []
 
     async def live(number: int) -> None:
@@ -89,4 +89,4 @@ async def test_loose_tasks_are_cancelled_together() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert ended == [1, 2]
-    assert told == []
+    assert reported == []

@@ -59,5 +59,5 @@ async def metadata(it: Front, version: int, *topics: str | bytes | None, **field
     return await ask(it, ApiKey.METADATA, version, topics=asked, **fields)
 
 
-def told(answer: Any) -> dict[str | None, int]:
+def topic_errors(answer: Any) -> dict[str | None, int]:
     return {topic.name: int(topic.error_code) for topic in answer.topics}

@@ -134,13 +134,13 @@ async def test_one_binding_that_stands_for_several_refuses_the_request() -> None
 
 
 @virtual_time
-async def test_what_is_there_already_is_neither_written_nor_told() -> None:
+async def test_what_is_there_already_is_neither_written_nor_announced() -> None:
     async with store() as acls:
-        told = await acls.changes()
-        assert len(told) > 0
+        announced = await acls.changes()
+        assert len(announced) > 0
         assert await create_acls(acls, [BINDINGS[0]]) == [SUCCESS]
         assert await delete_acls(acls, [EVERY._replace(principal="User:carol")]) == [{}]
-        assert await acls.changes() == told
+        assert await acls.changes() == announced
 
 
 @virtual_time
@@ -148,7 +148,7 @@ async def test_requests_are_answered_where_no_authorizer_is_configured() -> None
     every = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     new = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:u", "host": "*"}
     new |= {"operation": 3, "permission_type": 3}
-    for api, fields, told in (
+    for api, fields, results_of in (
         (ApiKey.DESCRIBE_ACLS, every, lambda answer: [answer]),
         (ApiKey.CREATE_ACLS, {"creations": [new]}, lambda answer: answer.results),
         (ApiKey.DELETE_ACLS, {"filters": [every]}, lambda answer: answer.filter_results),
@@ -158,4 +158,4 @@ async def test_requests_are_answered_where_no_authorizer_is_configured() -> None
             client.request(api, 2, cold.encode_request(api, 2, cold.request(api, 2, **fields)))
             await settle()
             answer = cold.decode_response(api, 2, client.answer(api, 2))
-            assert [each.error_code for each in told(answer)] == [KafkaErrorCode.SECURITY_DISABLED], api
+            assert [each.error_code for each in results_of(answer)] == [KafkaErrorCode.SECURITY_DISABLED], api

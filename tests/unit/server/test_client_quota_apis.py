@@ -128,8 +128,8 @@ async def test_a_client_without_the_right_is_refused() -> None:
             client.request(api, 0, cold.encode_request(api, 0, cold.request(api, 0, **fields)))
             await settle()
             answer = cold.decode_response(api, 0, client.answer(api, 0))
-            told = [getattr(answer, "error_code", 31), *(e.error_code for e in getattr(answer, "entries", ()) or ())]
-            assert set(told) == {31}, api
+            codes = [getattr(answer, "error_code", 31), *(e.error_code for e in getattr(answer, "entries", ()) or ())]
+            assert set(codes) == {31}, api
 
 
 @virtual_time

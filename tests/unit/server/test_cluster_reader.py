@@ -1,4 +1,4 @@
-"""Out of office: what clients are told comes from ZooKeeper, within bounds."""
+"""On a standby: what clients are answered comes from ZooKeeper, within bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.server.one_more_broker import (
     ask,
     front,
     metadata,
-    told,
+    topic_errors,
 )
 
 
@@ -64,7 +64,7 @@ class Znodes:
 async def test_a_standby_tells_clients_what_zookeeper_says_and_sends_them_elsewhere(why: str) -> None:
     """A controller that has just won knows no topics yet: they are not unknown for that, and it is one of the nodes.
 
-    Brokers have told clients who it is; one that did not name itself would be dropped by them (librdkafka: "Broker
+    Brokers have named it to clients; one that did not name itself would be dropped by them (librdkafka: "Broker
     handle destroyed without termination"), with what they had asked.
     """
     ours = [(1_000_001, "controller")] if why == "loading" else []
@@ -79,7 +79,7 @@ async def test_a_standby_tells_clients_what_zookeeper_says_and_sends_them_elsewh
                 assert [(b.node_id, b.host) for b in answer.brokers] == [(1, "b1"), *ours]
                 controller = 1_000_001 if ours else 1
                 assert getattr(answer, "controller_id", controller) == controller
-                assert told(answer) == {"orders": 0} | ({"absent": UNKNOWN} if topics else {})
+                assert topic_errors(answer) == {"orders": 0} | ({"absent": UNKNOWN} if topics else {})
                 assert [p.leader_id for p in answer.topics[0].partitions] == [1, 1]
         assert not it.queue
         assert zk.reads > 1
@@ -88,9 +88,9 @@ async def test_a_standby_tells_clients_what_zookeeper_says_and_sends_them_elsewh
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "OTHER"])
 @virtual_time
 async def test_standing_by_clients_are_sent_to_the_other_aiocontroller(listener: str) -> None:
-    """It was told as -1, so that administrators' tools found no controller.
+    """It was answered as -1, so that administrators' tools found no controller.
 
-    Under a listener that its address is not of, a live broker stands for it, as brokers are told.
+    Under a listener that its address is not of, a live broker stands for it, as in UpdateMetadata.
     """
     at = Endpoint("OTHER", "other1", 9099)
 
@@ -111,8 +111,8 @@ async def test_standing_by_clients_are_sent_to_the_other_aiocontroller(listener:
             answer = await metadata(it, version)
             assert (answer.brokers[-1].node_id, answer.brokers[-1].host) == (US + 1, host)
             assert answer.controller_id == US + 1
-        told_of = await ask(it, ApiKey.DESCRIBE_CLUSTER, 0)
-        assert told_of.controller_id == US + 1
+        cluster = await ask(it, ApiKey.DESCRIBE_CLUSTER, 0)
+        assert cluster.controller_id == US + 1
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "PLAINTEXT://a:1,OTHER://b:2"])

@@ -96,7 +96,7 @@ async def test_this_node_has_no_loggers_to_set(operation: int, code: int) -> Non
 
 
 @virtual_time
-async def test_without_the_right_to_alter_valid_values_are_not_told() -> None:
+async def test_without_the_right_to_alter_valid_values_are_not_shown() -> None:
     config = {"name": "num.io.threads", "config_operation": SET, "value": "4"}
     (result,) = (
         await _asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, _DenyAll(), resources=[{**US, "configs": [config]}])

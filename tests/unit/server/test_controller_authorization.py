@@ -57,7 +57,7 @@ async def asked(it: Front, api: ApiKey, version: int, **fields: Any) -> Client:
     return client
 
 
-def told(client: Client, api: ApiKey, version: int) -> Any:
+def last_answer(client: Client, api: ApiKey, version: int) -> Any:
     return cold.decode_response(api, version, client.answer(api, version))
 
 
@@ -84,7 +84,7 @@ async def test_permission_on_the_cluster(api: ApiKey, version: int, operation: A
         others = [Op.CLUSTER_ACTION, Op.CREATE]
     async with guarded((CLUSTER, others), (topic("*"), [Op.ALL]), is_active=is_active) as it:
         client = await asked(it, api, version)
-        assert told(client, api, version).error_code == E.CLUSTER_AUTHORIZATION_FAILED
+        assert last_answer(client, api, version).error_code == E.CLUSTER_AUTHORIZATION_FAILED
         assert not it.queue
         it.shell.authorizer.update(CLUSTER, [AccessControlEntry(ME, "*", operation, AclPermissionType.ALLOW)])
         await asked(it, api, version)
@@ -92,7 +92,7 @@ async def test_permission_on_the_cluster(api: ApiKey, version: int, operation: A
 
 
 @virtual_time
-async def test_refused_election_is_told_for_each_partition_too() -> None:
+async def test_refused_election_is_answered_for_each_partition_too() -> None:
     async with guarded() as it:
         client = await it.connect()
         body = elect_leaders.encode_elect_leaders_request(2, [TopicPartition("t", 0), TopicPartition("t", 1)])
@@ -110,7 +110,7 @@ async def test_scram_credentials_check_the_role_first(is_active: bool, code: Kaf
     async with guarded(is_active=is_active) as it:
         deletions = [{"name": "alice", "mechanism": 1}]
         client = await asked(it, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=deletions)
-        [result] = told(client, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0).results
+        [result] = last_answer(client, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0).results
         assert (result.user, result.error_code) == ("alice", code)
         assert not it.queue
 
@@ -126,7 +126,7 @@ async def create(it: Front, *names: str) -> Client:
 def created(client: Client) -> dict[str, tuple[int, int, int]]:
     return {
         t.name: (t.error_code, t.topic_config_error_code, t.num_partitions)
-        for t in told(client, ApiKey.CREATE_TOPICS, 7).topics
+        for t in last_answer(client, ApiKey.CREATE_TOPICS, 7).topics
     }
 
 
@@ -159,7 +159,7 @@ async def test_configuration_of_a_created_topic_needs_the_right_to_describe_it()
             {name: TopicResult(0, partitions=1, replication_factor=1) for name in ("a", "b")}
         )
         await settle()
-        first, second = told(client, ApiKey.CREATE_TOPICS, 5).topics
+        first, second = last_answer(client, ApiKey.CREATE_TOPICS, 5).topics
         found = {c.name: (c.value, c.config_source) for c in first.configs}
         assert found["cleanup.policy"] == ("compact", 1)
         assert found["retention.ms"] == ("77", 3)  # set for all brokers while they run
@@ -168,14 +168,14 @@ async def test_configuration_of_a_created_topic_needs_the_right_to_describe_it()
 
 
 @virtual_time
-async def test_configurations_of_very_many_topics_are_told() -> None:
+async def test_configurations_of_very_many_topics_are_answered() -> None:
     async with guarded((CLUSTER, [Op.CREATE]), (topic("*"), [Op.DESCRIBE_CONFIGS])) as it:
         names = [f"t{n}" for n in range(101)]
         client = await create(it, *names)
         (await it.event()).reply.answer(dict.fromkeys(names, TopicResult(0, partitions=2, replication_factor=1)))
         await settle()
         assert set(created(client).values()) == {(0, 0, 2)}
-        configs = [t.configs for t in told(client, ApiKey.CREATE_TOPICS, 7).topics]
+        configs = [t.configs for t in last_answer(client, ApiKey.CREATE_TOPICS, 7).topics]
         assert len(configs[0]) > 30
         assert all(each == configs[0] for each in configs)
 
@@ -207,7 +207,7 @@ async def test_alter_on_each_topic_that_grows() -> None:
         assert [t.topic for t in event.topics] == ["a"]
         event.reply.answer({"a": TopicResult(0)})
         await settle()
-        found = {r.name: r.error_code for r in told(client, ApiKey.CREATE_PARTITIONS, 3).results}
+        found = {r.name: r.error_code for r in last_answer(client, ApiKey.CREATE_PARTITIONS, 3).results}
         assert found == {"a": 0, "b": E.TOPIC_AUTHORIZATION_FAILED, "c": E.INVALID_REQUEST}
 
 
@@ -219,7 +219,7 @@ async def test_delete_by_name() -> None:
         assert event.topics == ("mine", "gone")
         event.reply.answer({"mine": TopicResult(0), "gone": TopicResult(E.UNKNOWN_TOPIC_OR_PARTITION)})
         await settle()
-        found = {r.name: r.error_code for r in told(client, ApiKey.DELETE_TOPICS, 4).responses}
+        found = {r.name: r.error_code for r in last_answer(client, ApiKey.DELETE_TOPICS, 4).responses}
         denied = E.TOPIC_AUTHORIZATION_FAILED  # whether there is such a topic or not
         assert found == {"mine": 0, "hidden": denied, "gone": E.UNKNOWN_TOPIC_OR_PARTITION, "no": denied}
 
@@ -234,7 +234,9 @@ async def test_delete_by_id_tells_the_name_only_with_the_right_to_describe() -> 
         assert event.topics == (IDS["mine"],)
         event.reply.answer({IDS["mine"]: TopicResult(0, name="mine")})
         await settle()
-        found = [(r.topic_id.bytes, r.name, r.error_code) for r in told(client, ApiKey.DELETE_TOPICS, 6).responses]
+        found = [
+            (r.topic_id.bytes, r.name, r.error_code) for r in last_answer(client, ApiKey.DELETE_TOPICS, 6).responses
+        ]
         assert found == [
             (IDS["seen"], "seen", E.TOPIC_AUTHORIZATION_FAILED),
             (IDS["mine"], "mine", 0),
@@ -249,7 +251,7 @@ async def test_deletion_that_is_disabled_is_disabled_for_all(version: int, code:
     async with guarded() as it:
         it.shell.policy = msgspec.structs.replace(it.shell.policy, delete_topic_enable=False)
         client = await asked(it, ApiKey.DELETE_TOPICS, version, topic_names=["mine"], timeout=1000)
-        assert [r.error_code for r in told(client, ApiKey.DELETE_TOPICS, version).responses] == [code]
+        assert [r.error_code for r in last_answer(client, ApiKey.DELETE_TOPICS, version).responses] == [code]
 
 
 @pytest.mark.parametrize(
@@ -264,14 +266,14 @@ async def test_deletion_that_is_disabled_is_disabled_for_all(version: int, code:
 async def test_topics_check_the_role_first(api: ApiKey, fields: dict[str, Any]) -> None:
     async with guarded(is_active=False) as it:
         client = await asked(it, api, 2, timeout=1000, **fields)
-        answer = told(client, api, 2)
+        answer = last_answer(client, api, 2)
         results = getattr(answer, "topics", None) or getattr(answer, "results", None) or answer.responses
         assert [r.error_code for r in results] == [E.NOT_CONTROLLER]
         assert not it.queue
 
 
 @virtual_time
-async def test_what_is_answered_for_all_is_told_for_all() -> None:
+async def test_error_of_the_whole_request_is_answered_for_each_topic() -> None:
     async with guarded((topic("a"), [Op.CREATE])) as it:
         client = await create(it, "a", "b")
         event = await it.event()

@@ -81,12 +81,12 @@ async def forward(
     return client
 
 
-def told(client: Client) -> tuple[int, bytes | None]:
+def answered(client: Client) -> tuple[int, bytes | None]:
     return decode_envelope_response(client.answer(ApiKey.ENVELOPE, 0))
 
 
 def inside(client: Client, api: ApiKey, version: int) -> Any:
-    code, answer = told(client)
+    code, answer = answered(client)
     assert code == E.NONE
     assert answer is not None
     correlation_id, body = decode_response_header(api, version, answer)
@@ -137,7 +137,7 @@ async def test_address_is_compared_as_java_writes_it() -> None:
 
 
 @virtual_time
-async def test_token_that_a_client_has_come_with_is_told() -> None:
+async def test_token_that_a_client_logged_in_with_is_passed_on() -> None:
     async with guarded((CLUSTER, "User:alice", "*", Op.ALL)) as it:
         seen: list[bool] = []
         apis = it.listener.apis._apis
@@ -152,7 +152,7 @@ async def test_token_that_a_client_has_come_with_is_told() -> None:
 
 
 @virtual_time
-async def test_client_of_a_broker_is_told_to_wait_and_the_broker_is_not_muted() -> None:
+async def test_client_of_a_broker_is_throttled_and_the_broker_is_not_muted() -> None:
     async with guarded((TOPICS, "User:alice", "*", Op.ALL)) as it:
         now = it.world.clock.monotonic
         it.quotas.found = PermissiveQuota(TokenBucket(1, 1, now()), now)
@@ -175,7 +175,7 @@ async def test_sender_without_cluster_action_is_refused(caplog: pytest.LogCaptur
     async with guarded((TOPICS, "User:alice", "*", Op.ALL)) as it:
         it.shell.authorizer.replace({TOPICS: [AccessControlEntry("User:alice", "*", Op.ALL, AclPermissionType.ALLOW)]})
         client = await forward(it, creation())
-        assert told(client) == (E.CLUSTER_AUTHORIZATION_FAILED, None)
+        assert answered(client) == (E.CLUSTER_AUTHORIZATION_FAILED, None)
         assert not it.queue
         assert "User:ANONYMOUS has no ClusterAction" in warnings(caplog)[0]
 
@@ -185,11 +185,11 @@ async def test_inactive_controller_says_so_in_the_envelope() -> None:
     async with guarded() as it:
         it.shell.channels = None
         client = await forward(it, b"whatever")
-        assert told(client) == (E.NOT_CONTROLLER, None)
+        assert answered(client) == (E.NOT_CONTROLLER, None)
 
 
 @virtual_time
-async def test_role_that_is_lost_meanwhile_is_told_in_the_envelope() -> None:
+async def test_role_that_is_lost_meanwhile_is_answered_in_the_envelope() -> None:
     """Whereupon the broker looks for the next controller, instead of telling its client."""
     async with guarded((TOPICS, "User:alice", "*", Op.ALL)) as it:
         client = await forward(it, creation())
@@ -197,11 +197,11 @@ async def test_role_that_is_lost_meanwhile_is_told_in_the_envelope() -> None:
         it.shell.context = type(it.context)()
         event.preempt()
         await settle()
-        assert told(client) == (E.NOT_CONTROLLER, None)
+        assert answered(client) == (E.NOT_CONTROLLER, None)
 
 
 @virtual_time
-async def test_what_was_done_before_the_role_was_lost_is_told() -> None:
+async def test_what_was_done_before_the_role_was_lost_is_answered() -> None:
     async with guarded((TOPICS, "User:alice", "*", Op.ALL)) as it:
         client = await forward(it, creation())
         event = await it.event()
@@ -241,7 +241,7 @@ async def test_what_is_not_to_be_forwarded(api: ApiKey) -> None:
             request = encode_request_header(api, 0, 1, "c")
             request += encode_envelope_request(creation(), encode_principal(ALICE), ADDRESS)
         client = await forward(it, request)
-        assert told(client) == (E.INVALID_REQUEST, None)
+        assert answered(client) == (E.INVALID_REQUEST, None)
         assert not it.queue
 
 
@@ -266,7 +266,7 @@ async def test_bad_envelopes_are_answered_and_the_brokers_connection_stays(name:
     request, principal, address, code = BAD[name]
     async with guarded((TOPICS, "User:alice", "*", Op.ALL)) as it:
         client = await forward(it, request, principal, address)
-        assert told(client) == (code, None)
+        assert answered(client) == (code, None)
         assert not it.queue
         client.frames.clear()
         await forward(it, creation(), client=client)
@@ -279,7 +279,7 @@ async def test_large_request_about_settings_costs_its_client_and_not_the_broker(
     async with guarded((CLUSTER, "User:alice", "*", Op.ALL)) as it:
         request = encode_request_header(ApiKey.ALTER_CONFIGS, 2, 1, "c") + bytes(900 << 10)
         client = await forward(it, request)
-        assert told(client) == (E.UNSUPPORTED_VERSION, None)
+        assert answered(client) == (E.UNSUPPORTED_VERSION, None)
         assert not client.closed
 
 
@@ -296,7 +296,7 @@ async def test_handler_that_fails_costs_its_client_no_connection(waits: bool) ->
         apis = it.listener.apis._apis
         apis[ApiKey.ALTER_CONFIGS] = apis[ApiKey.ALTER_CONFIGS]._replace(handle=fails_later if waits else fails)
         client = await forward(it, framed(ApiKey.ALTER_CONFIGS, 2, resources=[], validate_only=False))
-        assert told(client) == (E.UNKNOWN_SERVER_ERROR, None)
+        assert answered(client) == (E.UNKNOWN_SERVER_ERROR, None)
 
 
 @virtual_time

@@ -13,7 +13,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, TopicPartition
 from aiocontroller.lab.virtual_time import virtual_time
-from aiocontroller.server.admission import PLACES_OF_A_BROKER, PLACES_OF_STRANGERS
+from aiocontroller.server.admission import PLACES_OF_A_BROKER, PLACES_OF_UNKNOWN_BROKERS
 from aiocontroller.server.apis import all_versions
 from aiocontroller.server.kafka_channel import KafkaChannel
 from aiocontroller.server.memory_pool import SMALL_BYTES
@@ -186,21 +186,21 @@ async def test_addresses_take_turns() -> None:
 
 
 @virtual_time
-async def test_brokers_requests_do_not_wait_for_strangers() -> None:
+async def test_brokers_requests_do_not_wait_for_those_of_unknown_brokers() -> None:
     """Every client can send AlterPartition on an open listener; brokers name the epoch of their registration."""
     async with front() as it:
         it.context.brokers[2] = Broker(2, 77, ())
         body = messages.encode_allocate_producer_ids_request(0, 2, 76)
-        strangers = [await it.connect() for _ in range(100)]
-        for client in strangers:
+        unknown = [await it.connect() for _ in range(100)]
+        for client in unknown:
             client.request(ApiKey.ALLOCATE_PRODUCER_IDS, 0, body)
         await settle()
-        assert len(it.queue) == PLACES_OF_STRANGERS
+        assert len(it.queue) == PLACES_OF_UNKNOWN_BROKERS
         broker = [await it.connect() for _ in range(PLACES_OF_A_BROKER + 1)]
         for client in broker:
             client.request(ApiKey.ALLOCATE_PRODUCER_IDS, 0, messages.encode_allocate_producer_ids_request(0, 2, 77))
         await settle()
-        assert len(it.queue) == PLACES_OF_STRANGERS + PLACES_OF_A_BROKER
+        assert len(it.queue) == PLACES_OF_UNKNOWN_BROKERS + PLACES_OF_A_BROKER
 
 
 @virtual_time
@@ -251,8 +251,8 @@ async def test_deferred_answers_free_their_place_and_are_bounded(monkeypatch: py
             await settle()
         assert metric(it, "aiocontroller_requestadmission_deferredrequests") == 3
         assert [len(client.frames) for client in clients] == [1, 1, 1, 1, 1, 0, 0, 0]
-        told = reassignments.decode_list_partition_reassignments_response(0, clients[0].frames[0][5:])
-        assert told.error_code == KafkaErrorCode.REQUEST_TIMED_OUT
+        answer = reassignments.decode_list_partition_reassignments_response(0, clients[0].frames[0][5:])
+        assert answer.error_code == KafkaErrorCode.REQUEST_TIMED_OUT
         for event in events[5:]:
             event.reply.answer({})
         assert metric(it, "aiocontroller_requestadmission_deferredrequests") == 0

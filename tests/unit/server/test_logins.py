@@ -39,12 +39,12 @@ ADMIN = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "su
 
 
 def security(mechanism: str = "PLAIN", **more: str) -> Security:
-    told = {
+    properties = {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,GSSAPI",
         "sasl.mechanism.inter.broker.protocol": mechanism,
         "sasl.jaas.config": USERS,
     }
-    return Security(load_config(overrides=told | more)[0])
+    return Security(load_config(overrides=properties | more)[0])
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def test_wrong_password_ends_the_connection(mechanism: str) -> None:
 
 
 @virtual_time
-async def test_unknown_mechanism_is_told_what_there_is() -> None:
+async def test_unknown_mechanism_is_answered_with_those_that_are_enabled() -> None:
     async with front(SECURE) as it:
         client = await it.connect()
         client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("GSSAPI"))
@@ -244,8 +244,8 @@ async def test_mechanism_is_not_changed_within_a_login() -> None:
         for mechanism in ("SCRAM-SHA-256", "PLAIN"):
             client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request(mechanism))
             await settle()
-        told = sasl_messages.decode_handshake_response(client.frames[-1][4:])
-        assert told == (KafkaErrorCode.ILLEGAL_SASL_STATE, [])
+        answer = sasl_messages.decode_handshake_response(client.frames[-1][4:])
+        assert answer == (KafkaErrorCode.ILLEGAL_SASL_STATE, [])
         assert client.closed
 
 

@@ -212,7 +212,7 @@ async def test_a_standby_calls_nothing_unknown(api: ApiKey) -> None:
 
 
 @virtual_time
-async def test_newer_clients_are_told_the_leaders() -> None:
+async def test_newer_clients_get_the_leaders() -> None:
     async with front() as it:
         await it.broker()
         it.topic("orders", 1)
@@ -263,7 +263,7 @@ async def test_internal_topics_take_records_from_administrators_only() -> None:
 
 
 @virtual_time
-async def test_fetch_of_a_session_is_told_that_there_is_none() -> None:
+async def test_fetch_of_a_session_is_answered_that_there_is_none() -> None:
     async with front() as it:
         it.topic("orders", 1)
         for version in range(7, 18):

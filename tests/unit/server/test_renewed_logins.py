@@ -197,7 +197,7 @@ async def test_logging_in_again_has_a_deadline() -> None:
 
 
 @pytest.mark.parametrize(
-    "told, expected_ms",
+    "properties, expected_ms",
     [
         ({}, 60_000),
         ({"listener.name.sasl_plaintext.connections.max.reauth.ms": "50000"}, 50_000),
@@ -215,8 +215,8 @@ async def test_logging_in_again_has_a_deadline() -> None:
     ],
 )
 @virtual_time
-async def test_the_setting_of_listener_and_mechanism_counts_most(told: dict[str, str], expected_ms: int) -> None:
-    async with front(SECURE, **REAUTH, **told) as it:
+async def test_the_setting_of_listener_and_mechanism_counts_most(properties: dict[str, str], expected_ms: int) -> None:
+    async with front(SECURE, **REAUTH, **properties) as it:
         assert await log_in(await it.connect()) == (0, expected_ms)
 
 
@@ -239,8 +239,8 @@ async def test_the_session_of_a_token_ends_with_whatever_ends_first(
 
 @virtual_time
 async def test_host_names_stand_for_their_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "Another-1.example:9,Host-1.example:2,10.0.0.9:3"
-    async with front(SECURE, **{"max.connections.per.ip": "1", "max.connections.per.ip.overrides": told}) as it:
+    overrides = "Another-1.example:9,Host-1.example:2,10.0.0.9:3"
+    async with front(SECURE, **{"max.connections.per.ip": "1", "max.connections.per.ip.overrides": overrides}) as it:
 
         async def addresses(self: SimulatedNetwork, host: str) -> list[str]:
             return {"host-1.example": ["10.0.0.8", "fe80::1", "10.0.0.9"], "another-1.example": ["10.0.0.8"]}[host]
@@ -271,12 +271,12 @@ async def test_a_host_without_an_address_is_named(monkeypatch: pytest.MonkeyPatc
 
 @virtual_time
 async def test_a_listener_has_a_limit_of_its_own() -> None:
-    told = {
+    properties = {
         "listeners": "INTERNAL://127.0.0.1:9092,EXTERNAL://127.0.0.1:9093",
         "listener.name.internal.max.connections": "2",
     }
     async with front(SECURE) as it:
-        it.shell.config, _ = load_config(overrides=told)
+        it.shell.config, _ = load_config(overrides=properties)
         it.shell.security = Security(it.shell.config)
         server = SocketServer(it.shell, it.listener.tasks)
         ended: list[str] = []

@@ -51,7 +51,7 @@ async def test_api_versions_of_an_unknown_version_is_answered_in_the_oldest_layo
         answer = messages.decode_api_versions_response(0, client.frames[0][4:])
         assert answer.error_code == KafkaErrorCode.UNSUPPORTED_VERSION == 35
         assert answer.versions == {ApiKey.API_VERSIONS: VersionRange(0, 4)}
-        assert not client.closed, "the client may go on with a version that it was told"
+        assert not client.closed, "the client may go on with a version that it was answered"
 
 
 @virtual_time
@@ -66,7 +66,7 @@ async def test_api_versions_of_a_client_without_a_usable_name_is_an_invalid_requ
 
 
 @virtual_time
-async def test_requests_of_a_login_outside_of_one_are_told_so() -> None:
+async def test_requests_of_a_login_outside_of_one_are_refused() -> None:
     async with front() as it:
         fields: dict[str, Any]
         for api, fields in (
@@ -174,7 +174,7 @@ async def test_one_request_is_under_way_and_answers_leave_in_order() -> None:
 
 
 @virtual_time
-async def test_preempted_requests_are_told_not_controller() -> None:
+async def test_preempted_requests_are_answered_not_controller() -> None:
     async with front() as it:
         clients = [await it.connect() for _ in range(3)]
         clients[0].request(ApiKey.CONTROLLED_SHUTDOWN, 3, messages.encode_controlled_shutdown_request(3, 2, 77))

@@ -47,7 +47,7 @@ def overdraw(it: Front, kind: type[StrictQuota | PermissiveQuota], seconds: floa
 
 @pytest.mark.parametrize("api", list(REQUESTS))
 @virtual_time
-async def test_connection_is_muted_for_as_long_as_its_client_is_told(api: ApiKey) -> None:
+async def test_connection_is_muted_for_its_throttle_time(api: ApiKey) -> None:
     async with front() as it:
         it.topic("t", 1)
         overdraw(it, PermissiveQuota, 4)
@@ -59,11 +59,11 @@ async def test_connection_is_muted_for_as_long_as_its_client_is_told(api: ApiKey
         event.reply.answer({"t": TopicResult(E.NONE)})
         await settle()
         _, body = decode_response_header(api, STRICT[api] - 1, client.frames[0])
-        told_s = cold.decode_response(api, STRICT[api] - 1, bytes(body)).throttle_time.total_seconds()
-        assert 4 < told_s <= 6
+        throttle_s = cold.decode_response(api, STRICT[api] - 1, bytes(body)).throttle_time.total_seconds()
+        assert 4 < throttle_s <= 6
         await send(client, ApiKey.DELETE_TOPICS, 4)
         await send(client, ApiKey.DELETE_TOPICS, 4)
-        await asyncio.sleep(answered_s + told_s - 0.001 - it.world.clock.monotonic())
+        await asyncio.sleep(answered_s + throttle_s - 0.001 - it.world.clock.monotonic())
         assert not it.queue
         await send(other, ApiKey.CREATE_PARTITIONS, 3)
         await asyncio.sleep(0.2)

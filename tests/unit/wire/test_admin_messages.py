@@ -92,5 +92,5 @@ def test_success_of_a_whole_reassignment_request_has_an_empty_text() -> None:
         (ApiKey.ALTER_PARTITION_REASSIGNMENTS, reassignments.encode_alter_partition_reassignments_response),
         (ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.encode_list_partition_reassignments_response),
     ):
-        told = [cold.decode_response(api, 0, encode(0, code, {})).error_message for code in (0, 41)]
-        assert told == ["", None]
+        messages = [cold.decode_response(api, 0, encode(0, code, {})).error_message for code in (0, 41)]
+        assert messages == ["", None]

@@ -201,7 +201,7 @@ def test_create_topics_requests(version: int, topics: tuple[NewTopic, ...], time
 
 
 throttles = st.sampled_from([0, 1, 2**31 - 1])
-told = st.builds(TopicSetting, names, st.one_of(st.none(), names), st.integers(0, 6), st.booleans())
+topic_settings = st.builds(TopicSetting, names, st.one_of(st.none(), names), st.integers(0, 6), st.booleans())
 topic_ids = st.binary(min_size=16, max_size=16)
 topic_results = st.builds(
     TopicResult,
@@ -211,7 +211,7 @@ topic_results = st.builds(
     partitions=int32,
     replication_factor=st.integers(-1, 9),
     config_error_code=codes,
-    configs=st.lists(told, max_size=3).map(tuple),
+    configs=st.lists(topic_settings, max_size=3).map(tuple),
     times=st.integers(1, 2),
 )
 
@@ -296,7 +296,7 @@ def test_delete_topics_responses(
     assert topic_messages.encode_delete_topics_response(version, results, throttle_ms) == expected
 
 
-def test_names_with_an_id_beside_them_are_told_apart() -> None:
+def test_names_with_an_id_beside_them_are_distinguished() -> None:
     both = {"name": "t", "topic_id": UUID(int=7)}
     body = kio_bytes(ApiKey.DELETE_TOPICS, 6, {"topics": [both], "timeout": milliseconds(0)})
     found = topic_messages.decode_delete_topics_request(6, body)

@@ -78,7 +78,7 @@ def test_what_is_no_quota(entity_type, name, value):
     assert caught.value.code == KafkaErrorCode.INVALID_REQUEST
 
 
-def test_only_quotas_are_told():
+def test_only_quotas_are_described():
     configs = {"SCRAM-SHA-256": "salt=…", "producer_byte_rate": "5", "request_percentage": "damaged"}
     configs["controller_mutation_rate"] = "NaN"  # every topic that was created or deleted under it was an error
     assert quota_values("users", configs) == {"producer_byte_rate": 5.0}

@@ -55,7 +55,7 @@ async def test_a_session_has_one_connection_and_an_expired_one_is_replaced_with_
     connection.abort("cable cut")
     while client.session_id == first or not client.connected:
         await it.world.clock.sleep(0.1)
-    assert it.connections == 3  # one that is told of the end, one for the new session
+    assert it.connections == 3  # one that learns of the expiry, one for the new session
     assert client.session.failed_attempts == 0
     await client.close()
 

@@ -177,7 +177,7 @@ def test_without_brokers_settings_nothing_is_said_about_remote_storage() -> None
 
 
 @pytest.mark.parametrize(
-    "release, taken, told",
+    "release, taken, described",
     [
         ((2, 2), 25, 25),
         ((2, 4), 26, 26),
@@ -190,10 +190,10 @@ def test_without_brokers_settings_nothing_is_said_about_remote_storage() -> None
         ((3, 9), 36, 36),
     ],
 )
-def test_what_topics_of_a_release_can_be_given(release, taken, told):
+def test_what_topics_of_a_release_can_be_given(release, taken, described):
     """The numbers are those of ``LogConfig`` at each release."""
     known = topic_configs_of(release)
-    assert (len(known.keys), len(known.described)) == (taken, told)
+    assert (len(known.keys), len(known.described)) == (taken, described)
     assert set(known.described) <= set(known.keys) <= set(TOPIC_CONFIGS)
 
 

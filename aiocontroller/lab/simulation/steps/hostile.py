@@ -1,4 +1,4 @@
-"""Hostile clients at a controller's listener, and znodes that somebody has damaged."""
+"""Hostile clients at a controller's listener, and damaged znodes."""
 
 from __future__ import annotations
 

@@ -56,9 +56,9 @@ class Controller:
         return self.say("partition", **{**moved, **fields})
 
     def isr(self, topic: str, leader: int, epoch: int, isr: Iterable[int], version: int, **fields: Any) -> None:
-        told = {"topic": topic, "partition": 0, "leader": leader, "leader_epoch": epoch, "isr": list(isr)}
+        state = {"topic": topic, "partition": 0, "leader": leader, "leader_epoch": epoch, "isr": list(isr)}
         more = {"partition_epoch": version, "controller_epoch": self.epoch, "replicas": [1, 2, 3]}
-        self.say("isr", **{**told, **more, **fields})
+        self.say("isr", **{**state, **more, **fields})
 
     def created(self, topic: str, leader: int = 1, replicas: Iterable[int] = (1, 2, 3), **fields: Any) -> None:
         self.moved(topic, NONE, NEW, replicas=replicas, **fields)

@@ -60,10 +60,10 @@ def known(spark: Any, out: Path) -> dict[str, Counter[str]]:
     commit = store.last_commit()
     assert commit is not None
     batches = batches_of(commit)
-    told = {name: store.read(f"{stream.FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.COUNTED)}
+    by_name = {name: store.read(f"{stream.FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.COUNTED)}
     rows = store.read(stream.TIMELINE, batches).where("NOT carried")
-    told |= {name: make(rows) for name, make in of.OF_PARTITIONS.items() if name not in told}
-    made = {name: of.merge(name, table) for name, table in told.items()}
+    by_name |= {name: make(rows) for name, make in of.OF_PARTITIONS.items() if name not in by_name}
+    made = {name: of.merge(name, table) for name, table in by_name.items()}
     made["events"] = store.read(stream.EVENTS, batches).select("process", "seq", "ts", "kind", "topic")
     last = store.read(stream.TIMELINE, batches[-1:]).where("is_last")
     made["last"] = last.select(*leadership.ROW, "phase", "down_since", "under_since")

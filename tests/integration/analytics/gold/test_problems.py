@@ -136,7 +136,7 @@ def unclean_twice(cluster: str) -> Controller:
 
 
 def controller_unheard(cluster: str, hours: float) -> Controller:
-    """The controller's log ends, and a broker's goes on: nobody can know whether the replica joined."""
+    """The controller's log ends, and a broker's goes on: it is unknown whether the replica joined."""
     c = controller(cluster)
     c.created("t")
     c.say("reassigning", detail="4", replicas=[1, 2, 3, 4], at_ms=10_000, topic="t", partition=0)
@@ -150,12 +150,12 @@ def controller_unheard(cluster: str, hours: float) -> Controller:
 def reassigned(cluster: str, *, joins: bool, ends: bool, hours: float) -> Controller:
     c = controller(cluster)
     c.created("t")
-    told = {"topic": "t", "partition": 0, **LOG}
-    c.say("reassigning", detail="4", replicas=[1, 2, 3, 4], at_ms=10_000, **told)
+    common = {"topic": "t", "partition": 0, **LOG}
+    c.say("reassigning", detail="4", replicas=[1, 2, 3, 4], at_ms=10_000, **common)
     if joins:
         c.isr("t", 1, 0, (1, 2, 3, 4), 1, at_ms=20_000, replicas=[1, 2, 3, 4])
     if ends:
-        c.say("reassigning", detail="", replicas=[1, 2, 4], at_ms=21_000, **told)
+        c.say("reassigning", detail="", replicas=[1, 2, 4], at_ms=21_000, **common)
     c.say("event", event="Other", at_ms=10_000 + hours * HOUR_MS)
     return c
 

@@ -90,7 +90,7 @@ async def a_killed_controller_is_succeeded(cluster: ClusterSupervisor, tmp_path:
 
 
 async def stand_by(cluster: ClusterSupervisor, folder: Path) -> Child:
-    """Another controller, once all brokers have told it their settings: a dead one that has not would keep it out."""
+    """Another controller, once all brokers have answered their settings: a dead one that has not would keep it out."""
     command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", cluster.zookeeper_address]
     command += ["--id", str(STANDBY_ID), "--data", str(folder / "standby")]
     for key, value in EARLY.items():

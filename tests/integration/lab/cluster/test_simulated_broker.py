@@ -188,7 +188,7 @@ async def test_a_follower_that_returns_rejoins_and_one_that_vanishes_is_dropped(
     await eventually(lambda: len(controller.altered) == 2)
     assert sorted(controller.altered) == [(0, 0, (1,)), (1, 0, (1,))]
 
-    # it comes back: a new incarnation, told by a higher leader epoch
+    # it comes back: a new incarnation, recognized by a higher leader epoch
     await brokers.start(2, lag_ms=800)
     controller.altered.clear()
     for partition in (0, 1):

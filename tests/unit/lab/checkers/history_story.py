@@ -65,7 +65,7 @@ class Story:
         controller_epoch: int = 1,
         **more: Any,
     ) -> None:
-        """Write a state; one after the first unless ``version`` is told."""
+        """Write a state; one after the first unless ``version`` is given."""
         [data] = znodes.encode_partition_states([LeaderAndIsr(leader, epoch, isr, controller_epoch, 0)])
         name, _, number = of.partition("-")
         self.change(paths.topic_partition_state(name, int(number)), data, version, **more)

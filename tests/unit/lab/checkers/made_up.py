@@ -33,7 +33,7 @@ def a_state_without_the_fence(s: Story) -> None:
 
 
 @case("I1")
-def a_state_by_a_stranger(s: Story) -> None:
+def a_state_by_another_client(s: Story) -> None:
     s.state(2, 1, (2,), writer=s.won._replace(session=8))
 
 

@@ -1,4 +1,4 @@
-"""Made-up histories for the checker of settings: what clients asked for, what they were told, and what was there."""
+"""Made-up histories for the checker of settings: what clients asked for, what they were answered, what was there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATH = "/config/topics/t"
 
 
 class Story:
-    """``t`` has had ``a=1`` since second 5; a client asks at second 10 for ``a`` to be 2, and is told at second 12."""
+    """``t`` has had ``a=1`` since second 5; a client asks for ``a=2`` at second 10, and is answered at second 12."""
 
     def __init__(self, module: ModuleType) -> None:
         self.now_s = 5.0
@@ -50,7 +50,7 @@ def case(violations: int = 0, story: type[Any] = Story) -> Callable[[Callable[[A
 
 
 @case()
-def done_as_told(s: Story) -> None:
+def done_as_answered(s: Story) -> None:
     s.now_s = 11.0
     s.put("a", "2")
     s.answered()
@@ -60,7 +60,7 @@ ACL_PATH = "/kafka-acl/Topic/t"
 
 
 class OfAcls(Story):
-    """A client asks at second 10 for an ACL of alice, and is told at second 12; bob has one."""
+    """A client asks at second 10 for an ACL of alice, and is answered at second 12; bob has one."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)

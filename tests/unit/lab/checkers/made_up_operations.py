@@ -124,7 +124,7 @@ def moves_that_did_not_begin(o: Operating) -> None:
 
 
 @case(ANSWERS, Asked, "operations operations")
-def what_two_clients_are_told_of_one_change(a: Asked) -> None:
+def what_two_clients_are_answered_of_one_change(a: Asked) -> None:
     asked_s = a.now_s
     a.topic('"0":[1]', name="u")
     for _ in range(2):
@@ -135,7 +135,7 @@ def what_two_clients_are_told_of_one_change(a: Asked) -> None:
 
 
 @case(ANSWERS, Asked)
-def what_two_clients_are_told_of_two_changes(a: Asked) -> None:
+def what_two_clients_are_answered_of_two_changes(a: Asked) -> None:
     asked_s = a.now_s
     for _ in range(2):
         a.topic('"0":[1]', name="u")

@@ -22,7 +22,7 @@ class Story:
     def __init__(self, module: ModuleType) -> None:
         self.module = module
         self.found: list[str] = []
-        self.told: list[str] = []
+        self.complaints: list[str] = []
         self.excused: list[str] = []
         self.topic_ids = {"t": A}
         self.by_hand: dict[str, int] = {}
@@ -38,7 +38,7 @@ class Story:
     def complain(self, rule: str, partition: tuple[str, int], detail: str) -> None:
         assert partition[0] == "t"
         self.found.append(rule)
-        self.told.append(detail)
+        self.complaints.append(detail)
 
     def led(self, broker: int, epoch: int, *runs: tuple[int, int, int], topic_id: str = A) -> None:
         self.check.led(broker, T, epoch, [Run(*run) for run in runs], topic_id)
@@ -84,8 +84,8 @@ def the_next_leader_has_what_was_acknowledged(s: Story) -> None:
 @case("I13 I14")
 def the_next_leader_has_one_record_less(s: Story) -> None:
     s.led(2, 1, (0, 1, 5))
-    assert "epoch 1 has lost what was acknowledged: offsets 0 to 5 of epoch 0 by broker 1" in s.told[0]
-    assert "committed: offsets 5 to 5 of epoch 0 by broker 1" in s.told[1]
+    assert "epoch 1 has lost what was acknowledged: offsets 0 to 5 of epoch 0 by broker 1" in s.complaints[0]
+    assert "committed: offsets 5 to 5 of epoch 0 by broker 1" in s.complaints[1]
 
 
 @case("I13 I14")
@@ -109,7 +109,7 @@ def the_same_leader_in_the_same_epoch_has_lost_them(s: Story) -> None:
 
 
 @case("I13 I14")
-def what_is_lost_once_is_told_once(s: Story) -> None:
+def what_is_lost_once_is_reported_once(s: Story) -> None:
     s.led(2, 1, (0, 1, 5))
     s.led(2, 2, (0, 1, 5))
     s.led(3, 3, (0, 1, 5))
@@ -250,7 +250,7 @@ def it_has_fetched_half_of_what_it_had_lost(s: Story) -> None:
     s.check.copied(2, T, 6)
     s.check.copied(2, T, 5)
     s.led(2, 2, (0, 1, 4))
-    assert "offsets 0 to 5" in s.told[0]
+    assert "offsets 0 to 5" in s.complaints[0]
 
 
 @case("", "I13 excused: lost power,I14 excused: lost power")
@@ -438,7 +438,9 @@ def all_agree_below_their_high_watermarks(s: Story) -> None:
 @case("I14")
 def a_follower_differs_below_its_high_watermark(s: Story) -> None:
     s.raised(2, 0, 5, (0, 1, 3), (0, 2, 7))
-    assert s.told[0].startswith("at offset 3, below the high watermark 5: broker 2 has 0-2 of epoch 0 by broker 1, 3-4")
+    assert s.complaints[0].startswith(
+        "at offset 3, below the high watermark 5: broker 2 has 0-2 of epoch 0 by broker 1, 3-4"
+    )
 
 
 @case("I14")
@@ -464,7 +466,7 @@ def a_follower_differs_above_its_high_watermark(s: Story) -> None:
 def what_only_a_high_watermark_covers_is_lost(s: Story) -> None:
     s.raised(1, 0, 9, (0, 1, 10))
     s.led(2, 1, (0, 1, 6))
-    assert "epoch 1 has lost what was committed: offsets 6 to 8" in s.told[0]
+    assert "epoch 1 has lost what was committed: offsets 6 to 8" in s.complaints[0]
 
 
 @case("I14")
@@ -525,7 +527,9 @@ def at_the_end_one_has_noted_an_epoch_without_records(s: Story) -> None:
 @case("I14")
 def at_the_end_one_has_less(s: Story) -> None:
     ended(s, 2, 1, b1=[(0, 1, 6)], b2=[(0, 1, 6), (1, 2, 7)])
-    assert s.told[0].startswith("broker 1 has 0-5 of epoch 0 by broker 1, its leader 0-5 of epoch 0 by broker 1, 6-6")
+    assert s.complaints[0].startswith(
+        "broker 1 has 0-5 of epoch 0 by broker 1, its leader 0-5 of epoch 0 by broker 1, 6-6"
+    )
 
 
 @case("I14")

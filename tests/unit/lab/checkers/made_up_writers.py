@@ -215,7 +215,7 @@ def a_replica_of_a_topic_that_must_not_be_deleted(s: Story) -> None:
 
 
 @case()
-def brokers_are_told_what_zookeeper_held(s: Story) -> None:
+def brokers_receive_what_zookeeper_held(s: Story) -> None:
     s.received(1, ("t", 0), (1, 0, (1, 2), 0))
     s.history.acknowledged(1, ("t", 0), (1, 0, (1, 2), 0))
     s.state(2, 1, (2,))
@@ -224,14 +224,14 @@ def brokers_are_told_what_zookeeper_held(s: Story) -> None:
 
 
 @case("I5 I5 I5 I5 I5")
-def brokers_are_told_what_zookeeper_never_held(s: Story) -> None:
-    for told in ((2, 0, (1, 2), 0), (1, 1, (1, 2), 0), (1, 0, (1,), 0), (1, 0, (1, 2), 1)):
-        s.received(1, ("t", 0), told)
+def brokers_receive_what_zookeeper_never_held(s: Story) -> None:
+    for state in ((2, 0, (1, 2), 0), (1, 1, (1, 2), 0), (1, 0, (1,), 0), (1, 0, (1, 2), 1)):
+        s.received(1, ("t", 0), state)
     s.received(1, ("u", 0), (1, 0, (1, 2), 0))
 
 
 @case()
-def brokers_are_told_of_replicas_that_zookeeper_held(s: Story) -> None:
+def brokers_receive_replicas_that_zookeeper_held(s: Story) -> None:
     """The late request is about the topic before, which has been deleted."""
     s.history.placed(1, ("t", 0), (3, 2, 1))
     s.history.placed(2, ("t", 0), (1, 2))
@@ -243,7 +243,7 @@ def brokers_are_told_of_replicas_that_zookeeper_held(s: Story) -> None:
 
 
 @case("I5 I5 I5")
-def brokers_are_told_of_replicas_that_zookeeper_never_held(s: Story) -> None:
+def brokers_receive_replicas_that_zookeeper_never_held(s: Story) -> None:
     s.history.placed(1, ("t", 0), (1, 2, 4))
     s.history.placed(1, ("t", 1), (1,))
     s.history.placed(1, ("u", 0), (1, 2))
@@ -337,7 +337,7 @@ def a_controller_damages_a_topic(s: Story) -> None:
 
 
 @case("answers answers")
-def settings_are_not_as_clients_were_told(s: Story) -> None:
+def settings_are_not_as_clients_were_answered(s: Story) -> None:
     wanted = Wanted("/config/topics/t", "a", "2")
     s.history.config_answers.answered(s.now_s, wanted, 0)
     s.later(1)
@@ -359,7 +359,7 @@ def a_foreign_client_writes_the_same_epoch_again(s: Story) -> None:
 
 
 @case("I3 I3")
-def leaders_are_told_that_they_have_an_isr_that_was_not_written(s: Story) -> None:
+def leaders_receive_an_isr_that_was_not_written(s: Story) -> None:
     s.history.acknowledged(1, ("t", 0), (1, 0, (1,), 1))
     s.history.acknowledged(1, ("u", 0), (1, 0, (1, 2), 0))
 
@@ -413,7 +413,7 @@ def a_leader_epoch_that_stays_behind_a_write_by_hand(s: Story) -> None:
 
 
 @case("answers answers answers answers answers")
-def clients_are_told_of_what_was_deleted(s: Story) -> None:
+def clients_are_answered_what_was_deleted(s: Story) -> None:
     """The history passes on everything that answers are judged by."""
     s.there |= {paths.delete_topics_topic("t")}
     tp = TopicPartition("t", 0)

@@ -249,7 +249,7 @@ def test_kio_reads_our_metadata_response(version: int) -> None:
     (topic,) = entity.topics
     assert (int(topic.error_code), topic.name) == (0, "t")
     first, second = topic.partitions
-    replicas = (1, 2, 3) if version else (1, 2)  # the oldest clients are told only of brokers that they can see
+    replicas = (1, 2, 3) if version else (1, 2)  # the oldest clients are answered only the brokers that they can see
     assert (first.leader_id, first.isr_nodes, first.replica_nodes) == (1, (1, 2), replicas)
     assert int(first.error_code) == (0 if version else broker_responses.REPLICA_NOT_AVAILABLE)
     assert (second.leader_id, int(second.error_code)) == (-1, broker_responses.LEADER_NOT_AVAILABLE)

@@ -120,7 +120,7 @@ def continued(common: list[Step], tail: tuple[int, list[int]], first_epoch: int)
 
 
 @given(STEPS, TAILS, TAILS)
-def test_a_follower_that_truncates_as_told_agrees_with_its_leader(
+def test_a_follower_that_truncates_as_answered_agrees_with_its_leader(
     common: list[Step], ours: tuple[int, list[int]], theirs: tuple[int, list[int]]
 ) -> None:
     follower, leader = continued(common, ours, 100), continued(common, theirs, 101)
@@ -128,14 +128,14 @@ def test_a_follower_that_truncates_as_told_agrees_with_its_leader(
     agreed = min(follower.end, leader.end) if agreed is None else agreed
     leader.begin(200, 101)
     for _ in range(40):
-        told = leader.end_for(follower.epoch)
-        if follower.epoch == -1 or (told.epoch == follower.epoch and told.end >= follower.end):
+        answer = leader.end_for(follower.epoch)
+        if follower.epoch == -1 or (answer.epoch == follower.epoch and answer.end >= follower.end):
             break
-        follower.truncate(follower.truncation(told)[0])
+        follower.truncate(follower.truncation(answer)[0])
     else:
         raise AssertionError("it never ends")
     assert follower.diverges_at(leader) is None
-    assert follower.end == agreed or told == UNKNOWN_END
+    assert follower.end == agreed or answer == UNKNOWN_END
 
 
 def test_an_epoch_without_records_ends_where_the_next_begins() -> None:

@@ -32,7 +32,7 @@ def tell_alive(metadata: MetadataCache, alive: tuple[int, ...]) -> None:
     run_to_end(metadata.update(UpdateMetadataRequest(9, 1, -1, [], live)))
 
 
-def told(
+def become(
     replicas: ReplicaManager,
     leader: int,
     isr: tuple[int, ...],
@@ -72,29 +72,29 @@ def granted(replicas: ReplicaManager, change: IsrChange) -> bool:
 
 def test_leader_epochs_decide_what_is_applied() -> None:
     replicas = manager()
-    assert told(replicas, 1, (1, 2, 3), epoch=5) == 0
-    assert told(replicas, 2, (2, 3), epoch=4) == 11
-    assert told(replicas, 2, (2, 3), epoch=5) == 11
+    assert become(replicas, 1, (1, 2, 3), epoch=5) == 0
+    assert become(replicas, 2, (2, 3), epoch=4) == 11
+    assert become(replicas, 2, (2, 3), epoch=5) == 11
     assert the_partition(replicas).is_leader
-    assert told(replicas, 2, (2, 3), epoch=6) == 0
+    assert become(replicas, 2, (2, 3), epoch=6) == 0
     assert not the_partition(replicas).is_leader
     assert not replicas.led
 
 
 def test_the_same_leader_epoch_may_bring_the_topic_id_which_then_stays() -> None:
     replicas = manager()
-    assert told(replicas, 1, (1,), epoch=5, topic_id=bytes(16)) == 0
-    assert told(replicas, 1, (1,), epoch=5) == 0
-    assert told(replicas, 1, (1,), epoch=5) == 11
-    assert told(replicas, 1, (1,), epoch=5, topic_id=bytes(16)) == 11
-    assert told(replicas, 1, (1,), epoch=6, topic_id=bytes(16)) == 0
+    assert become(replicas, 1, (1,), epoch=5, topic_id=bytes(16)) == 0
+    assert become(replicas, 1, (1,), epoch=5) == 0
+    assert become(replicas, 1, (1,), epoch=5) == 11
+    assert become(replicas, 1, (1,), epoch=5, topic_id=bytes(16)) == 11
+    assert become(replicas, 1, (1,), epoch=6, topic_id=bytes(16)) == 0
     assert the_partition(replicas).topic_id == ID
-    assert told(replicas, 1, (1,), epoch=7, topic_id=b"O" * 16) == 103
-    assert told(replicas, 1, (1,), epoch=4, topic_id=b"O" * 16) == 103
+    assert become(replicas, 1, (1,), epoch=7, topic_id=b"O" * 16) == 103
+    assert become(replicas, 1, (1,), epoch=4, topic_id=b"O" * 16) == 103
 
 
 def test_a_partition_of_others_is_unknown() -> None:
-    assert told(manager(), 2, (2,), assigned=(2, 3)) == 3
+    assert become(manager(), 2, (2,), assigned=(2, 3)) == 3
 
 
 def test_a_topic_that_is_there_twice_spoils_the_request() -> None:
@@ -105,18 +105,18 @@ def test_a_topic_that_is_there_twice_spoils_the_request() -> None:
 
 def test_a_follower_fetches_only_from_a_leader_that_it_knows_to_be_alive() -> None:
     replicas = manager(2, alive=(2, 3))
-    told(replicas, 1, (1, 2), epoch=0)
+    become(replicas, 1, (1, 2), epoch=0)
     assert not replicas.fetchers
-    told(replicas, 3, (3, 2), epoch=1)
+    become(replicas, 3, (3, 2), epoch=1)
     assert list(replicas.fetchers[3].unreported) == [the_partition(replicas)]
-    told(replicas, 2, (2,), epoch=2)
+    become(replicas, 2, (2,), epoch=2)
     assert not replicas.fetchers[3].followed
     assert list(replicas.fetchers[3].stopped) == [("t", 0)]
 
 
 def test_a_follower_that_reports_joins_the_isr() -> None:
     replicas = manager()
-    told(replicas, 1, (1,), epoch=5)
+    become(replicas, 1, (1,), epoch=5)
     assert reports(replicas, 2, 5) == []
     change = the_change(replicas)
     assert (change.isr, change.leader_epoch, change.partition_epoch) == ((1, 2), 5, 50)
@@ -134,7 +134,7 @@ def test_a_follower_that_reports_joins_the_isr() -> None:
 )
 def test_reports_of_another_leader_epoch_are_refused(epoch: int, verdict: ReportVerdict) -> None:
     replicas = manager()
-    told(replicas, 1, (1,), epoch=5)
+    become(replicas, 1, (1,), epoch=5)
     assert reports(replicas, 2, epoch) == [("t", 0, verdict)]
     assert not replicas.isr_changes
     assert verdict.retriable is (epoch > 5)
@@ -143,13 +143,13 @@ def test_reports_of_another_leader_epoch_are_refused(epoch: int, verdict: Report
 def test_only_the_leader_takes_reports() -> None:
     replicas = manager()
     assert reports(replicas, 2, 5) == [("t", 0, ReportVerdict.NOT_LEADER)]
-    told(replicas, 2, (2,), epoch=5)
+    become(replicas, 2, (2,), epoch=5)
     assert reports(replicas, 3, 5) == [("t", 0, ReportVerdict.NOT_LEADER)]
 
 
 def test_a_follower_that_is_dead_in_the_metadata_cache_does_not_join() -> None:
     replicas = manager(alive=(1, 3))
-    told(replicas, 1, (1,), epoch=5)
+    become(replicas, 1, (1,), epoch=5)
     reports(replicas, 2, 5)
     assert not replicas.isr_changes
     tell_alive(replicas.metadata, (1, 2, 3))
@@ -159,7 +159,7 @@ def test_a_follower_that_is_dead_in_the_metadata_cache_does_not_join() -> None:
 
 def test_silent_followers_leave_the_isr() -> None:
     replicas = manager()
-    told(replicas, 1, (1, 2, 3), epoch=5, now_ms=0)
+    become(replicas, 1, (1, 2, 3), epoch=5, now_ms=0)
     reports(replicas, 2, 5, now_ms=100)
     assert replicas.shrink_isrs(LAG_MS - 1) == 0
     assert replicas.shrink_isrs(LAG_MS + 50) == 1  # 3 never reported
@@ -172,7 +172,7 @@ def test_silent_followers_leave_the_isr() -> None:
 
 def test_a_connection_anew_forgets_what_the_old_one_reported() -> None:
     replicas = manager()
-    told(replicas, 1, (1, 2), epoch=5)
+    become(replicas, 1, (1, 2), epoch=5)
     reports(replicas, 2, 5)
     replicas.follower_connected(2, 2 * LAG_MS)
     assert replicas.shrink_isrs(2 * LAG_MS) == 1
@@ -180,7 +180,7 @@ def test_a_connection_anew_forgets_what_the_old_one_reported() -> None:
 
 def test_a_follower_that_stops_is_not_added_again() -> None:
     replicas = manager()
-    told(replicas, 1, (1,), epoch=5)
+    become(replicas, 1, (1,), epoch=5)
     follower = replicas.follower_connected(2, 0)
     replicas.follower_reports(follower, [("t", [(0, 4)])], [("t", 0)], 0)
     assert not replicas.isr_changes
@@ -189,7 +189,7 @@ def test_a_follower_that_stops_is_not_added_again() -> None:
 @pytest.mark.parametrize("code", [55, 107])
 def test_an_ineligible_replica_reverts_the_change_and_it_is_tried_at_the_next_heartbeat(code: int) -> None:
     replicas = manager()
-    told(replicas, 1, (1,), epoch=5)
+    become(replicas, 1, (1,), epoch=5)
     reports(replicas, 2, 5)
     assert replicas.isr_change_answered(the_change(replicas), code, 0, (), 0) is False
     assert not replicas.isr_changes
@@ -201,20 +201,20 @@ def test_an_ineligible_replica_reverts_the_change_and_it_is_tried_at_the_next_he
 @pytest.mark.parametrize("code", [3, 42, 74, 95, 100])
 def test_other_refusals_wait_for_the_next_leader_and_isr(code: int) -> None:
     replicas = manager()
-    told(replicas, 1, (1,), epoch=5)
+    become(replicas, 1, (1,), epoch=5)
     reports(replicas, 2, 5)
     assert replicas.isr_change_answered(the_change(replicas), code, 0, (), 0) is False
     assert not replicas.isr_changes
     assert the_partition(replicas).pending_isr == (1, 2)
     reports(replicas, 2, 5)
     assert not replicas.isr_changes
-    told(replicas, 1, (1,), epoch=6)
+    become(replicas, 1, (1,), epoch=6)
     assert the_partition(replicas).pending_isr is None
 
 
 def test_unexpected_errors_are_asked_again() -> None:
     replicas = manager()
-    told(replicas, 1, (1,), epoch=5)
+    become(replicas, 1, (1,), epoch=5)
     reports(replicas, 2, 5)
     change = the_change(replicas)
     assert replicas.isr_change_answered(change, 56, 0, (), 0) is True
@@ -223,10 +223,10 @@ def test_unexpected_errors_are_asked_again() -> None:
 
 def test_answers_to_an_older_leadership_change_nothing() -> None:
     replicas = manager()
-    told(replicas, 1, (1,), epoch=5)
+    become(replicas, 1, (1,), epoch=5)
     reports(replicas, 2, 5)
     old = the_change(replicas)
-    told(replicas, 1, (1, 3), epoch=6)
+    become(replicas, 1, (1, 3), epoch=6)
     assert not replicas.isr_changes
     assert granted(replicas, old) is False
     assert the_partition(replicas).isr == (1, 3)
@@ -239,7 +239,7 @@ def test_answers_to_an_older_leadership_change_nothing() -> None:
 
 def test_stop_replica_is_fenced_by_the_leader_epoch_unless_it_deletes() -> None:
     replicas = manager()
-    told(replicas, 1, (1, 2), epoch=5)
+    become(replicas, 1, (1, 2), epoch=5)
 
     def stop(epoch: int, delete: bool) -> int:
         request = StopReplicaRequest(9, 1, -1, [("t", 0, epoch, delete)])
@@ -255,7 +255,7 @@ def test_stop_replica_is_fenced_by_the_leader_epoch_unless_it_deletes() -> None:
     assert stop(-2, True) == 0
     assert replicas.partition("t", 0) is None
     assert stop(0, True) == 0  # unknown: nothing to do
-    assert told(replicas, 1, (1,), epoch=0, topic_id=b"N" * 16) == 0  # a new topic of that name
+    assert become(replicas, 1, (1,), epoch=0, topic_id=b"N" * 16) == 0  # a new topic of that name
 
 
 def test_controller_epochs_only_rise() -> None:
@@ -304,34 +304,34 @@ def stopped(replicas: ReplicaManager, epoch: int, *, delete: bool = True) -> int
     "release, code", [("2.2", 74), ("2.4", 74), ("2.8", 74), ("3.0", 74), ("3.3", 74), ("3.7", 0), ("3.9", 0)]
 )
 def test_stop_replica_with_the_leader_epoch_that_the_replica_has(release: str, code: int) -> None:
-    """KAFKA-13972; brokers of 2.2 and 2.4 have no request with an epoch, and are told none."""
+    """KAFKA-13972; brokers of 2.2 and 2.4 have no request with an epoch, and receive none."""
     replicas = of(release)
-    told(replicas, 1, (1, 2), epoch=5)
+    become(replicas, 1, (1, 2), epoch=5)
     assert stopped(replicas, 4) == 74
     assert stopped(replicas, 5) == code
     assert (replicas.partition("t", 0) is None) is (code == 0)
     for epoch in (6, -1, -2):
-        told(replicas, 1, (1, 2), epoch=5)
+        become(replicas, 1, (1, 2), epoch=5)
         assert stopped(replicas, epoch) == 0
         assert replicas.partition("t", 0) is None
 
 
 def test_topic_id_of_a_request_counts_in_2_8_whatever_comes_of_it() -> None:
     replicas = of("2.8")
-    assert told(replicas, 1, (1, 2), epoch=5) == 0
+    assert become(replicas, 1, (1, 2), epoch=5) == 0
     assert the_partition(replicas).topic_id == bytes(16), "a replica that is made takes none"
-    assert told(replicas, 1, (1, 2), epoch=4) == 11
+    assert become(replicas, 1, (1, 2), epoch=4) == 11
     assert the_partition(replicas).topic_id == ID
-    assert told(replicas, 1, (1, 2), epoch=6, topic_id=b"U" * 16) == 103
+    assert become(replicas, 1, (1, 2), epoch=6, topic_id=b"U" * 16) == 103
 
 
 @pytest.mark.parametrize("release, code", [("2.8", 11), ("3.0", 11), ("3.3", 0), ("3.9", 0)])
-def test_follower_that_is_told_no_topic_id_any_more(release: str, code: int) -> None:
+def test_follower_that_is_sent_no_topic_id_any_more(release: str, code: int) -> None:
     replicas = of(release)
-    told(replicas, 2, (1, 2), epoch=5)
-    told(replicas, 2, (1, 2), epoch=5)
+    become(replicas, 2, (1, 2), epoch=5)
+    become(replicas, 2, (1, 2), epoch=5)
     assert the_partition(replicas).topic_id == ID
-    assert told(replicas, 2, (1, 2), epoch=5, topic_id=bytes(16)) == code
+    assert become(replicas, 2, (1, 2), epoch=5, topic_id=bytes(16)) == code
     assert the_partition(replicas).topic_id == ID
 
 
@@ -339,8 +339,8 @@ def test_follower_that_is_told_no_topic_id_any_more(release: str, code: int) -> 
 def test_broker_that_is_no_replica_takes_its_disk_for_failed(release: str, code: int) -> None:
     replicas = of(release)
     no_id = bytes(16)
-    assert told(replicas, 2, (2, 3), epoch=5, assigned=(2, 3), topic_id=no_id) == 3
-    assert told(replicas, 1, (1, 2), epoch=6, topic_id=no_id) == code
+    assert become(replicas, 2, (2, 3), epoch=5, assigned=(2, 3), topic_id=no_id) == 3
+    assert become(replicas, 1, (1, 2), epoch=6, topic_id=no_id) == code
     another = PartitionState(0, 1, 1, 1, (1, 2), 0, (1, 2))
     request = LeaderAndIsrRequest(9, 1, -1, [TopicStates("u", no_id, [another])], [])
     assert run_to_end(replicas.become_leader_or_follower(request, 0)) == {("u", no_id): [(0, 0)]}, "others are as ever"
@@ -350,18 +350,18 @@ def test_broker_that_is_no_replica_takes_its_disk_for_failed(release: str, code:
 def test_follower_of_a_dead_leader_keeps_what_it_has(release: str) -> None:
     replicas = of(release, alive=(1, 3))
     no_id = bytes(16)
-    told(replicas, 1, (1, 2), epoch=5, topic_id=no_id)
-    assert told(replicas, 2, (2,), epoch=6, topic_id=no_id) == 0
+    become(replicas, 1, (1, 2), epoch=5, topic_id=no_id)
+    assert become(replicas, 2, (2,), epoch=6, topic_id=no_id) == 0
     assert (the_partition(replicas).leader_epoch, the_partition(replicas).is_leader) == (5, True)
     tell_alive(replicas.metadata, (1, 2, 3))
-    assert told(replicas, 2, (2,), epoch=6, topic_id=no_id) == 0
+    assert become(replicas, 2, (2,), epoch=6, topic_id=no_id) == 0
     assert (the_partition(replicas).leader_epoch, the_partition(replicas).is_leader) == (6, False)
 
 
 @pytest.mark.parametrize("release, joins", [("2.2", True), ("3.0", True), ("3.3", False), ("3.9", False)])
 def test_follower_that_is_not_alive_in_the_metadata(release: str, joins: bool) -> None:
     replicas = of(release, alive=(1,))
-    told(replicas, 1, (1,), epoch=5, topic_id=bytes(16))
+    become(replicas, 1, (1,), epoch=5, topic_id=bytes(16))
     reports(replicas, 2, 5)
     assert bool(replicas.isr_changes) is joins
 
@@ -373,12 +373,12 @@ def test_follower_that_is_not_alive_in_the_metadata(release: str, joins: bool) -
 def test_leader_whose_isr_is_refused(release: str, code: int, again: bool) -> None:
     """Up to 3.0 it asks no more, until a later leader epoch."""
     replicas = of(release)
-    told(replicas, 1, (1,), epoch=5)
+    become(replicas, 1, (1,), epoch=5)
     reports(replicas, 2, 5)
     replicas.isr_change_answered(the_change(replicas), code, -1, (), -1)
     reports(replicas, 2, 5)
     assert bool(replicas.isr_changes) is again
-    told(replicas, 1, (1,), epoch=6)
+    become(replicas, 1, (1,), epoch=6)
     reports(replicas, 2, 6)
     assert replicas.isr_changes
 
@@ -386,7 +386,7 @@ def test_leader_whose_isr_is_refused(release: str, code: int, again: bool) -> No
 @pytest.mark.parametrize("release, code", [("2.8", 0), ("3.0", 0), ("3.3", 0), ("3.9", 0)])
 def test_leader_and_isr_with_a_lower_partition_epoch(release: str, code: int) -> None:
     replicas = of(release)
-    told(replicas, 1, (1, 2), epoch=5)
+    become(replicas, 1, (1, 2), epoch=5)
     the_partition(replicas).partition_epoch = 70
-    assert told(replicas, 1, (1,), epoch=6) == code
+    assert become(replicas, 1, (1,), epoch=6) == code
     assert the_partition(replicas).leader_epoch == (5 if release >= "3.3" else 6)

@@ -24,7 +24,7 @@ IDS = {"now": b"N" * 16, "before": b"B" * 16}
 
 
 class Brokers:
-    """Brokers 1 to 3 with the partition t-0, which hear what they are told at once."""
+    """Brokers 1 to 3 with the partition t-0, which receive at once what is sent."""
 
     def __init__(self, release: str = "3.9", protocol: Protocol | None = None, min_insync_replicas: int = 1) -> None:
         self.now_ms = 0
@@ -113,7 +113,7 @@ def test_a_follower_removes_what_the_leader_does_not_have(protocol: Protocol | N
     brokers.lead(1, (1, 2, 3), epoch=0)
     brokers.append(1, 2)
     brokers.beat(2, 2)
-    brokers.append(1, 5)  # nobody fetches these
+    brokers.append(1, 5)  # no follower fetches these
     brokers.lead(2, (2, 3), epoch=1, to=(2, 3))
     brokers.append(2, 4)
     brokers.append(1, 1)  # it has not heard of its end

@@ -59,7 +59,7 @@ def test_a_number_that_comes_after_a_higher_one_is_out_of_order() -> None:
     assert tally.verdict() == Verdict(10, 0, 0, 1, 0, ())
 
 
-def test_errors_and_noise_are_told_apart() -> None:
+def test_errors_and_noise_are_distinguished() -> None:
     tally = tally_of("e producer 0 77 org.x.Error: it failed", "Exception in thread main", *READ_BY_ALL)
     assert tally.verdict().errors == ("producer: org.x.Error: it failed",)
     assert (tally.errors[0].partition, tally.errors[0].at_us) == (0, 77)

@@ -57,12 +57,12 @@ def test_lost_records_are_found_where_the_controller_is_right() -> None:
 
 
 def test_an_invariant_that_is_too_strong_is_noticed() -> None:
-    def nobody_is_elected(before: State, label: Label, after: State) -> Iterator[str]:
+    def no_controller_is_elected(before: State, label: Label, after: State) -> Iterator[str]:
         yield from violated(before, label, after)
         if after.znode.epoch > before.znode.epoch:
             yield "the first leader must lead for ever"
 
-    explored = explore(Specification(SMALL), invariants=nobody_is_elected)
+    explored = explore(Specification(SMALL), invariants=no_controller_is_elected)
     assert explored.violations == ("the first leader must lead for ever",)
     assert "elects" in explored.trace[-1]
 

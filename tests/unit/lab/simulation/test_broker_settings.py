@@ -106,8 +106,8 @@ def test_a_controller_that_does_otherwise_is_found(
     assert any(complaint in violation for violation in report.violations), report.violations
 
 
-def test_a_setting_that_is_told_to_be_alike_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The active controller obeys it, and the operator is not told that brokers differ."""
+def test_a_setting_that_is_reported_to_be_alike_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The active controller obeys it, and no message says that brokers differ."""
     monkeypatch.setattr(cluster_settings.Setting, "differs", False)
     report, _ = played(DIFFERENT)
     assert any(f"settings: {REBALANCING} is to be alike" in violation for violation in report.violations)
@@ -163,8 +163,8 @@ def test_seeds_draw_every_setting_that_differs_contradicts_and_changes() -> None
         made = BrokerSettings(plan, dict)
         for name in {name.partition("/")[2] for name, _ in plan.broker_settings}:
             assert len(made.ever(name)) > 1, f"seed {seed}: {name}"
-        contradicting.update(told for number in made.controllers for told in made.forbidden(number))
+        contradicting.update(line for number in made.controllers for line in made.forbidden(number))
     assert differing.keys() == DRAWN.keys()
-    assert {told.partition(" ")[0] for told in contradicting} == DRAWN.keys()
+    assert {line.partition(" ")[0] for line in contradicting} == DRAWN.keys()
     changing = {step.kind for seed in SEEDS for step in draw(seed).steps} & set(SETTING_CHANGES)
     assert changing == set(SETTING_CHANGES)

@@ -70,7 +70,7 @@ def test_a_broker_dies_and_comes_back(fault: str) -> None:
     report, made, _ = played(STORY.format(fault=fault, leader=2))
     assert not report.violations
     assert made.data is not None
-    assert [told.epoch for told in made.data.acknowledged] == [0] * 20 + [1] * 5
+    assert [each.epoch for each in made.data.acknowledged] == [0] * 20 + [1] * 5
     logs = made.data.logs(("orders", 0))
     assert {broker: runs[-1].end for broker, runs in logs.items()} == {1: 25, 2: 25, 3: 25}
 

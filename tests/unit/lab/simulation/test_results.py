@@ -126,10 +126,10 @@ def test_a_signal_ends_a_campaign_with_its_summary(tmp_path: Path, number: int, 
         os.kill(process.pid, number)
         out, _ = process.communicate(timeout=WAIT_S)
         assert process.returncode == code
-    told = json.loads(out)
+    result = json.loads(out)
     done = file.read_bytes().count(b"\n") - 1
-    assert told["seeds"] == done >= 2
-    assert told["seeds_left"] == 100_000 - done
+    assert result["seeds"] == done >= 2
+    assert result["seeds_left"] == 100_000 - done
     with Results(file, 1, None) as results:
         assert len(results.missing()) == 100_000 - done
 

@@ -62,19 +62,21 @@ def _policies(made: simulation.Simulation) -> dict[int, tuple[bool, bool]]:
     return {n: (p.unclean_leader_election_enable, p.auto_leader_rebalance_enable) for n, p in policies.items()}
 
 
-@pytest.mark.parametrize("told", ["false", "true"])
-def test_topics_stay_where_brokers_forbid_deletion(told: str) -> None:
-    """And where a controller deletes them all the same, as if it had been told otherwise, that is seen."""
+@pytest.mark.parametrize("value", ["false", "true"])
+def test_topics_stay_where_brokers_forbid_deletion(value: str) -> None:
+    """And where a controller deletes them all the same, as if it were configured otherwise, that is seen."""
     kinds = ("create_topic", "wait", "delete_topic", "wait")
     steps = tuple(Step(kind, number, 2.0) for number, kind in enumerate(kinds))
-    plan = Plan(1, brokers=2, controllers=1, shared_id=False, takeover=False, steps=steps, settings=((DELETION, told),))
+    plan = Plan(
+        1, brokers=2, controllers=1, shared_id=False, takeover=False, steps=steps, settings=((DELETION, value),)
+    )
     made = simulation.Simulation(plan)
     made.history.deletion_forbidden = True
     violations = run(made.run()).violations
     assert {violation.partition(" ")[0] for violation in violations} == (
-        set() if told == "false" else {"I8", "deleted"}
+        set() if value == "false" else {"I8", "deleted"}
     )
-    assert bool(made.history.states) == (told == "false")
+    assert bool(made.history.states) == (value == "false")
 
 
 def test_plan_is_drawn_from_its_seed_alone() -> None:

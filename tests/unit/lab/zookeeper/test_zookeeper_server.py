@@ -150,7 +150,7 @@ def test_idle_hours_cost_next_to_nothing() -> None:
     on_stage(play)
 
 
-def test_expiry_is_told_in_order() -> None:
+def test_expiry_is_delivered_in_order() -> None:
     async def play(stage: Stage) -> None:
         zk = await stage.connect()
         events: list[SessionEvent] = []

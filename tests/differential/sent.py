@@ -1,4 +1,4 @@
-"""What a broker was told of a partition: the content of its requests, however they were grouped."""
+"""What a broker was sent of a partition: the content of its requests, however they were grouped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_EPOCH = -1
 """What earlier versions say of it."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class Sent(msgspec.Struct, frozen=True):
     """One partition of one request; None for what its kind of request does not carry.
 
     ``controller_epoch`` counts from the beginning of the scenario.  ``wrong`` names what fits no scenario: an id that
@@ -75,7 +75,7 @@ class Receiver(msgspec.Struct):
     """broker -> port of its first listener, which is another in each cluster."""
 
 
-def told_by(received: Received, receiver: Receiver) -> Iterator[tuple[TopicPartition, Told]]:
+def sent_by(received: Received, receiver: Receiver) -> Iterator[tuple[TopicPartition, Sent]]:
     """Every partition of a request, in its order."""
     request = received.request
     wrong = list(_wrong(request, receiver))
@@ -88,17 +88,17 @@ def told_by(received: Received, receiver: Receiver) -> Iterator[tuple[TopicParti
         for partition in topic.partition_states:
             yield (
                 TopicPartition(str(topic.topic_name), int(partition.partition_index)),
-                _told(received, partition, receiver.first_term, leaders, ", ".join(in_topic)),
+                _sent(received, partition, receiver.first_term, leaders, ", ".join(in_topic)),
             )
 
 
-def _stopped(received: Received, wrong: str) -> Iterator[tuple[TopicPartition, Told]]:
+def _stopped(received: Received, wrong: str) -> Iterator[tuple[TopicPartition, Sent]]:
     """A StopReplica that deletes all its partitions or none, and names no leader epochs."""
     delete = bool(received.request.delete_partitions)
     for topic in received.request.topics:
         for number in topic.partition_indexes:
-            told = Told("StopReplica", NO_EPOCH, delete=delete, wrong=wrong, version=received.version)
-            yield TopicPartition(str(topic.name), int(number)), told
+            sent = Sent("StopReplica", NO_EPOCH, delete=delete, wrong=wrong, version=received.version)
+            yield TopicPartition(str(topic.name), int(number)), sent
 
 
 def _wrong(request: Any, receiver: Receiver) -> Iterator[str]:
@@ -135,11 +135,11 @@ def _wrong_id(topic: Any, receiver: Receiver) -> Iterator[str]:
         yield f"topic id {given}"
 
 
-def _told(received: Received, partition: Any, first_term: int, leaders: Mapping[int, str], wrong: str) -> Told:
+def _sent(received: Received, partition: Any, first_term: int, leaders: Mapping[int, str], wrong: str) -> Sent:
     api, _, _ = received
     common: dict[str, Any] = {"wrong": wrong, "version": received.version}
     if api is ApiKey.STOP_REPLICA:
-        return Told("StopReplica", partition.leader_epoch, delete=partition.delete_partition, **common)
+        return Sent("StopReplica", partition.leader_epoch, delete=partition.delete_partition, **common)
     common |= {
         "leader_epoch": int(partition.leader_epoch),
         "leader": int(partition.leader),
@@ -149,8 +149,8 @@ def _told(received: Received, partition: Any, first_term: int, leaders: Mapping[
     }
     if api is ApiKey.UPDATE_METADATA:
         offline = tuple(sorted(ids(partition.offline_replicas)))
-        return Told("UpdateMetadata", partition_epoch=int(partition.zk_version), offline=offline, **common)
-    return Told(
+        return Sent("UpdateMetadata", partition_epoch=int(partition.zk_version), offline=offline, **common)
+    return Sent(
         "LeaderAndIsr",
         leads_at=leaders.get(int(partition.leader), ""),
         partition_epoch=int(partition.partition_epoch),

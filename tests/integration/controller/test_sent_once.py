@@ -1,4 +1,4 @@
-"""What brokers are told where Kafka's controller tells more, or otherwise; each was found by tests/differential."""
+"""What brokers are sent where Kafka's controller sends more, or something else; tests/differential found each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.integration.controller.test_reassignment import (
 T1 = TopicPartition("t", 1)
 
 
-def told(cluster: Cluster, broker: int, api: ApiKey, topic: str = "t") -> list[Any]:
+def states(cluster: Cluster, broker: int, api: ApiKey, topic: str = "t") -> list[Any]:
     """Every partition of the topic in every request of this kind, in order."""
     requests = cluster.brokers[broker].of(api)
     return [p for r in requests for t in r.topic_states if t.topic_name == topic for p in t.partition_states]
@@ -40,18 +40,18 @@ async def without_broker(cluster: Cluster, service: Service, broker: int) -> Non
     forget(cluster)
 
 
-async def test_broker_that_starts_and_leads_is_told_once(cluster: Cluster) -> None:
+async def test_broker_that_starts_and_leads_is_sent_its_state_once(cluster: Cluster) -> None:
     """Kafka: first that there is no leader, then which it is."""
     service = await started(cluster, [1])
     await without_broker(cluster, service, 1)
     await cluster.add_broker(1)
     await cluster.until_leaders("t", [1])
     await idle(service)
-    assert [p.leader for p in told(cluster, 1, ApiKey.LEADER_AND_ISR)] == [1]
-    assert [p.leader for p in told(cluster, 2, ApiKey.UPDATE_METADATA)] == [1]
+    assert [p.leader for p in states(cluster, 1, ApiKey.LEADER_AND_ISR)] == [1]
+    assert [p.leader for p in states(cluster, 2, ApiKey.UPDATE_METADATA)] == [1]
 
 
-async def test_end_of_a_reassignment_is_told_once(cluster: Cluster) -> None:
+async def test_end_of_a_reassignment_is_sent_once(cluster: Cluster) -> None:
     """Kafka: first the new leader with the old ISR, then the ISR shrunk replica by replica, each at an epoch more."""
     service = await started(cluster, [1, 2])
     await reassign(service, {T0: (3,)})
@@ -60,8 +60,8 @@ async def test_end_of_a_reassignment_is_told_once(cluster: Cluster) -> None:
     await catch_up(cluster, service, (1, 2, 3))
     await finished(cluster, service, (3,))
     await idle(service)
-    assert [(p.leader, p.isr, p.leader_epoch) for p in told(cluster, 3, ApiKey.LEADER_AND_ISR)] == [(3, (3,), 3)]
-    assert [(p.leader_epoch, p.delete_partition) for p in told(cluster, 1, ApiKey.STOP_REPLICA)] == [(3, True)]
+    assert [(p.leader, p.isr, p.leader_epoch) for p in states(cluster, 3, ApiKey.LEADER_AND_ISR)] == [(3, (3,), 3)]
+    assert [(p.leader_epoch, p.delete_partition) for p in states(cluster, 1, ApiKey.STOP_REPLICA)] == [(3, True)]
 
 
 async def test_stopped_replica_hears_the_epoch_after_the_shrink(cluster: Cluster) -> None:
@@ -71,7 +71,7 @@ async def test_stopped_replica_hears_the_epoch_after_the_shrink(cluster: Cluster
     async with asking(service) as broker2:
         await broker2.controlled_shutdown(2, cluster.brokers[2].epoch)
     await idle(service)
-    assert [(p.leader_epoch, p.delete_partition) for p in told(cluster, 2, ApiKey.STOP_REPLICA)] == [(1, False)]
+    assert [(p.leader_epoch, p.delete_partition) for p in states(cluster, 2, ApiKey.STOP_REPLICA)] == [(1, False)]
 
 
 async def test_state_keeps_the_term_in_which_it_was_written(cluster: Cluster) -> None:
@@ -104,7 +104,7 @@ async def test_reassignment_that_ends_does_not_begin_the_others_of_its_znode_aga
     await until(lambda: len(service.shell.context.partitions_being_reassigned) == 1)
     await idle(service)
     assert await cluster.state("t", 1) == before
-    assert [p for p in told(cluster, 3, ApiKey.LEADER_AND_ISR) if p.partition_index == 1] == []
+    assert [p for p in states(cluster, 3, ApiKey.LEADER_AND_ISR) if p.partition_index == 1] == []
     assert await cluster.zk.get_partition_reassignment(watch=False) == {T1: (3,)}
 
 
@@ -130,7 +130,7 @@ async def test_isr_of_a_topic_that_is_deleted_is_left(cluster: Cluster) -> None:
     service = await started(cluster, [1, 2], inter_broker_protocol_version="2.7")  # a deletion waits
     await without_broker(cluster, service, 1)
     await cluster.client.create("/admin/delete_topics/t")
-    await until(lambda: told(cluster, 2, ApiKey.STOP_REPLICA))
+    await until(lambda: states(cluster, 2, ApiKey.STOP_REPLICA))
     await idle(service)
     state = await cluster.state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
@@ -140,10 +140,10 @@ async def test_broker_that_starts_hears_of_deleted_topics_only_what_deletes_them
     service = await started(cluster, [1, 2], inter_broker_protocol_version="2.7")  # a deletion waits
     await without_broker(cluster, service, 1)
     await cluster.client.create("/admin/delete_topics/t")
-    await until(lambda: told(cluster, 2, ApiKey.STOP_REPLICA))
+    await until(lambda: states(cluster, 2, ApiKey.STOP_REPLICA))
     await idle(service)
     broker = await cluster.add_broker(1)
-    await until(lambda: told(cluster, 1, ApiKey.STOP_REPLICA))
+    await until(lambda: states(cluster, 1, ApiKey.STOP_REPLICA))
     topics = [topic for request in broker.of(ApiKey.UPDATE_METADATA) for topic in request.topic_states]
     assert {(t.topic_name, p.leader) for t in topics for p in t.partition_states} == {("t", -2)}
 
