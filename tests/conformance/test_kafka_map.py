@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from tests.conformance.kafka_map import Row, rows
+from tests.conformance.kafka_map import Row, of_each_name, rows
 from tests.named_tests import is_a_test
 
 LEAST_ROWS = 300
@@ -38,6 +38,20 @@ def test_every_function_named_exists() -> None:
 def test_every_test_named_exists() -> None:
     named = dict.fromkeys(name for row in rows() if row.about_a_test for name in row.ours)
     assert [name for name in named if not is_a_test(name)] == []
+
+
+def test_a_place_stands_for_the_same_names_in_it() -> None:
+    file = "tests/conformance/test_topic_requests.py"
+    scenarios = Row("CreateTopicsRequestTest", ("testCreateTopicsRequestVersions", "testMissing"), (file,), "")
+    found, missing = (row.ours[0] for row in of_each_name(scenarios))
+    assert found == f"{file}::test_create_topics_request_versions"
+    assert not is_a_test(missing)
+    functions = Row("KafkaController.scala", ("onBrokerFailure", "onNothing"), ("controller.brokers.*",), "")
+    assert [row.ours for row in of_each_name(functions)] == [
+        ("controller.brokers.on_broker_failure",),
+        ("controller.brokers.on_nothing",),
+    ]
+    assert [exists(row.ours[0]) for row in of_each_name(functions)] == [True, False]
 
 
 def test_no_scenario_is_named_twice() -> None:
