@@ -30,7 +30,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """The state of its copy of the cluster (``controller.mirror``); ``cold`` where it keeps none."""
     behind: int = 0
     """What of the copy has to be read again."""
-    untold: int = 0
+    unsent: int = 0
     """Partitions that brokers have yet to be sent after a warm failover."""
     partitions: int
     brokers: list[int]
@@ -58,7 +58,7 @@ def inspect(service: Service) -> Inspection:
         recursive_watches=len(service.client.session.registry.recursive),
         copy=copy.get("state", "cold"),
         behind=copy.get("behind", 0),
-        untold=0 if shell.full_metadata is None else shell.full_metadata.left,
+        unsent=0 if shell.full_metadata is None else shell.full_metadata.left,
         partitions=len(context.table),
         brokers=sorted(context.brokers),
         live_brokers=sorted(context.live),

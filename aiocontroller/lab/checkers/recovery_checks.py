@@ -65,8 +65,8 @@ def _controller(active: Inspection, brokers: Mapping[int, BrokerStatus]) -> Iter
         yield f"I8: {active.reassigning} partitions are being reassigned"
     if active.deleting:
         yield f"I8: topics {active.deleting} are to be deleted"
-    if active.untold:
-        yield f"I5: {active.untold} partitions have yet to be sent to brokers"
+    if active.unsent:
+        yield f"I5: {active.unsent} partitions have yet to be sent to brokers"
     if active.recursive_watches:
         yield f"I12: the active controller has {active.recursive_watches} recursive watches"
     if active.live_brokers != sorted(brokers):
