@@ -14,7 +14,6 @@ ELSEWHERE = {
     "server/alter_configs": "unit/server/test_config_apis.py",
     "server/apis": "unit/server/test_kafka_apis.py",
     "server/cluster_view": "unit/server/test_metadata_apis.py",
-    "server/commands": "integration/controller/test_takeover_and_release.py",
     "server/coordinator_apis": "unit/server/test_refusals_of_a_node.py",
     "server/error_answers": "unit/server/test_refusals_of_a_node.py",
     "server/http_connections": "unit/server/test_http_limits.py",

@@ -32,11 +32,15 @@ from tests.unit.controller.pure_cluster import cluster
 
 
 class Stage:
-    """A shell whose ZooKeeper takes a second for each write, and refuses ``moved`` partitions so many times."""
+    """A shell whose ZooKeeper takes a second for each write, and refuses ``moved`` partitions so many times.
+
+    It always refuses those of ``refused``.
+    """
 
     def __init__(self, partitions: int) -> None:
         self.log: list[str] = []
         self.moved: dict[int, int] = {}
+        self.refused: dict[int, Code] = {}
         self.auditor = Auditor(
             SimulatedClock(), EventQueue(SimulatedClock()), Metrics(), 0, 1, brokers_write=lambda: False
         )
@@ -63,7 +67,7 @@ class Stage:
         for at, (number, state) in enumerate(zip(numbers, states, strict=True)):
             refused = self.moved.get(number, 0)
             self.moved[number] = refused - 1
-            writes.code[at] = Code.BAD_VERSION if refused > 0 else Code.OK
+            writes.code[at] = self.refused.get(number, Code.BAD_VERSION if refused > 0 else Code.OK)
             writes.version[at] = state.partition_epoch + 1
         return writes
 
@@ -145,6 +149,22 @@ async def test_a_state_that_never_stands_still_fails_alone() -> None:
     assert rise.done == [1]
     assert rise.failed == {0: f"its state znode changed {MAX_ATTEMPTS} times meanwhile"}
     assert stage.log.count("write [0]") == MAX_ATTEMPTS - 1
+
+
+@pytest.mark.parametrize("code, topics", [(Code.NO_NODE, ["t"]), (Code.NO_AUTH, [])])
+@virtual_time
+async def test_the_audit_looks_soon_at_a_topic_whose_state_is_gone(
+    monkeypatch: pytest.MonkeyPatch, code: Code, topics: list[str]
+) -> None:
+    """Its deletion may have gone unnoticed."""
+    stage = Stage(2)
+    looked_at: list[str] = []
+    monkeypatch.setattr(stage.auditor, "look_soon", looked_at.extend)
+    stage.refused = {1: code}
+    rise = Rise("it", stage, [0, 1])
+    await carry_out(stage.shell, rise)
+    assert (rise.done, list(rise.failed)) == ([0], [1])
+    assert looked_at == topics
 
 
 @virtual_time

@@ -197,3 +197,12 @@ def test_the_owner_of_a_copy_hears_that_it_is_no_longer_needed() -> None:
     it.copy = MirroredCluster(ControllerContext())
     it.let_copy_go()
     assert heard == [True]
+
+
+def test_outside_a_term_there_is_no_epoch() -> None:
+    """A standby's status shows it, and it is lower than that of any controller."""
+    it = cluster(1).shell
+    assert (it.is_active, it.context.epoch) == (True, 1)
+    it.end_term()
+    assert (it.is_active, it.context.epoch, it.context.epoch_zk_version) == (False, 0, 0)
+    assert shell([]).context.epoch == 0

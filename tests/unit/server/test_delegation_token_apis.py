@@ -20,6 +20,8 @@ from aiocontroller.server.delegation_token_apis import apis
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from tests.unit.zookeeper.test_client import connected
 
 TOKEN_APIS = (
     ApiKey.CREATE_DELEGATION_TOKEN,
@@ -49,11 +51,12 @@ async def asked(
     principal: str = "User:ops",
     authorizer: Authorizer | None = None,
     key: Secret | None = None,
+    zk: KafkaZkClient | None = None,
     **fields: Any,
 ) -> Any:
     config = msgspec.structs.replace(Config(), delegation_token_secret_key=key)
     world = simulated_world(SimulatedNetwork())
-    shell: Any = SimpleNamespace(config=config, world=world, authorizer=authorizer or AllowAll(), zk=None)
+    shell: Any = SimpleNamespace(config=config, policy=config, world=world, authorizer=authorizer or AllowAll(), zk=zk)
     answers: list[bytes] = []
     context = RequestContext(
         api=api,
@@ -138,3 +141,27 @@ async def test_a_negative_period_ends_a_token_at_once(
     period = timedelta(milliseconds=period_ms)
     await delegation_token_apis._expire(nothing, SimpleNamespace(hmac=b"", expiry_time_period=period))
     assert periods == [lives]
+
+
+@virtual_time
+async def test_a_token_lives_until_it_is_expired() -> None:
+    """A period counts from now on, and never lasts longer than the token may; a negative one deletes the token."""
+    day = timedelta(days=1)
+    renew, expire = ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN
+    async with connected() as client:
+        zk = KafkaZkClient(client)
+        await zk.create_paths(["/delegation_token/tokens", "/config/changes"])
+        made = await asked(ApiKey.CREATE_DELEGATION_TOKEN, 2, key=Secret("k"), zk=zk, max_lifetime=5 * day)
+        given: Any = {"key": Secret("k"), "zk": zk, "hmac": made.hmac}
+
+        def days(answer: Any) -> float:
+            assert answer.error_code == 0
+            return round((answer.expiry_timestamp - made.issue_timestamp) / day, 4)
+
+        assert days(await asked(renew, 2, renew_period=2 * day, **given)) == 2
+        assert days(await asked(expire, 2, expiry_time_period=day, **given)) == 1
+        assert days(await asked(expire, 2, expiry_time_period=6 * day, **given)) == 5
+        assert await client.get_children("/delegation_token/tokens") == [made.token_id]
+        assert days(await asked(expire, 2, expiry_time_period=timedelta(milliseconds=-1), **given)) == 0
+        assert await client.get_children("/delegation_token/tokens") == []
+        assert (await asked(renew, 2, renew_period=day, **given)).error_code == 62

@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 import uvloop
+from aiohttp import web
 
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.real import real_world
 from aiocontroller.server.http import TOKEN_HEADER, Command, HttpServer, Limits, serve
+from aiocontroller.server.http_connections import HttpGate
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -280,3 +284,27 @@ def test_pipelined_requests_leave_time_for_others(run: Callable[[Coroutine[Any, 
             await gone(writer)
 
     run(main())
+
+
+@virtual_time
+async def test_only_a_client_that_stops_reading_is_hung_up_on() -> None:
+    """One that reads slowly has the whole time again whenever it has read."""
+    world = simulated_world(SimulatedNetwork())
+
+    async def page(request: web.BaseRequest) -> web.Response:
+        return web.Response()
+
+    gate = HttpGate(web.Server(page), world.clock, Metrics(), places=1, timeout_s=10)
+    ended: list[float] = []
+    connection = gate.enter("10.0.0.1", lambda: ended.append(world.clock.monotonic()))
+    assert connection is not None
+    for _ in range(3):
+        connection.pause_writing()
+        await world.clock.sleep(9)
+        connection.resume_writing()
+        await world.clock.sleep(2)
+    assert ended == []
+    stopped_s = world.clock.monotonic()
+    connection.pause_writing()
+    await world.clock.sleep(60)
+    assert ended == [stopped_s + 10]

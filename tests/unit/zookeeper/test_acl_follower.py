@@ -12,6 +12,7 @@ from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.zookeeper.acl_follower import RETRY_S, AclFollower
 from aiocontroller.zookeeper.acl_store import AclStore
+from aiocontroller.zookeeper.session_events import SessionEvent
 from aiocontroller.zookeeper.znode_json import BadZNode
 
 
@@ -84,4 +85,19 @@ async def test_each_time_that_acls_cannot_be_read_is_said_once(caplog: pytest.Lo
         said = [record for record in caplog.records if record.levelno == logging.WARNING]
         assert len(said) == outage
     assert subject.store.loads == 1, "what is new is read alone"
+    subject.running.cancel()
+
+
+@virtual_time
+async def test_all_is_read_again_in_a_new_session_only() -> None:
+    """The watches are gone with the old session; they outlive a connection."""
+    subject = Subject()
+    await asyncio.sleep(1)
+    loads = {}
+    for event in SessionEvent:
+        before = subject.store.loads
+        subject.follower.on_session(event)
+        await asyncio.sleep(3 * RETRY_S)
+        loads[event] = subject.store.loads - before
+    assert loads == {event: int(event is SessionEvent.NEW_SESSION) for event in SessionEvent}
     subject.running.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from aiocontroller.core.ids import LeaderAndIsr
@@ -66,3 +67,38 @@ async def test_a_watched_state_reports_its_next_change() -> None:
             await client.set(f"/brokers/topics/{topic}/partitions/0/state", STATE, -1)
         assert await client.exists("/")
         assert [change for change, *_ in heard] == [Change.PARTITION_STATE]
+
+
+@virtual_time
+async def test_states_are_created_in_as_many_rounds_as_create_something() -> None:
+    """A refused multi is split, and a child may then be sent before its parent; a topic that is gone stays gone."""
+    async with connected() as client:
+        zk = await with_states(client, there=STATE)
+        for path in ("/controller_epoch", "/brokers/topics/new", "/brokers/topics/other"):
+            await client.create(path)
+        rounds = 0
+        write_many = client.write_many
+
+        async def childless(ops: Sequence[Any], **how: Any) -> Any:
+            """In the first round the new topic's state goes without its parents."""
+            nonlocal rounds
+            rounds += 1
+            assert rounds < 5, "it goes on although nothing comes of it"
+            written = await write_many([op for op in ops if rounds > 1 or "/new/" not in op.path], fence=how["fence"])
+            if rounds > 1:
+                return written
+            codes = iter(written.code)
+            return SimpleNamespace(code=[Code.NO_NODE if "/new/" in op.path else next(codes) for op in ops])
+
+        client.write_many = childless  # type: ignore[method-assign]
+        state = LeaderAndIsr(1, 0, (1,), 1, 0)
+
+        async def created(*topics: str) -> list[Code]:
+            nonlocal rounds
+            rounds = 0
+            writes = await zk.create_topic_partition_states(topics, [0] * len(topics), [state] * len(topics), fence=0)
+            return [Code(code) for code in writes.code]
+
+        assert await created("there", "new", "other", "gone") == [Code.NODE_EXISTS, Code.OK, Code.OK, Code.NO_NODE]
+        assert await created("gone", "gone too") == [Code.NO_NODE, Code.NO_NODE]
+        assert rounds == 1
