@@ -35,8 +35,8 @@ SITUATIONS = (
     Situation(
         "A broker dies",
         "The controller elects a leader from the ISR and writes it under its fence. The new leader hears "
-        "first; the other replica hears when the leader has answered, so that it fetches from a broker that "
-        "already leads. UpdateMetadata follows, for clients.",
+        "first; the other replica gets LeaderAndIsr when the leader has answered, so that it fetches from a "
+        "broker that already leads. UpdateMetadata goes out at once, for clients that ask who leads.",
         "cluster brokers=3 controllers=1 seed=1\ncreate-topic orders 1,2,3 then=5\nkill-broker 1 then=4\n",
         "kill_broker",
     ),

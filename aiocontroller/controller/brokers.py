@@ -99,7 +99,7 @@ async def on_replicas_become_offline(shell: ControllerShell, replicas: Replicas)
     await elect_and_take_offline(shell, psm.partitions_to_bring_online(context), Strategy.OFFLINE, staying, batch)
     deleting = plan.replicas_being_deleted(context, replicas)
     batch.add_update_metadata_request_for_brokers(context.brokers, ())  # all brokers get the broker list
-    await shell.send(batch)
+    await shell.send(batch, metadata_at_once=True)
     await fail_replica_deletion(shell, deleting)
 
 

@@ -33,7 +33,7 @@ from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
 from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.core.ownership import Check, NotTheOwnerError, owned_context
 from aiocontroller.core.partitions import PartitionTable
-from aiocontroller.core.request_batch import RequestBatch, Sent, leaders_first
+from aiocontroller.core.request_batch import Acknowledgements, RequestBatch, Sent, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
@@ -301,19 +301,21 @@ class ControllerShell:
         """An empty batch of requests."""
         return RequestBatch(self.context)
 
-    async def send(self, batch: RequestBatch, *, in_one: bool = False) -> Sent:
+    async def send(self, batch: RequestBatch, *, in_one: bool = False, metadata_at_once: bool = False) -> Sent:
         """Encode the batch's requests, queue them to the brokers, and empty the batch.
 
-        Leaders get theirs first: the other brokers' requests wait in their queues until the leaders have acknowledged.
-        So a broker may get two, unless they have to be ``in_one``.
+        Leaders get theirs first: the other brokers' requests wait in their queues until the leaders have acknowledged,
+        UpdateMetadata not, if it is to go ``metadata_at_once``.  So a broker may get two, unless they have to be
+        ``in_one``.
         """
         assert self._requests is not None and self.channels is not None
         requests = batch.take()
-        parts = None if in_one else leaders_first(requests, self.context.table.leader)
+        leader = self.context.table.leader
+        parts = None if in_one else leaders_first(requests, leader, metadata_at_once=metadata_at_once)
         if parts is None:
             return await self._requests.send(requests, batch.sent)
         first, rest = parts
-        to_leaders = await self._requests.send(first)
+        to_leaders = await self._requests.send(first, Sent(Acknowledgements(), batch.sent.metadata))
         barrier = self.channels.hold_back(self.context.brokers, LEADERS_FIRST_S)
         leaders_heard = batch.sent.control.one()
         await self._requests.send(rest, batch.sent)

@@ -60,7 +60,7 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
     )
     followed = {broker: plan.followed_by(context, broker) for broker in suspects}
     await remove_from_isr(shell, followed, batch)
-    await shell.send(batch)
+    await shell.send(batch, metadata_at_once=True)
     for suspicion in suspicions:
         broker = suspicion.peer
         schedule_removal(shell, broker)

@@ -29,12 +29,14 @@ from tests.differential.sent import Sent
 from tests.differential.sequels import (
     ENDS_ALIKE,
     FELL_BEHIND,
+    METADATA_AT_ONCE,
     TERM_OF_THE_WRITE,
     Sequel,
     Terms,
     ends_alike,
     explained,
     last_states,
+    leadership_before_metadata,
 )
 
 NOTHING = "(nothing)"
@@ -146,8 +148,20 @@ class _Comparison:
         yield from _values("the answer", kafka, ours)
 
     def _sent(self, broker: int, partition: str, kafka: Sequel, ours: Sequel, moment: Moment) -> Iterator[_Difference]:
+        by = self._rules(broker, partition, kafka, ours, moment)
+        if by is None and (moment.step.dies or moment.step.text.startswith("fail-log-dir")):
+            by = self._rules(broker, partition, kafka, leadership_before_metadata(broker, ours), moment)
+            by = None if by is None else [METADATA_AT_ONCE, *by]
+        if by is None:
+            theirs = self._at_once.sent(partition, self._terms.sent(partition, kafka))
+            yield f"broker {broker}, partition {partition}", _lines(theirs), _lines(ours)
+        else:
+            self._ledger.fired.update(by)
+
+    def _rules(self, broker: int, partition: str, kafka: Sequel, ours: Sequel, moment: Moment) -> Sequence[str] | None:
+        """The rules that explain what one broker was sent of one partition; None if they do not."""
         if kafka == ours:
-            return
+            return ()
         written = self._terms.sent(partition, kafka)
         theirs = self._at_once.sent(partition, written)
         by = explained(broker, theirs, ours)
@@ -165,10 +179,7 @@ class _Comparison:
             state = self._ours_before.get(f"{partition} state") or moment.znodes.get(f"{partition} state")
             by = explained(broker, *map(without_leadership, (theirs, ours)))
             by = None if by is None or not as_written(ours, state) else [*by, DELETED_STATES]
-        if by is None:
-            yield f"broker {broker}, partition {partition}", _lines(theirs), _lines(ours)
-        else:
-            self._ledger.fired.update(by)
+        return by
 
     def _znodes(self, path: str, kafka: dict[str, Any], ours: dict[str, Any]) -> Iterator[_Difference]:
         theirs, own = kafka.get(path, NOTHING), ours.get(path, NOTHING)

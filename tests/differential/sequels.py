@@ -9,6 +9,7 @@ what we tell: what we say more often than Kafka, later, or otherwise, is a disag
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ DROPPED_AFTER_THE_RAISE = "dropped after the raise"
 DELETION_SENT_FIRST = "deletion sent first"
 FELL_BEHIND = "fell behind"
 TERM_OF_THE_WRITE = "term of the write"
+METADATA_AT_ONCE = "metadata at once"
 ENDS_ALIKE = "ends alike after a warm failover"
 
 
@@ -110,6 +112,16 @@ def _dropped_later(broker: int, kafka: Sequel) -> Iterator[Sequel]:
                 if higher and broker not in raised.replicas:
                     sent = msgspec.structs.replace(one, leader_epoch=raised.leader_epoch if named else NO_EPOCH)
                     yield (*kafka[:i], *kafka[i + 1 : j + 1], sent, *kafka[j + 1 :])
+
+
+def leadership_before_metadata(broker: int, ours: Sequel) -> Sequel:
+    """Ours in Kafka's order, where a follower's UpdateMetadata came before the LeaderAndIsr of the same state."""
+    found = list(ours)
+    for i, (one, other) in enumerate(pairwise(ours)):
+        metadata_first = (one.request, other.request) == ("UpdateMetadata", "LeaderAndIsr")
+        if metadata_first and other.leader != broker and _state(one) == _state(other):
+            found[i], found[i + 1] = other, one
+    return tuple(found)
 
 
 def _sent_first(ours: Sequel) -> bool:

@@ -19,6 +19,7 @@ from tests.differential.random_scenarios import random_scenario
 from tests.differential.report import of_a_run, side_by_side
 from tests.differential.scenarios import NAMED
 from tests.differential.sent import NO_EPOCH, Receiver, Sent, sent_by
+from tests.differential.sequels import leadership_before_metadata
 from tests.unit.test_departures import rows
 
 ISR = Sent("LeaderAndIsr", 1, 2, (2, 3), 1, 0, (1, 2, 3))
@@ -107,6 +108,17 @@ def test_live_leaders_count() -> None:
 def test_a_request_too_few_too_many_or_in_another_order_counts() -> None:
     for ours in ((ISR,), (METADATA,), (METADATA, ISR), (ISR, METADATA, STOP), ()):
         assert compare(moment(ISR, METADATA), moment(*ours))[0], ours
+
+
+def test_followers_may_hear_the_metadata_first_when_a_broker_dies() -> None:
+    kafka = moment(ISR, METADATA, dies=(3,))
+    assert compare(kafka, moment(METADATA, ISR, dies=(3,))) == ([], ["metadata at once"])
+    assert compare(moment(ISR, METADATA), moment(METADATA, ISR))[0], "no broker died"
+    assert compare(kafka, moment(METADATA, dies=(3,)))[0], "a request is missing"
+    for change in ({"leader_epoch": 0}, {"isr": (2,)}, {"leader": 3}):
+        assert compare(kafka, moment(changed(METADATA, **change), ISR, dies=(3,)))[0], change
+    led = changed(METADATA, leader=1), changed(ISR, leader=1)
+    assert leadership_before_metadata(1, led) == led, "the leader hears of its leadership first"
 
 
 def test_offline_replicas_and_the_delete_flag_count() -> None:

@@ -75,6 +75,16 @@ def leaderships(broker: RecordingBroker) -> list[int]:
     ]
 
 
+def known_leaders(broker: RecordingBroker) -> list[int]:
+    """The leader in each UpdateMetadata that it has heard."""
+    return [
+        p.leader
+        for request in broker.of(ApiKey.UPDATE_METADATA)
+        for t in request.topic_states
+        for p in t.partition_states
+    ]
+
+
 def test_leaders_are_named_where_followers_find_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at the control plane's listener, which takes the controller's requests alone."""
     it = cluster(1, 2)
@@ -188,6 +198,27 @@ async def test_followers_are_sent_requests_when_the_leader_has_answered() -> Non
         await it.sleep(0.3)
         assert [leaderships(it.brokers[n]) for n in (1, 2)] == [[], []]
         await it.until(lambda: leaderships(it.brokers[1]) == leaderships(it.brokers[2]) == [3], 1)
+
+
+@pytest.mark.parametrize("how", ["its session ends", "it is suspected"])
+@virtual_time
+async def test_survivors_learn_the_leader_that_succeeds_a_dead_one_before_it_has_answered(how: str) -> None:
+    """librdkafka asks them once, as soon as its connection to the dead leader ends."""
+    early = {"aiocontroller_early_broker_detection": "full"} if how == "it is suspected" else {}
+    async with stage() as it:
+        await begin(it, 3, **early)
+        await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[3,1,2]}}')
+        await it.until(lambda: leaderships(it.brokers[2]))
+        await it.sleep(2)  # it has answered heartbeats
+        it.brokers[1].unanswered.add(ApiKey.LEADER_AND_ISR)
+        if early:
+            it.brokers[3].unanswered.add(ApiKey.API_VERSIONS)
+        else:
+            await it.kill_broker(3)
+        await it.until(lambda: known_leaders(it.brokers[2])[-1:] == [1], 5)
+        assert leaderships(it.brokers[1])[-1:] == [1], "the leader's own request does not wait for the metadata"
+        assert leaderships(it.brokers[2])[-1:] == [3]
+        await it.until(lambda: leaderships(it.brokers[2])[-1:] == [1], 1)
 
 
 def test_the_owner_of_a_copy_hears_that_it_is_no_longer_needed() -> None:

@@ -273,6 +273,17 @@ def test_leaders_hear_of_their_partitions_before_any_follower() -> None:
     assert rest.stop_replica == [StopReplicaRequest(3, [(0, 5, False)])]
 
 
+def test_metadata_at_once_goes_with_the_leaders_requests() -> None:
+    metadata = UpdateMetadataRequest([1, 2, 3], [0, 1])
+    stop = [StopReplicaRequest(3, [(0, 5, False)])]
+    to_leader, to_follower = LeaderAndIsrRequest(1, [0], frozenset()), LeaderAndIsrRequest(2, [0], frozenset())
+    requests = Requests([to_leader, to_follower], metadata, stop)
+    assert leaders_first(requests, [1], metadata_at_once=True) == (
+        Requests([to_leader], metadata, []),
+        Requests([to_follower], UpdateMetadataRequest([], [0]), stop),
+    )
+
+
 def test_there_is_no_order_without_a_leader_among_the_receivers() -> None:
     assert parted(LeaderAndIsrRequest(3, [0, 1], frozenset()), leader=[1, -1]) is None
     assert parted(leader=[]) is None
