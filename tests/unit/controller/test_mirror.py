@@ -118,6 +118,7 @@ async def test_lost_connection_is_followed_by_a_read_of_everything() -> None:
         assert not before.is_whole or copy_of(standby).state == "warm"
         await it.until(lambda: copy_of(standby).state == "loading")
         assert not before.is_whole, "no election may rely on it now"
+        assert standby.controller.status()["standby"]["lag_ms"] > 0, "it lags since the connection was lost"
         await warm(it, standby)
         assert content(standby) is before
         assert states(standby)["t-1"] == 9
