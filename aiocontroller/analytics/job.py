@@ -59,6 +59,7 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     With ``follow`` it runs until it is interrupted.  Raises ``BadInputError``, ``PipelineMissingError`` and
     ``JavaMissingError``.
     """
+    _check(job)
     chosen = _engine_for(job)
     if not is_utf8(job.out):
         raise BadInputError(f"--out {readable(job.out)}: found a path that is not UTF-8, which Parquet's writers need")
@@ -67,6 +68,19 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     where = "in this process" if chosen == DUCKDB else f"on {job.master or 'the Spark that is configured'}"
     tell(f"computed by {NAMES[chosen]} {where}: {summary['records']:,} records")
     return summary
+
+
+def _check(job: Job) -> None:
+    """Raise BadInputError for paths that would fail, or lead elsewhere, after the computation."""
+    for what, path in (*(("PATH", path) for path in job.paths), ("--out", job.out), ("--report", job.report)):
+        if path is not None and not path.strip():
+            raise BadInputError(f"{what}: found an empty path, expected a file or folder")
+    if job.report is not None:
+        report = Path(job.report)
+        if report.is_dir():
+            raise BadInputError(f"--report {job.report}: found a folder, expected a file to write")
+        if not report.parent.is_dir():
+            raise BadInputError(f"--report {job.report}: found no folder {report.parent} to write it to")
 
 
 def _engine_for(job: Job) -> str:

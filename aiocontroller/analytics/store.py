@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +53,9 @@ _RUN_MARKER: Final = "_run.json"
 _COMMITS: Final = "_commits"
 _GOLD: Final = "gold"
 OURS: Final = ("runs", "snapshots", _GOLD)
+_OF_COMMITS: Final = ("id", "batch", "parts")
+_OF_SNAPSHOTS: Final = ("run", "gold", "commit", "batches", "tables")
+"""Keys without which a file is not ours."""
 _BATCH: Final = "batch="
 _RUN_NAME: Final = re.compile(r"[0-9]{6}-[0-9a-f]{8}")
 
@@ -82,7 +85,15 @@ class Store:
         except NotADirectoryError:
             raise BadInputError(f"{self.out}: found a file, expected a folder for the tables") from None
         if MARKER in names:
-            found = _parsed(self._files.read(MARKER))
+            try:
+                found = _parsed(self._files.read(MARKER))
+            except IsADirectoryError:
+                raise BadInputError(f"{self.out}/{MARKER}: found a folder, expected the marker of ours") from None
+            for folder in ("runs", "snapshots"):
+                try:
+                    self._files.names(folder)
+                except NotADirectoryError:
+                    raise BadInputError(f"{self.out}/{folder}: found a file, expected a folder of ours") from None
             if found.get("owner") != OWNER:
                 raise BadInputError(f"{self.out}/{MARKER}: found owner {found.get('owner')!r}, expected {OWNER!r}")
             if found.get("layout") != LAYOUT:
@@ -111,6 +122,13 @@ class Store:
             lock = FolderLock(Path(self.out), "--out")
             lock.acquire()
             self._lock = lock
+        try:
+            self._begin_writing()
+        except BaseException:
+            self.unlock()
+            raise
+
+    def _begin_writing(self) -> None:
         if not self._files.exists(MARKER):
             self._next = self._new_run()
             self._files.write_new(MARKER, _marker(self._next))
@@ -126,8 +144,10 @@ class Store:
         try:
             yield
         finally:
-            self.abandon()
-            self.unlock()
+            try:
+                self.abandon()
+            finally:
+                self.unlock()
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -176,7 +196,7 @@ class Store:
     def last_commit(self) -> dict[str, Any] | None:
         """Return the last complete batch's commit; None before the first."""
         numbers = self._numbers(f"runs/{self._run}/{_COMMITS}") if self._run is not None else []
-        return self._json(f"runs/{self._run}/{_COMMITS}/{numbers[-1]}.json") if numbers else None
+        return self._json(f"runs/{self._run}/{_COMMITS}/{numbers[-1]}.json", _OF_COMMITS) if numbers else None
 
     def remarks(self) -> dict[str, list[str]]:
         """Return the assumptions about files and the reasons for skipping others, as of the last batch: text ->
@@ -247,7 +267,7 @@ class Store:
     def snapshot(self) -> dict[str, Any] | None:
         """Return what readers see; None before the first snapshot."""
         numbers = self._numbers("snapshots")
-        return self._json(f"snapshots/{numbers[-1]}.json") if numbers else None
+        return self._json(f"snapshots/{numbers[-1]}.json", _OF_SNAPSHOTS) if numbers else None
 
     def published(self) -> str | None:
         """Return the ``id`` of the commit that gold includes."""
@@ -277,7 +297,7 @@ class Store:
     def _clean(self) -> None:
         """Delete what no kept snapshot needs; readers may still have the kept ones open."""
         numbers = self._numbers("snapshots")
-        kept = [self._json(f"snapshots/{number}.json") for number in numbers[-SNAPSHOTS_KEPT:]]
+        kept = [self._json(f"snapshots/{number}.json", _OF_SNAPSHOTS) for number in numbers[-SNAPSHOTS_KEPT:]]
         for number in numbers[:-SNAPSHOTS_KEPT]:
             self._files.delete_tree(f"snapshots/{number}.json")
         runs, gold = {each["run"] for each in kept}, {each["gold"] for each in kept}
@@ -312,11 +332,15 @@ class Store:
             if not name.startswith("_") and name != _GOLD:
                 yield from self._tables(f"{folder}/{name}")
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _json(self, name: str, keys: Collection[str]) -> dict[str, Any]:
         """Return what this program has written.  Raises BadInputError if something else is there."""
         found = _parsed(self._files.read(name))
         if not found:
             raise BadInputError(f"{self.out}/{name}: found no JSON object, expected one of ours: give another --out")
+        if missing := [key for key in keys if key not in found]:
+            raise BadInputError(
+                f"{self.out}/{name}: found no {', '.join(missing)} in it, expected a file of ours: give another --out"
+            )
         return found
 
     # -- files -----------------------------------------------------------------------------------------------------

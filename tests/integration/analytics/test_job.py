@@ -37,6 +37,11 @@ def test_more_quarantined_than_allowed_fails_and_names_the_worst(spark: Any, tmp
         (["/nowhere/at/all"], "Error: no such file or folder: /nowhere/at/all"),
         (["--follow", "--incremental", "{here}"], "--follow reads journals as they grow"),
         (["--manifest", "/nowhere.toml", "{here}"], "Error: manifest /nowhere.toml: "),
+        ([""], "Error: PATH: found an empty path, expected a file or folder"),
+        (["--out", "", "{here}"], "Error: --out: found an empty path, expected a file or folder"),
+        (["--report", "", "{here}"], "Error: --report: found an empty path, expected a file or folder"),
+        (["--report", "{here}", "{here}"], "{here}: found a folder, expected a file to write"),
+        (["--report", "{here}/no/page.html", "{here}"], "page.html: found no folder {here}/no to write it to"),
     ],
 )
 def test_errors_are_one_line(
@@ -45,7 +50,7 @@ def test_errors_are_one_line(
     with pytest.raises(SystemExit) as exit_:
         run(["analyze", *(argument.format(here=tmp_path) for argument in arguments)])
     assert exit_.value.code == 1
-    assert words in capsys.readouterr().err
+    assert words.format(here=tmp_path) in capsys.readouterr().err
 
 
 def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

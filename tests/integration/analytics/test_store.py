@@ -70,6 +70,37 @@ def test_file_of_the_store_that_was_cut_off_is_named(tmp_path: Path, journal: Pa
             batch.run_incremental(cast(Any, SmallSession()), [str(journal)], str(out))
 
 
+@pytest.mark.parametrize("foreign, missing", [("runs/*/_commits/0.json", "id"), ("snapshots/1.json", "run")])
+def test_file_of_another_program_in_the_store_is_named(
+    tmp_path: Path, journal: Path, foreign: str, missing: str
+) -> None:
+    out = tmp_path / "out"
+    with computing_by(DUCKDB):
+        batch.run(cast(Any, SmallSession()), [str(journal)], str(out))
+        (file,) = out.glob(foreign)
+        file.write_text('{"version": 1}')
+        for run in (batch.run_incremental, batch.run):
+            if run is batch.run_incremental or "snapshots" in foreign:
+                with pytest.raises(BadInputError, match=f"{file.name}: found no {missing}, .* expected a file of ours"):
+                    run(cast(Any, SmallSession()), [str(journal)], str(out))
+    assert not (out / "process.lock").exists()
+
+
+@pytest.mark.parametrize("name", ["_aiocontroller.json", "runs", "snapshots"])
+def test_what_stands_in_the_way_within_the_store_is_named(tmp_path: Path, journal: Path, name: str) -> None:
+    out = tmp_path / "out"
+    with computing_by(DUCKDB):
+        batch.run(cast(Any, SmallSession()), [str(journal)], str(out))
+        if name.endswith(".json"):
+            (out / name).unlink()
+            (out / name).mkdir()
+        else:
+            (out / name).rename(tmp_path / "away")
+            (out / name).write_text("mine")
+        with pytest.raises(BadInputError, match=f"out/{name}: found a f"):
+            batch.run(cast(Any, SmallSession()), [str(journal)], str(out))
+
+
 @pytest.mark.parametrize("present", [("gold",), ("runs", "other"), ("snapshots",), ("bronze", "gold", "silver")])
 def test_folder_of_another_owner_is_refused_by_name_and_left_untouched(
     spark: Any, tmp_path: Path, journal: Path, present: tuple[str, ...]
