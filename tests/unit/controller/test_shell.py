@@ -65,24 +65,9 @@ def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
     return [reason.text for reason in ineligibility_reasons(us, Cluster(brokers), known)]
 
 
-def leaderships(broker: RecordingBroker) -> list[int]:
-    """The leader in each LeaderAndIsr that it has heard."""
-    return [
-        p.leader
-        for request in broker.of(ApiKey.LEADER_AND_ISR)
-        for t in request.topic_states
-        for p in t.partition_states
-    ]
-
-
-def known_leaders(broker: RecordingBroker) -> list[int]:
-    """The leader in each UpdateMetadata that it has heard."""
-    return [
-        p.leader
-        for request in broker.of(ApiKey.UPDATE_METADATA)
-        for t in request.topic_states
-        for p in t.partition_states
-    ]
+def leaderships(broker: RecordingBroker, api: ApiKey = ApiKey.LEADER_AND_ISR) -> list[int]:
+    """The leader in each LeaderAndIsr, or UpdateMetadata, that it has received."""
+    return [p.leader for request in broker.of(api) for t in request.topic_states for p in t.partition_states]
 
 
 def test_leaders_are_named_where_followers_find_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +200,7 @@ async def test_survivors_learn_the_leader_that_succeeds_a_dead_one_before_it_has
             it.brokers[3].unanswered.add(ApiKey.API_VERSIONS)
         else:
             await it.kill_broker(3)
-        await it.until(lambda: known_leaders(it.brokers[2])[-1:] == [1], 5)
+        await it.until(lambda: leaderships(it.brokers[2], ApiKey.UPDATE_METADATA)[-1:] == [1], 5)
         assert leaderships(it.brokers[1])[-1:] == [1], "the leader's own request does not wait for the metadata"
         assert leaderships(it.brokers[2])[-1:] == [3]
         await it.until(lambda: leaderships(it.brokers[2])[-1:] == [1], 1)
