@@ -79,8 +79,9 @@ def _check(job: Job) -> None:
         report = Path(job.report)
         if report.is_dir():
             raise BadInputError(f"--report {job.report}: found a folder, expected a file to write")
-        if not report.parent.is_dir():
-            raise BadInputError(f"--report {job.report}: found no folder {report.parent} to write it to")
+        there = next(folder for folder in report.absolute().parents if folder.exists())  # the others are made
+        if not there.is_dir():
+            raise BadInputError(f"--report {job.report}: found a file, {there}, expected a folder")
 
 
 def _engine_for(job: Job) -> str:

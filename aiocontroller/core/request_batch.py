@@ -298,10 +298,6 @@ def leaders_first(
             to_followers.append(LeaderAndIsrRequest(broker, followed, new.intersection(followed)))
     if not to_leaders:
         return None
-    first = Requests(to_leaders, UpdateMetadataRequest([], sorted(sent)), [])
-    rest = requests._replace(leader_and_isr=to_followers)
-    if metadata_at_once:
-        return first._replace(update_metadata=rest.update_metadata), rest._replace(
-            update_metadata=first.update_metadata
-        )
-    return first, rest
+    only_rows, metadata = UpdateMetadataRequest([], sorted(sent)), requests.update_metadata
+    now, later = (metadata, only_rows) if metadata_at_once else (only_rows, metadata)
+    return Requests(to_leaders, now, []), requests._replace(leader_and_isr=to_followers, update_metadata=later)

@@ -41,12 +41,16 @@ def test_more_quarantined_than_allowed_fails_and_names_the_worst(spark: Any, tmp
         (["--out", "", "{here}"], "Error: --out: found an empty path, expected a file or folder"),
         (["--report", "", "{here}"], "Error: --report: found an empty path, expected a file or folder"),
         (["--report", "{here}", "{here}"], "{here}: found a folder, expected a file to write"),
-        (["--report", "{here}/no/page.html", "{here}"], "page.html: found no folder {here}/no to write it to"),
+        (
+            ["--report", "{here}/file/new/page.html", "{here}"],
+            "page.html: found a file, {here}/file, expected a folder",
+        ),
     ],
 )
 def test_errors_are_one_line(
     spark: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], words: str
 ) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as exit_:
         run(["analyze", *(argument.format(here=tmp_path) for argument in arguments)])
     assert exit_.value.code == 1
@@ -101,3 +105,11 @@ def test_a_folder_for_tables_that_no_engine_can_name_is_refused(tmp_path: Path, 
     out = tmp_path / b"out-\xff".decode(errors="surrogateescape")
     with pytest.raises(BadInputError, match=r"--out .*/out-\\xff: found a path that is not UTF-8"):
         perform(Job((str(tmp_path),), str(out), engine=engine), print)
+
+
+def test_a_report_may_go_into_a_folder_that_is_yet_to_be_made(tmp_path: Path) -> None:
+    whole = encode_records([Record(1, n, 1, 7, n, "session", detail="CONNECTED") for n in range(1, 9)])
+    (tmp_path / "journal-7-1-1-000001.jsonl").write_bytes(whole)
+    page = tmp_path / "new" / "folder" / "page.html"
+    perform(Job((str(tmp_path),), str(tmp_path / "out"), report=str(page), engine="duckdb"), lambda words: None)
+    assert page.stat().st_size > 1000

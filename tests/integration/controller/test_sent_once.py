@@ -125,23 +125,24 @@ async def test_znode_that_names_another_target_is_followed(cluster: Cluster) -> 
     await until(overridden, "the new target")
 
 
-async def test_isr_of_a_topic_that_is_deleted_is_left(cluster: Cluster) -> None:
-    """Kafka takes each replica out as it is stopped, until there is no leader."""
-    service = await started(cluster, [1, 2], inter_broker_protocol_version="2.7")  # a deletion waits
+async def deletion_that_waits(cluster: Cluster) -> None:
+    """``t`` is being deleted, and broker 1, which has a replica, is away."""
+    service = await started(cluster, [1, 2], inter_broker_protocol_version="2.7")  # without topic ids
     await without_broker(cluster, service, 1)
     await cluster.client.create("/admin/delete_topics/t")
     await until(lambda: states(cluster, 2, ApiKey.STOP_REPLICA))
     await idle(service)
+
+
+async def test_isr_of_a_topic_that_is_deleted_is_left(cluster: Cluster) -> None:
+    """Kafka takes each replica out as it is stopped, until there is no leader."""
+    await deletion_that_waits(cluster)
     state = await cluster.state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
 
 
 async def test_broker_that_starts_hears_of_deleted_topics_only_what_deletes_them(cluster: Cluster) -> None:
-    service = await started(cluster, [1, 2], inter_broker_protocol_version="2.7")  # a deletion waits
-    await without_broker(cluster, service, 1)
-    await cluster.client.create("/admin/delete_topics/t")
-    await until(lambda: states(cluster, 2, ApiKey.STOP_REPLICA))
-    await idle(service)
+    await deletion_that_waits(cluster)
     broker = await cluster.add_broker(1)
     await until(lambda: states(cluster, 1, ApiKey.STOP_REPLICA))
     topics = [topic for request in broker.of(ApiKey.UPDATE_METADATA) for topic in request.topic_states]
