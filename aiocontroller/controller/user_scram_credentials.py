@@ -13,7 +13,7 @@ from aiocontroller.core.events import AlterUserScramCredentials
 from aiocontroller.core.request_content import ScramUpsertion
 from aiocontroller.wire.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, credential
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
-from aiocontroller.zookeeper.paths import sanitize
+from aiocontroller.zookeeper.paths import NO_ZNODE_NAMES, sanitize
 from aiocontroller.zookeeper.topic_rules import TopicError
 
 MAX_USERS_PER_REQUEST = 1_000
@@ -43,6 +43,8 @@ async def alter_user_scram_credentials(shell: ControllerShell, event: AlterUserS
 def _refusal(user: str, changes: list[tuple[int, ScramUpsertion | None]]) -> Answer | None:
     if not user:
         return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
+    if user in NO_ZNODE_NAMES:  # URL encoding leaves dots, and ZooKeeper refuses such a path
+        return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, f"Username must not be '{user}'"
     illegal = [found for change in changes if (found := _illegal(*change)) is not None]
     if illegal:
         return illegal[-1]  # the last one is reported, as in Kafka; deletions come before upsertions
@@ -58,6 +60,8 @@ def _illegal(mechanism: int, upsertion: ScramUpsertion | None) -> Answer | None:
         return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too few iterations: expected {MIN_ITERATIONS} at least"
     if upsertion is not None and upsertion.iterations > MAX_ITERATIONS:
         return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too many iterations: expected {MAX_ITERATIONS} at most"
+    if upsertion is not None and not upsertion.salted_password:
+        return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password must not be empty"
     return None
 
 

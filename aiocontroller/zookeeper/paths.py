@@ -186,6 +186,10 @@ def is_sensitive(path: str) -> bool:
     return path.startswith(SENSITIVE)
 
 
+NO_ZNODE_NAMES = frozenset({".", ".."})
+"""Names that ``sanitize`` leaves as they are, although no znode can have them."""
+
+
 def sanitize(name: str) -> str:
     """A name that is safe as a path element: URL encoding as Kafka's ``Sanitizer`` does it."""
     return quote(name, safe="-_.").replace("~", "%7E")

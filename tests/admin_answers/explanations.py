@@ -152,6 +152,13 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         kafka="-1|None",
     ),
     Explanation(
+        r"ALTER_USER_SCRAM_CREDENTIALS \((a name of dots|an empty password)\).*",
+        r"results\[\]\.(errorCode|errorMessage)",
+        "a broker's handler fails over a user's name of dots, which no znode can have, and over an empty password: "
+        "here these are what is wrong",
+        kafka="-1|None",
+    ),
+    Explanation(
         r"CONTROLLED_SHUTDOWN \(of an unknown broker.*",
         "errorCode",
         "Kafka's BrokerNotAvailableException is not the one that has a code",

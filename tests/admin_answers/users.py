@@ -63,6 +63,8 @@ async def _(p: Player) -> None:
 one(ALTER_SCRAM, "none", lambda p: scram())
 one(ALTER_SCRAM, "of an unknown user", lambda p: scram(deletions=[gone(user(p))]))
 one(ALTER_SCRAM, "no name", lambda p: scram(put(""), deletions=[gone("")]))
+one(ALTER_SCRAM, "a name of dots", lambda p: scram(put("."), deletions=[gone("..")]))
+one(ALTER_SCRAM, "an empty password", lambda p: scram(put(user(p)) | {"salted_password": b""}))
 one(ALTER_SCRAM, "an unknown mechanism", lambda p: scram(put(user(p), 9)))
 one(ALTER_SCRAM, "an unknown mechanism, deleted", lambda p: scram(deletions=[gone(user(p), 9), gone(user(p, "v"), 0)]))
 one(ALTER_SCRAM, "too few iterations", lambda p: scram(put(user(p), iterations=4095), put(user(p, "v"), iterations=-1)))

@@ -267,6 +267,30 @@ async def test_credential_that_is_too_large_for_its_znode_is_refused(cluster: Cl
     assert "1040000 together at most" in message
 
 
+async def test_user_that_no_znode_can_name_is_refused_alone(cluster: Cluster, service: Service) -> None:
+    """As a fault, two of them would have everyone's credentials refused for a while, and the cluster loaded anew."""
+    users = (".", "..", "alice")
+    found = await ask(
+        service,
+        lambda reply: ev.AlterUserScramCredentials(
+            deletions=((".", 2), ("..", 2)),
+            upsertions=tuple(ScramUpsertion(user, 1, 4096, b"salt", b"p" * 32) for user in users),
+            reply=reply,
+        ),
+    )
+    assert found["alice"] == (Code.NONE, "")
+    assert {found[user][0] for user in users[:2]} == {Code.UNACCEPTABLE_CREDENTIAL}
+
+
+async def test_empty_salted_password_is_refused(cluster: Cluster, service: Service) -> None:
+    """No password has it, so the user could never log in."""
+    credential = ScramUpsertion("alice", 1, 4096, b"salt", b"")
+    found = await ask(
+        service, lambda reply: ev.AlterUserScramCredentials(deletions=(), upsertions=(credential,), reply=reply)
+    )
+    assert found["alice"][0] == Code.UNACCEPTABLE_CREDENTIAL
+
+
 @pytest.mark.parametrize(
     "partitions, code",
     [
