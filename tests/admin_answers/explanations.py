@@ -185,6 +185,12 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         "only the leader may alter the ISR, of which it stays a member, with other replicas: Kafka writes anything",
     ),
     Explanation(
+        r"CREATE_TOPICS \(names that collide with each other, validate only\).*",
+        r"topics\[\](\..*)?",
+        "of topics that collide with each other the first alone can be made, which a request that only validates hears "
+        "too",
+    ),
+    Explanation(
         r"CREATE_TOPICS \(assignment to (no broker|a negative broker)\).*",
         r"topics\[\](\..*)?",
         "an assignment to no broker, or to one that cannot exist, is refused: Kafka creates the topic, which never "

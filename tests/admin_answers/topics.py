@@ -102,6 +102,13 @@ one(C, "twice and wrong", lambda p: create(new("bad/name"), new("bad/name", 5)))
 one(C, "exists", lambda p: create(new(p.topic("a"))), topics={"a": [[1]]})
 one(C, "exists, and wrong", lambda p: create(new(p.topic("a"), 0, 9)), topics={"a": [[1]]})
 one(C, "a name that collides", lambda p: create(new(p.topic("a_b"))), topics={"a.b": [[1]]})
+one(C, "names that collide with each other", lambda p: create(*(new(p.topic(n)) for n in ("a.b", "a_b", "a_b.c"))))
+one(
+    C,
+    "names that collide with each other, validate only",
+    lambda p: create(new(p.topic("a.b")), new(p.topic("a_b")), validate_only=True),
+    since=1,
+)
 one(C, "a bad name", lambda p: create(*map(new, ("bad/name", "", ".", "..", "x" * 250, "sp ace", "ümlaut"))))
 one(C, "a name that is long enough", lambda p: create(new("y" * (249 - len(p.topic(""))) + p.topic(""))))
 one(C, "internal topics", lambda p: create(new("__consumer_offsets"), new("__transaction_state")))
