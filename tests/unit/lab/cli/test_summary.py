@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,25 @@ def test_counts_over_several_files(tmp_path: Path) -> None:
 
 def test_a_file_that_was_completed_meanwhile_is_no_error(tmp_path: Path) -> None:
     assert count_events([tmp_path / "_journal-gone.jsonl"]) == {"records": 0, "events": []}
+
+
+def test_a_folder_that_goes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker's folder of a partition whose topic is deleted; the live view looks for journals all the time."""
+    journal = tmp_path / "controller" / "journal" / "journal-7-1-1-000001.jsonl"
+    partition = tmp_path / "broker-1" / "logs" / "orders-0"
+    for folder in (journal.parent, partition):
+        folder.mkdir(parents=True)
+    journal.write_bytes(b"")
+    listed = os.scandir
+
+    def scandir(path: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
+        if Path(path) == partition:
+            partition.rmdir()
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert journal_files(tmp_path) == [journal]
+    assert not partition.exists()
 
 
 def test_a_tail_gives_each_event_once_over_appending_and_renaming(tmp_path: Path) -> None:
