@@ -202,7 +202,10 @@ class RealNetwork:
 async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
     """Sockets for every address of the host; an empty host is every interface."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise taken(error, host, port) from None
     sockets: list[socket.socket] = []
     try:
         for family, _, _, _, address in dict.fromkeys(found):

@@ -23,7 +23,7 @@ def refuse_a_taken_port(host: str, port: int) -> None:
 
 
 def taken(error: OSError, host: str, port: int) -> OSError:
-    """The error of a ``bind``, with the address and its holder."""
+    """The error of a ``bind`` or of a look-up, with the address and its holder."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     holder = holder_of_port(port) if error.errno == errno.EADDRINUSE else ""
     return OSError(error.errno, f"cannot listen on {address}: {error.strerror}{holder and f' by {holder}'}")

@@ -124,6 +124,14 @@ def test_every_address_of_a_name_and_a_taken_port() -> None:
     asyncio.run(main())
 
 
+def test_name_without_an_address_is_named() -> None:
+    async def main() -> None:
+        with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid:9090: "):
+            await RealNetwork().serve(Served, "nowhere.invalid", 9090)
+
+    asyncio.run(main())
+
+
 def test_tls_handshake_that_does_not_end_is_hung_up_on(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
     async def main() -> None:
         door = Doorkeeper()
