@@ -274,6 +274,34 @@ async def test_changes_of_the_moment_are_among_the_leftovers() -> None:
 
 
 @virtual_time
+async def test_copy_that_was_taken_while_its_watch_was_armed_is_left_alone() -> None:
+    """It belongs to the successor by then."""
+    async with pair() as (it, active, standby):
+        it.crash(active)
+        await warm(it, standby)
+        mirror, cluster = copy_of(standby), content(standby)
+        reloads = standby.metrics.get("aiocontroller", "Standby", "Reloads")
+        assert reloads is not None
+        before, listen, behind = reloads.value, mirror._watch.listen, []
+
+        async def then_taken(listener: Any) -> None:
+            await listen(listener)
+            if not behind:
+                cluster.take_topics(1000)
+                mirror.take()
+                behind.append(cluster.behind)
+
+        mirror._watch.listen = then_taken  # type: ignore[method-assign]
+        mirror.on_session(SessionEvent.SUSPENDED)
+        mirror.wake()
+        await it.until(lambda: behind)
+        await it.sleep(0)
+        assert cluster.behind == behind[0]
+        await warm(it, standby)
+        assert reloads.value == before + 1, "only the copy that was made anew counts"
+
+
+@virtual_time
 @pytest.mark.parametrize("read", ["get_topic_assignments", "each_topic_partition_states"])
 async def test_what_was_being_read_when_the_copy_was_taken_is_left_to_the_successor(read: str) -> None:
     async with pair() as (it, active, standby):
