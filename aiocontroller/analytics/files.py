@@ -9,9 +9,13 @@ import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from aiocontroller.analytics.dataframes import SparkSession
+
+_PARQUET: Final = b"PAR1"
+_LEAST_PARQUET: Final = 12
+"""The bytes of a Parquet file around its data and its metadata."""
 
 
 class Files(Protocol):
@@ -34,7 +38,11 @@ class Files(Protocol):
     def link(self, name: str, target: str) -> None:
         """Make a link point to another folder, atomically, if the file system has links."""
 
-    def is_link(self, name: str) -> bool: ...
+    def target_of(self, name: str) -> str | None:
+        """Return where a link points to, as it was made; None if it is no link."""
+
+    def is_whole_parquet(self, name: str) -> bool:
+        """Return whether a Parquet file was written to its end."""
 
 
 class LocalFiles:
@@ -86,8 +94,18 @@ class LocalFiles:
         draft.symlink_to(target)
         draft.replace(self._root / name)
 
-    def is_link(self, name: str) -> bool:
-        return (self._root / name).is_symlink()
+    def target_of(self, name: str) -> str | None:
+        path = self._root / name
+        return os.readlink(path) if path.is_symlink() else None
+
+    def is_whole_parquet(self, name: str) -> bool:
+        with (self._root / name).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size < _LEAST_PARQUET:
+                return False
+            file.seek(size - 8)
+            end = file.read()
+            return end[4:] == _PARQUET and int.from_bytes(end[:4], "little") <= size - _LEAST_PARQUET
 
 
 class HadoopFiles:
@@ -142,5 +160,9 @@ class HadoopFiles:
     def link(self, name: str, target: str) -> None:
         """Hadoop file systems have no links."""
 
-    def is_link(self, name: str) -> bool:
-        return False
+    def target_of(self, name: str) -> str | None:
+        return None
+
+    def is_whole_parquet(self, name: str) -> bool:
+        """Return True: Spark's committers rename whole files there, and each look would cost a request."""
+        return True

@@ -33,6 +33,7 @@ from aiocontroller.analytics.reading import DamagedError, head, is_local, is_utf
 from aiocontroller.analytics.schema import JOURNAL_SOURCE, SERVER_LOG
 from aiocontroller.analytics.source_files import Found, SourceFile
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.data_folder import LOCK_FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def find_files(
         recognised = _recognise(file, heads[file.path], manifest.about(file.name, file.path))
         if recognised is not None:
             known.append(recognised)
-        elif file.size:
+        elif file.size and not _is_lock(file, heads[file.path]):
             unknown.append(file.name)
     if manifest.unused:
         raise BadInputError(f"manifest: no file has a name like {', '.join(manifest.unused)}; {listed[0].name} is one")
@@ -150,6 +151,11 @@ def _nothing_found(
 
 def _is_in_progress(file: SourceFile) -> bool:
     return file.name.rpartition("/")[2].startswith("_journal-")
+
+
+def _is_lock(file: SourceFile, head: bytes) -> bool:
+    """Return whether a running controller, or another run of ours, has locked the file's folder by it."""
+    return file.name.rpartition("/")[2] == LOCK_FILE and head.strip().isdigit()
 
 
 def _recognise(file: SourceFile, head: bytes, about: dict[str, Any]) -> SourceFile | None:

@@ -53,7 +53,7 @@ _RUN_MARKER: Final = "_run.json"
 _COMMITS: Final = "_commits"
 _GOLD: Final = "gold"
 OURS: Final = ("runs", "snapshots", _GOLD)
-_OF_COMMITS: Final = ("id", "batch", "parts")
+_OF_COMMITS: Final = ("id", "batch", "parts", "files", "seen")
 _OF_SNAPSHOTS: Final = ("run", "gold", "commit", "batches", "tables")
 """Keys without which a file is not ours."""
 _BATCH: Final = "batch="
@@ -232,6 +232,35 @@ class Store:
         there = set(self._files.names(f"runs/{self._run}/{table}"))
         return [batch for batch in batches if _batch(batch) in there]
 
+    def refuse_damaged(
+        self, tables: Iterable[str], batches: Iterable[int], *, needed: Collection[str], may_be_empty: Collection[str]
+    ) -> None:
+        """Raise BadInputError for a file of these tables that was half written, and for a table without any file.
+
+        Each batch has the ``needed`` tables.
+        """
+        remedy = "give all input again without --incremental and --follow, which makes all tables anew"
+        every = list(batches)
+        for table in tables:
+            there = self.having(table, every)
+            for batch in every if table in needed else there:
+                folder = f"runs/{self._run}/{table}/{_batch(batch)}"
+                files = list(self._files_below(folder)) if batch in there else []
+                if not files and table not in may_be_empty:
+                    raise BadInputError(f"{self.out}/{folder}: found no table there, expected one of ours: {remedy}")
+                for name in files:
+                    if not self._files.is_whole_parquet(name):
+                        raise BadInputError(
+                            f"{self.out}/{name}: found half a Parquet file, expected a whole one: {remedy}"
+                        )
+
+    def _files_below(self, folder: str) -> Iterator[str]:
+        for name in self._files.names(folder):
+            if name.endswith(".parquet") and not name.startswith(("_", ".")):
+                yield f"{folder}/{name}"
+            elif "=" in name:
+                yield from self._files_below(f"{folder}/{name}")
+
     def of_batch(self, table: str, batch: int) -> str:
         """Return the folder of a batch's part of a table."""
         return self.in_run(f"{table}/{_batch(batch)}")
@@ -291,8 +320,21 @@ class Store:
         return [f"{self.out}/{folder}/{name}" for name in map(_batch, present["batches"]) if name in there]
 
     def _point_to(self, where: str) -> None:
-        if not self._files.exists(_GOLD) or self._files.is_link(_GOLD):
+        if not self._gold_is_foreign():
             self._files.link(_GOLD, where)
+
+    def _gold_is_foreign(self) -> bool:
+        return self._files.exists(_GOLD) and not (self._files.target_of(_GOLD) or "").startswith("runs/")
+
+    def gold_in_the_way(self) -> str | None:
+        """Return what to say if readers cannot find the tables at ``gold``, because something else is there."""
+        present = self.snapshot()
+        if present is None or not self._gold_is_foreign():
+            return None
+        return (
+            f"{self.out}/gold: found what this program did not make, and left it untouched: "
+            f"the tables are in {self.out}/{present['gold']}"
+        )
 
     def _clean(self) -> None:
         """Delete what no kept snapshot needs; readers may still have the kept ones open."""

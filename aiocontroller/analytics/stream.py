@@ -16,7 +16,7 @@ facts of all batches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -217,6 +217,13 @@ def _timeline(store: Store, batches: Sequence[int], new: DataFrame) -> DataFrame
         .unionByName(of.history(again).withColumn("n", one))
         .unionByName(taken_back.withColumn("n", minus))
     )
+
+
+def refuse_damaged(store: Store, commit: Mapping[str, Any]) -> None:
+    """Raise BadInputError if batches can neither be added to nor be published, because a file of theirs is damaged."""
+    needed = {TIMELINE, *(f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.COUNTED))}
+    # Records are partitioned by their day, so that no records make no file.
+    store.refuse_damaged(TABLES, batches_of(commit), needed=needed, may_be_empty={EVENTS})
 
 
 def publish(store: Store, step: Callable[[str], None] = log.info) -> None:

@@ -64,8 +64,14 @@ def follow(
             raise BadInputError(f"--follow: found {folder!r}, expected a folder on this machine")
     store = Store(spark, out)
     store.lock()
-    if store.last_commit() is not None:
-        stream.publish(store, step)  # the process may have been killed between its last commit and the publication
+    try:
+        commit = store.last_commit()
+        if commit is not None:
+            stream.refuse_damaged(store, commit)
+            stream.publish(store, step)  # the process may have been killed between its last commit and the publication
+    except BaseException:
+        store.unlock()
+        raise
     spark.dataSource.register(JournalTail)
     lines = (
         spark.readStream.format(SOURCE).option("folders", json.dumps([str(Path(f).resolve()) for f in inputs])).load()

@@ -86,6 +86,103 @@ def test_file_of_another_program_in_the_store_is_named(
     assert not (out / "process.lock").exists()
 
 
+def test_commit_without_its_files_is_named(tmp_path: Path, journal: Path) -> None:
+    """It has an id, a batch and parts, so it was taken for ours, and ended in a KeyError."""
+    out = tmp_path / "out"
+    with computing_by(DUCKDB):
+        batch.run(cast(Any, SmallSession()), [str(journal)], str(out))
+        (file,) = out.glob("runs/*/_commits/0.json")
+        commit = json.loads(file.read_text())
+        for key in ("files", "seen"):
+            file.write_text(json.dumps({name: value for name, value in commit.items() if name != key}))
+            with pytest.raises(BadInputError, match=f"0.json: found no {key} in it, expected a file of ours"):
+                batch.run_incremental(cast(Any, SmallSession()), [str(journal)], str(out))
+
+
+@pytest.mark.parametrize("by", [DUCKDB, SPARK])
+def test_damaged_table_of_an_earlier_batch_is_named_with_the_remedy(
+    request: pytest.FixtureRequest, tmp_path: Path, journal: Path, by: str
+) -> None:
+    """A half-written or missing file ended in a traceback of the engine."""
+    session: Any = SmallSession() if by == DUCKDB else request.getfixturevalue("spark_itself")
+    out = tmp_path / "out"
+    with computing_by(by):
+        batch.run(session, [str(journal)], str(out))
+        (journal / "journal-7-1-1-000002.jsonl").write_bytes(b"".join(lines(history([4], topics=1))))
+        (run,) = (out / "runs").iterdir()
+        whole = everything(run)
+        needed = ["silver/timeline", *(f"silver/facts/{each.name}" for each in (run / "silver/facts").iterdir())]
+        assert len(needed) > 3
+        lengths = (0, 4, -9, -1) if by == DUCKDB else (-1,)
+        for table in (*needed, "bronze/events") if by == DUCKDB else needed[:2]:
+            folder = run / table / "batch=0"
+            part = next(folder.rglob("[!._]*.parquet"))
+            content = part.read_bytes()
+            for length in lengths:
+                part.write_bytes(content[:length])
+                with pytest.raises(BadInputError, match=f"{part.name}: found half a Parquet file, .* without --incr"):
+                    batch.run_incremental(session, [str(journal)], str(out))
+            part.write_bytes(content)
+            if table == "bronze/events":
+                continue
+            folder.rename(tmp_path / "away")
+            if table in ("silver/timeline", "silver/facts/tallies"):
+                with pytest.raises(BadInputError, match=f"{table}/batch=0: found no table there, .* without --incr"):
+                    batch.run_incremental(session, [str(journal)], str(out))
+            folder.mkdir()
+            with pytest.raises(BadInputError, match=f"{table}/batch=0: found no table there, .* without --incr"):
+                batch.run_incremental(session, [str(journal)], str(out))
+            folder.rmdir()
+            (tmp_path / "away").rename(folder)
+        assert everything(run) == whole
+    if by == DUCKDB:  # the remedy helps, and what was never damaged goes on
+        with computing_by(by):
+            part.unlink()
+            batch.run(session, [str(journal)], str(out))
+            batch.run_incremental(session, [str(journal)], str(out))
+            assert summarise(session, str(out))["records"] > 0
+
+
+@pytest.mark.parametrize("foreign", ["folder", "link"])
+def test_foreign_gold_in_our_folder_is_named_and_left_untouched(tmp_path: Path, journal: Path, foreign: str) -> None:
+    """Nothing said that the tables were elsewhere; a link of somebody else's was replaced."""
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with computing_by(DUCKDB):
+        session = cast(Any, SmallSession())
+        said: list[str] = []
+        batch.run(session, [str(journal)], str(out), said.append)
+        assert not [words for words in said if "untouched" in words]
+        (out / "gold").unlink()
+        if foreign == "link":
+            (out / "gold").symlink_to(elsewhere)
+        else:
+            (out / "gold").mkdir()
+            (out / "gold" / "precious").write_text("mine")
+        for run in (batch.run_incremental, batch.run):
+            said.clear()
+            run(session, [str(journal)], str(out), said.append)
+            (words,) = [words for words in said if "untouched" in words]
+            assert words.startswith(f"{out}/gold: found what this program did not make")
+            tables = Path(words.rpartition(" in ")[2])
+            assert tables == Path(Store(session, str(out)).gold("windows")).parent
+            assert (tables / "windows").is_dir()
+    if foreign == "link":
+        assert (out / "gold").readlink() == elsewhere
+    else:
+        assert everything(out / "gold") == {"precious": b"mine"}
+
+
+def test_lock_of_a_running_process_is_no_unknown_file(tmp_path: Path, journal: Path) -> None:
+    for folder in (journal, journal / "node-2"):
+        FolderLock(folder, "--data").acquire()
+    (journal / "node-3").mkdir()
+    (journal / "node-3" / "process.lock").write_text("somebody's notes\n")
+    with computing_by(DUCKDB):
+        found = find_files(cast(Any, SmallSession()), [str(journal)])
+    assert found.unknown == ("node-3/process.lock",)
+
+
 @pytest.mark.parametrize("name", ["_aiocontroller.json", "runs", "snapshots"])
 def test_what_stands_in_the_way_within_the_store_is_named(tmp_path: Path, journal: Path, name: str) -> None:
     out = tmp_path / "out"
