@@ -53,19 +53,19 @@ OLDER = RELEASES[1:]
 OLDEST = ("2.4.1", "2.2.2")
 BEFORE_3_2 = ("3.0.2", "2.8.2", *OLDEST)
 """Since then alterations of settings are looked at by ``ConfigAdminManager``."""
-_NO_TEXT = "older releases say nothing beside a code"
-_LESS_CLOSELY = "what is refused here is what Kafka 3.9 refuses: older releases look less closely"
-_ORDER = "older releases look at other things first, and refuse the same for another reason"
-_FAILS = "a handler of older releases fails, or ends the connection, over what later ones refuse"
-_ONCE = "older releases answer once what stands in a request twice"
-_UNKNOWN_TYPE = "older releases do not tell a type of resources that they do not know"
+_NO_TEXT = "older releases send a code only"
+_LESS_CLOSELY = "this node refuses what Kafka 3.9 refuses; older releases check less"
+_ORDER = "older releases check other things first, and refuse for another reason"
+_FAILS = "a handler of older releases fails, or closes the connection, where later ones refuse"
+_ONCE = "older releases answer once what a request names twice"
+_UNKNOWN_TYPE = "older releases leave out resources of an unknown type"
 _LOGGED = r"\{'errorCode': 42, .*'resourceType': (0|8|16|99), .*"
 
 EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         ".*",
         r"(.*\.)?(errorMessage|topicConfigErrorMessage)",
-        "both say what is wrong, in words of their own",
+        "each words its messages itself",
         kafka=r"(?!None$).+",
         ours=r"(?!None$).+",
     ),
@@ -73,7 +73,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         ".*",
         r"brokers\[\]",
-        "the controller is a node of its own, beside the brokers",
+        "the controller is a node beside the brokers",
         kafka=_MISSING,
         ours=".*'(nodeId|brokerId)': 1000001,.*",
     ),
@@ -87,8 +87,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         "API_VERSIONS.*",
         r"apiKeys\[\]",
-        "LeaderAndIsr, StopReplica and UpdateMetadata are for nodes that a controller tells something; "
-        "consumer groups of the new protocol need KRaft",
+        "only brokers take LeaderAndIsr, StopReplica and UpdateMetadata; consumer groups of the new protocol need "
+        "KRaft",
         kafka=r"\{'apiKey': (4|5|6|68|69),.*",
         ours=_MISSING,
     ),
@@ -103,20 +103,20 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         "API_VERSIONS.*",
         "finalizedFeaturesEpoch",
-        "it finalizes no features, so it has no epoch of them",
+        "it finalizes no features",
         kafka="0",
         ours=r"\(absent\)|-1",
     ),
     Explanation(
         r"DESCRIBE_CONFIGS \(own broker\).*",
         r"results\[\]\.configs\[\]",
-        "it is no broker: it has none of a broker's settings",
+        "it has none of a broker's settings",
         ours=_MISSING,
     ),
     Explanation(
         r"DESCRIBE_CONFIGS \(documented\).*",
         r"results\[\]\.configs\[\]\.documentation",
-        "the documentation of settings is Kafka's text, and is not told here",
+        "the texts are Kafka's",
         ours="None",
     ),
     # -- where a broker's handler fails
@@ -135,8 +135,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"INCREMENTAL_ALTER_CONFIGS \(lists\).*, (append an unknown setting|an unknown operation)",
         r"responses\[\]\.(errorCode|errorMessage)",
-        "a broker's handler fails over an unknown operation, or a list operation on an unknown setting: here the "
-        "request is what is wrong",
+        "a broker's handler fails over an unknown operation, or a list operation on an unknown setting; here the "
+        "request is invalid",
         kafka="-1|None",
     ),
     Explanation(
@@ -148,20 +148,20 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"CREATE_PARTITIONS \(a bad name\).*",
         r"results\[\]\.(errorCode|errorMessage)",
-        "a broker's handler fails over a topic's name that no topic can have: here the name is what is wrong",
+        "a broker's handler fails over an invalid topic name; here the name is refused",
         kafka="-1|None",
     ),
     Explanation(
         r"ALTER_USER_SCRAM_CREDENTIALS \((a name of dots|an empty password)\).*",
         r"results\[\]\.(errorCode|errorMessage)",
-        "a broker's handler fails over a user's name of dots, which no znode can have, and over an empty password: "
-        "here these are what is wrong",
+        "a broker's handler fails over a user's name of dots, which no znode can have, and over an empty password; "
+        "here these are refused",
         kafka="-1|None",
     ),
     Explanation(
         r"CONTROLLED_SHUTDOWN \(of an unknown broker.*",
         "errorCode",
-        "Kafka's BrokerNotAvailableException is not the one that has a code",
+        "Kafka throws kafka.common.BrokerNotAvailableException, which has no error code",
         kafka="-1",
         ours="8",
     ),
@@ -169,44 +169,42 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"ALTER_CLIENT_QUOTAS \(not a number\).*",
         r"entries\[\]\.(errorCode|errorMessage)",
-        "a quota that is not a number is refused: a slip is not to stop a client",
+        "a typing error must not stop a client",
         kafka="0|None",
     ),
     Explanation(
         r"METADATA \(of a topic whose brokers are nowhere\).*",
         r"topics\[\]\.(errorCode|topicAuthorizedOperations)",
-        "a topic of which brokers have not heard is known here to exist",
+        "the controller knows that the topic exists before brokers do",
         kafka="3|3576",
         ours="5|-2147483648",
     ),
     Explanation(
         r"ALTER_PARTITION \((by another than the leader|of nothing|without the leader|with no replica)\).*",
         r"topics\[\]\.partitions\[\](\.(errorCode|leaderId|partitionEpoch|isr|leaderEpoch))?",
-        "only the leader may alter the ISR, of which it stays a member, with other replicas: Kafka writes anything",
+        "only the leader may alter the ISR, which holds itself and replicas; Kafka writes anything",
     ),
     Explanation(
         r"CREATE_TOPICS \(names that collide with each other, validate only\).*",
         r"topics\[\](\..*)?",
-        "of topics that collide with each other the first alone can be made, which a request that only validates hears "
-        "too",
+        "only the first of the topics can be created, so validation refuses the others",
     ),
     Explanation(
         r"CREATE_TOPICS \(assignment to (no broker|a negative broker)\).*",
         r"topics\[\](\..*)?",
-        "an assignment to no broker, or to one that cannot exist, is refused: Kafka creates the topic, which never "
-        "gets a leader",
+        "Kafka creates the topic, which never gets a leader",
         ours=r"39|-1|.*(replication factor of 0|impossible broker).*|\(missing\)|0{8}-0000-.*",
     ),
     Explanation(
         r".*\(while it is deleted\).*",
         r"(topics|results|responses|replicaElectionResults)\[\].*",
-        "a topic goes although a broker that has one of its replicas is gone: with Kafka it stays marked for deletion",
+        "a dead broker does not delay a deletion; with Kafka the topic stays marked for deletion",
     ),
     Explanation(
         r"ALTER_PARTITION \(with a broker that is gone\) v0",
         r"topics\[\]\.partitions\[\](\..*)?",
-        "version 0 comes from brokers of 2.7 to 3.0, whose own controllers take a broker that is going, and which take "
-        "a refusal for final",
+        "version 0 comes from brokers of 2.7 to 3.0, whose own controllers accept a broker that is shutting down, and "
+        "which take a refusal for final",
         kafka=r"55|0|\[\]",
         ours=r"0|1|\[1, 99\]",
         only_in_full=True,
@@ -214,8 +212,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"ALTER_CLIENT_QUOTAS v.*",
         "throttleTimeMs",
-        "a broker throttles clients by their share of its threads, which a quota of this scenario bounds: this node "
-        "has no such quotas",
+        "brokers throttle clients by their share of threads; this node has no such quotas",
         kafka=r"\(given\)",
         ours=r"\(none\)",
         only_in_full=True,
@@ -225,33 +222,32 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         "API_VERSIONS.*",
         r"apiKeys\[\]",
-        "this node offers the versions of Kafka 3.9: clients ask each node for its own",
+        "this node offers the versions of Kafka 3.9",
         kafka=_MISSING,
         releases=OLDER,
     ),
     Explanation(
         "API_VERSIONS.*",
         r"apiKeys\[\]\.maxVersion",
-        "this node offers the versions of Kafka 3.9: clients ask each node for its own",
+        "this node offers the versions of Kafka 3.9",
         releases=OLDER,
     ),
     Explanation(
         "ALTER_USER_SCRAM_CREDENTIALS.*: DESCRIBE_USER_SCRAM_CREDENTIALS, (all|none named)",
         r"results\[\]",
-        "the users' names are told as they are: older releases tell them as the znodes have them",
+        "older releases return users' names as the znodes encode them",
         releases=OLDER,
     ),
     Explanation(
         r"CREATE_TOPICS \(the metadata topic\).*",
         r"topics\[\].*",
-        "the topic of KRaft's metadata cannot be made: older releases refuse it as if for missing rights, the oldest "
-        "know nothing of it",
+        "the topic is refused; older releases refuse it as if for missing rights, the oldest do not know it",
         releases=OLDER,
     ),
     Explanation(
         ".*",
         r"(.*\.)?errorMessage",
-        "where nothing is wrong the oldest releases send no text, and later ones an empty one, or NONE",
+        "without an error the oldest releases send no text, later ones an empty one, or NONE",
         kafka="None",
         ours="|NONE",
         releases=OLDEST,
@@ -266,7 +262,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         ".*",
         r"(topics\[\]\.topic|cluster)AuthorizedOperations",
-        "a client that did not ask for the operations that it may do is told none: 2.4 has another number for that",
+        "2.4 has another number for operations that the client did not ask for",
         kafka="0",
         ours="-2147483648",
         releases=("2.4.1",),
@@ -326,7 +322,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"CREATE_ACLS \(of a bad principal\).*",
         r"results\[\]\.(errorCode|errorMessage)",
-        "the code of a principal that cannot be read changed, and so did its text",
+        "the code and the text changed",
         kafka="42|.*expected a string in format principalType:principalName.*",
         ours="-1|None",
         releases=OLDEST,
@@ -334,7 +330,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"INCREMENTAL_ALTER_CONFIGS \(lists\).*, (append|append again|subtract|subtract what is not there)",
         r"responses\[\]\.(errorCode|errorMessage)",
-        "2.4 can change no list that a topic does not have yet",
+        "2.4 cannot change a list that the topic does not have yet",
         kafka="-1|Cannot invoke .*",
         ours="0|None",
         releases=("2.4.1",),
@@ -342,7 +338,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"INCREMENTAL_ALTER_CONFIGS \(lists\).*: DESCRIBE_CONFIGS'*",
         r"results\[\]\.configs\[\](\.(value|configSource|synonyms\[\]))?",
-        "2.4 can change no list that a topic does not have yet",
+        "2.4 cannot change a list that the topic does not have yet",
         kafka=r"delete|5|\(missing\)",
         ours=r"delete,compact|compact|1|\{'name': 'cleanup\.policy', .*",
         releases=("2.4.1",),
@@ -350,7 +346,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"INCREMENTAL_ALTER_CONFIGS \(lists\).*: DESCRIBE_CONFIGS'*",
         r"results\[\]\.configs\[\](\.synonyms\[\])?\.value",
-        "what a list has already is not appended to it: older releases have it twice then",
+        "older releases append a value that the list has already",
         kafka=".*compact,compact",
         ours=".*compact",
         releases=("3.0.2", "2.8.2"),
@@ -398,14 +394,14 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"DESCRIBE_CONFIGS \(no keys\).*",
         r"results\[\]\.configs\[\]",
-        "no names of settings stand for all of them: for the oldest releases, for none",
+        "an empty list of names means all settings; to the oldest releases, none",
         kafka=_MISSING,
         releases=OLDEST,
     ),
     Explanation(
         r"ELECT_LEADERS \(an unknown kind\).*",
         r".*\.errorMessage",
-        "2.4 has a text for a kind of election that it does not know",
+        "2.4 has a text for an unknown kind of election",
         kafka="Value 9 must be one of .*",
         ours="None",
         releases=("2.4.1",),
@@ -413,7 +409,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"CREATE_TOPICS \((by default, before there was one|partitions by default|replicas by default)\).*",
         r"topics\[\]\.(errorCode|errorMessage)",
-        "topics can be given the cluster's numbers of partitions and replicas (KIP-464), which 2.2 refuses",
+        "2.2 refuses the cluster's default numbers of partitions and replicas (KIP-464)",
         kafka="37|38|.* must be larger than 0.",
         ours="0|None",
         releases=("2.2.2",),
