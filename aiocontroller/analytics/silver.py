@@ -6,6 +6,7 @@ from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import clocks as clocks_of
 from aiocontroller.analytics.dataframes import Column, DataFrame, F, Keep, Window, checkpointed
 from aiocontroller.analytics.log_events import log_events
+from aiocontroller.analytics.log_evidence import unregistered
 
 _NEIGHBOURS = ("to_state", "leader", "leader_epoch", "isr", "ts_us", "controller_epoch")
 
@@ -25,7 +26,8 @@ def events(bronze: DataFrame, clocks: DataFrame | None = None, keep: Keep = chec
     journalled = of_journals.where("kind IN ('partition', 'isr')").select("cluster", "epoch").distinct()
     decided = F.col("kind").isin("partition", "isr")
     logged_only = of_logs.where(decided).join(F.broadcast(journalled), ["cluster", "epoch"], "left_anti")
-    return of_journals.unionByName(of_logs.where(~decided)).unionByName(logged_only)
+    others = of_journals.unionByName(of_logs.where(~decided))
+    return others.unionByName(logged_only).unionByName(unregistered(others))
 
 
 def journal_events(bronze: DataFrame) -> DataFrame:
