@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aiocontroller.core.errors import BadInputError
 
+LARGEST_BYTES: Final = 4 << 20
+"""A hundred times the longest file of properties; a device or a wrong file never ends, or fills the memory."""
+
 
 def read_properties(file: Path) -> Iterator[Setting]:
-    """Each property of a file; raises BadInputError for binary data, OSError if the file is not readable.
+    """Each property of a file; raises BadInputError for binary data or too much of it, OSError if the file is not
+    readable.
 
     Editors write UTF-8, some with a byte order mark; other files are read as ISO 8859-1, as Kafka reads all files.
     """
-    data = file.read_bytes()
+    with file.open("rb") as stream:
+        data = stream.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        raise BadInputError(f"{file}: found more than {LARGEST_BYTES:,} bytes, expected lines of key=value")
     if b"\0" in data:
         raise BadInputError(f"{file.name}: found binary data, expected lines of key=value")
     try:

@@ -19,7 +19,7 @@ from aiocontroller.config import (
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.kafka_property_names import KAFKA_PROPERTIES
-from aiocontroller.properties_file import parse_properties, read_properties
+from aiocontroller.properties_file import LARGEST_BYTES, parse_properties, read_properties
 from aiocontroller.property_values import kind_of, split_host_port
 
 
@@ -317,3 +317,11 @@ def test_what_is_set_is_distinguished_from_what_is_left_out_even_where_it_is_the
 
 def test_the_variable_of_debug_mode_is_no_property() -> None:
     assert load_config(environ={"AIOCONTROLLER_DEBUG": "1"})[1] == []
+
+
+def test_a_file_without_an_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"/dev/zero: found more than 4,194,304 bytes"):
+        list(read_properties(Path("/dev/zero")))
+    longest = tmp_path / "server.properties"
+    longest.write_bytes(b"#" * LARGEST_BYTES)
+    assert list(read_properties(longest)) == []
