@@ -9,8 +9,8 @@
   topic is deleted.
 * From 2.6 on there is no log line for a partition that goes offline.  If an election came *from* Offline, and the
   broker of the last leader was seen to fail in the same term, the partition went offline then.
-* Indirect evidence (``log_evidence``): the end of a broker's log, the time since which its followers get no answer from
-  it, and controllers that left no log.
+* Indirect evidence (``log_evidence``, ``log_gaps``): the end of a broker's log, the time since which its followers get
+  no answer from it, controllers that left no log, and what one log shows to be missing from another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from __future__ import annotations
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import applied
 from aiocontroller.analytics.dataframes import Column, DataFrame, F, Keep, Window, WindowSpec, checkpointed
-from aiocontroller.analytics.log_evidence import skipped, with_evidence
+from aiocontroller.analytics.log_evidence import with_evidence
+from aiocontroller.analytics.log_gaps import gaps, skipped
 from aiocontroller.analytics.log_reader import CONTINUATION
 
 INFERRED = "not in the log: when its leader's broker was seen to fail"
@@ -44,7 +45,7 @@ def log_events(bronze: DataFrame, clocks: DataFrame, keep: Keep = checkpointed) 
     )
     # A controller logs what it sees before its decisions, but in another file and often in the same millisecond.
     lines = lines.withColumn("seq", F.expr(f"IF(kind IN ('broker', 'elected', 'failover'), seq - {_FIRST}, seq)"))
-    timed = keep("timed", with_epochs(with_evidence(lines)))
+    timed = keep("timed", with_epochs(with_evidence(lines, gaps(lines))))
     records = timed.transform(one_per_broker).transform(with_durations)
     of_partitions = F.col("partition").isNotNull() & (
         F.col("kind").isin("partition", "isr")
@@ -55,8 +56,8 @@ def log_events(bronze: DataFrame, clocks: DataFrame, keep: Keep = checkpointed) 
     histories = histories.unionByName(deleted(histories, records.where("kind = 'topic_deleted'")))
     histories = keep("histories", histories)
     others = records.where(~of_partitions | F.col("kind").isin("told", "received"))
-    gaps = skipped(histories, records.where("kind = 'reassigning'"))
-    return _as_events(others).unionByName(_as_events(histories)).unionByName(_as_events(gaps))
+    jumps = skipped(histories, records.where("kind = 'reassigning'"))
+    return _as_events(others).unionByName(_as_events(histories)).unionByName(_as_events(jumps))
 
 
 def with_epochs(lines: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import clocks as clocks_of
 from aiocontroller.analytics.dataframes import Column, DataFrame, F, Keep, Window, checkpointed
 from aiocontroller.analytics.log_events import log_events
-from aiocontroller.analytics.log_evidence import unregistered
+from aiocontroller.analytics.log_gaps import unregistered
 
 _NEIGHBOURS = ("to_state", "leader", "leader_epoch", "isr", "ts_us", "controller_epoch")
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.dataframes import DataFrame, F
 from aiocontroller.analytics.gold.rows import Row, collected
-from aiocontroller.analytics.log_evidence import SHUT_DOWN, UNHEARD
+from aiocontroller.analytics.log_evidence import SHUT_DOWN
+from aiocontroller.analytics.log_gaps import UNHEARD
 from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVER_LOG, STATE_CHANGE_LOG
 from aiocontroller.analytics.times import time_of
 
@@ -310,7 +311,7 @@ def _not_from_requests(row: Row, log: str) -> bool:
 
 
 def _gaps(signs: Iterable[Row]) -> list[Row]:
-    """Return what one log shows to be missing from another (``log_evidence``)."""
+    """Return what one log shows to be missing from another (``log_gaps``)."""
     found = []
     for row in signs:
         if row["kind"] != "gap":
