@@ -11,7 +11,7 @@ from aiocontroller.analytics.dataframes import SparkSession
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.session import suit
 from aiocontroller.analytics.source_files import Found, SourceFile
-from aiocontroller.analytics.sources import find_files
+from aiocontroller.analytics.sources import find_files, refuse_replaced
 from aiocontroller.analytics.store import Store
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,9 @@ def _begin(store: Store, found: Found, step: Step, most_quarantined: float) -> N
     suit(store.spark, sum(file.size for file in found.files))
     store.begin()
     note = {"files": sizes(found.files), "remarks": found.remarks(), "lacks": found.lacks_as_rows()}
-    stream.add(store, found.files, note, step, most_quarantined=most_quarantined)
+    stream.add(
+        store, found.files, note, step, most_quarantined=most_quarantined, when_read=lambda: refuse_replaced(found)
+    )
     stream.publish(store, step)
 
 
@@ -80,7 +82,9 @@ def run_incremental(
         lacks = _lacks(commit, found)
         if new or lacks != commit.get("lacks", []):
             note = {"files": known | sizes(new), "remarks": found.remarks(), "lacks": lacks}
-            stream.add(store, new, note, step, most_quarantined=most_quarantined)
+            stream.add(
+                store, new, note, step, most_quarantined=most_quarantined, when_read=lambda: refuse_replaced(found)
+            )
         else:
             step("nothing new")
         stream.publish(store, step)

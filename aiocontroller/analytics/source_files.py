@@ -103,6 +103,8 @@ class Found:
     unreadable: tuple[tuple[str, str], ...] = ()
     """(name, reason)"""
     lacks: tuple[Lack, ...] = ()
+    in_place: tuple[SourceFile, ...] = ()
+    """Those of ``files`` that are read where they are and not from a copy, as they were listed."""
 
     def names(self) -> set[str]:
         """Return the names of all files, read or not."""

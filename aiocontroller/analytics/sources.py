@@ -82,7 +82,26 @@ def find_files(
     if not files and not open_ones:
         raise BadInputError(_nothing_found(paths, listed, unknown, unreadable))
     files = [_snapshot(spark, file, temporary()) if _is_in_progress(file) else file for file in files]
-    return Found(tuple(files), tuple(copies), tuple(unknown), tuple(open_ones), tuple(unreadable), lacks)
+    read = {file.path for file in files}
+    in_place = tuple(file for file in listed if file.path in read)
+    return Found(tuple(files), tuple(copies), tuple(unknown), tuple(open_ones), tuple(unreadable), lacks, in_place)
+
+
+def refuse_replaced(found: Found) -> None:
+    """Raise BadInputError for a file of this machine that a rotation or a deletion has taken away since it was listed.
+
+    Its lines may be in a file that was not listed, or nowhere.  A file that has grown is no problem.
+    """
+    for file in found.in_place:
+        if not is_local(file.path):
+            continue
+        try:
+            size = Path(local_name(file.path)).stat().st_size
+        except FileNotFoundError:
+            size = -1
+        if size < file.size:
+            what = "was deleted or renamed" if size < 0 else "became shorter"
+            raise BadInputError(f"{file.name}: it {what} while it was read, as by a rotation: run the command again")
 
 
 def _nameable(files: Sequence[SourceFile]) -> tuple[list[SourceFile], list[tuple[str, str]]]:

@@ -64,11 +64,13 @@ def add(
     step: Callable[[str], None] = log.info,
     *,
     most_quarantined: float = 1.0,
+    when_read: Callable[[], None] = lambda: None,
 ) -> None:
     """Add files, or records (bronze's columns, and ``line`` and ``reason``), as the next batch.
 
     ``note`` becomes part of its commit; ``step`` receives the progress.  Raises ``BadInputError``, without a commit, if
-    more than the share ``most_quarantined`` was not understood.
+    more than the share ``most_quarantined`` was not understood.  ``when_read`` is called when the files have been read,
+    or could not be; it raises if they were not what they had been.
     """
     before = store.last_commit()
     batch = 0 if before is None else before["batch"] + 1
@@ -78,7 +80,12 @@ def add(
             f"{NAMES[engine()]}: say --engine {before.get('engine', SPARK)} to add to them"
         )
     step(f"batch {batch}: reading")
-    _write_bronze(store, batch, new)
+    try:
+        _write_bronze(store, batch, new)
+    except Exception:
+        when_read()
+        raise
+    when_read()
     understood = store.read(EVENTS, [batch], schema.EVENTS_BRONZE)
     bronze.refuse_quarantined(understood, store.read(QUARANTINE, [batch], schema.QUARANTINE), most_quarantined)
     seen = Seen(before["seen"]) if before is not None else Seen({})

@@ -10,18 +10,22 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aiocontroller.analytics.dataframes import DUCKDB, engine
+from aiocontroller.analytics import batch
+from aiocontroller.analytics.dataframes import DUCKDB, computing_by, engine
 from aiocontroller.analytics.lines import read_lines
 from aiocontroller.analytics.manifest import Manifest
+from aiocontroller.analytics.small.session import SmallSession
 from aiocontroller.analytics.sources import find_files
 from aiocontroller.analytics.store import Store
 from aiocontroller.core.errors import BadInputError
+from tests.integration.analytics.gold.build import lines
+from tests.integration.analytics.gold.histories import history
 from tests.integration.analytics.small_lines import texts_of
 
 
@@ -163,6 +167,58 @@ def test_archives_and_tables_are_no_logs(spark: Any, tmp_path: Path) -> None:
     assert [file.name for file in found.files] == ["out/server.log", "server.log"]
     assert found.unreadable == tuple((name, "an archive of files: unpack it") for name in ("logs.tar", "logs.tar.gz"))
     assert found.unknown == ("server.log.parquet",)
+
+
+def rotated(log: Path) -> None:
+    log.rename(log.with_name("server.log.1"))
+    log.write_bytes(server_log(1, lines=3))
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (Path.unlink, "broker-1/server.log: it was deleted or renamed while it was read"),
+        (rotated, "broker-1/server.log: it became shorter while it was read"),
+    ],
+)
+def test_file_that_is_replaced_while_it_is_read_is_named(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], Any], words: str
+) -> None:
+    """A rotation in mid-run ended in a traceback, or lines were left out silently."""
+
+    def find(*arguments: Any, **options: Any) -> Any:
+        found = find_files(*arguments, **options)
+        change(log)
+        return found
+
+    log = tmp_path / "in" / "broker-1" / "server.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(server_log(1, lines=100))
+    journal = tmp_path / "in" / "journal-7-1-1-000001.jsonl"
+    journal.write_bytes(b"".join(lines(history([1, 2, 3], topics=2))))
+    monkeypatch.setattr(batch, "find_files", find)
+    for run in (batch.run, batch.run_incremental):
+        with pytest.raises(BadInputError, match=f"{words}, as by a rotation: run the command again"):
+            run(spark, [str(tmp_path / "in")], str(tmp_path / "out"))
+        assert not list((tmp_path / "out" / "snapshots").glob("*"))
+        log.write_bytes(server_log(1, lines=100))
+
+
+def test_file_that_grows_while_it_is_read_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(*arguments: Any, **options: Any) -> Any:
+        found = find_files(*arguments, **options)
+        with log.open("ab") as more:
+            more.write(server_log(1, marker="more"))
+        return found
+
+    log = tmp_path / "in" / "server.log"
+    log.parent.mkdir()
+    log.write_bytes(server_log(1))
+    (tmp_path / "in" / "other-server.log.gz").write_bytes(gzip.compress(server_log(2, lines=500))[:-40])
+    monkeypatch.setattr(batch, "find_files", find)
+    with computing_by(DUCKDB):
+        for run in (batch.run, batch.run_incremental):
+            run(cast(Any, SmallSession()), [str(tmp_path / "in")], str(tmp_path / "out"))
 
 
 def test_line_ends_in_names_are_escaped(spark: Any, tmp_path: Path) -> None:
