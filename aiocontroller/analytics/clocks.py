@@ -31,6 +31,9 @@ LEAST = 0.01
 CONTRADICTION = "contradict each other"
 MOST_DRIFT_US = 1_000_000
 """Clocks that are not set drift apart by less within the time of a set of logs."""
+BACKWARDS = f"times of its own journal, which {CONTRADICTION}: the clock was set back"
+_PIECE = 1000
+"""Records of a process whose times are compared as a whole: sorting all of a large journal would take seconds."""
 
 
 class Offset(NamedTuple):
@@ -58,6 +61,26 @@ def clocks(bronze: DataFrame) -> DataFrame:
             known = sum(count for pair, (_, count) in pairs.items() if node in pair)
             found.append((cluster, node, offset.offset_us, offset.error_us, known, offset.method))
     return bronze.sparkSession.createDataFrame(found, schema.CLOCKS.ddl)
+
+
+def set_back(journals: DataFrame) -> DataFrame:
+    """Return ``schema.CLOCKS`` of the processes whose journals go back in time by more than any drift; ``error_us`` is
+    by how much."""
+    by_piece = journals.groupBy("cluster", "node", "process", "start_us", F.expr(f"seq DIV {_PIECE}").alias("piece"))
+    pieces = by_piece.agg(F.min("ts").alias("first"), F.max("ts").alias("last"), F.max_by("ts", "seq").alias("at_end"))
+    earlier = Window.partitionBy("cluster", "process", "start_us").orderBy("piece")
+    back_us = F.greatest(
+        F.col("last") - F.col("at_end"),
+        F.max("last").over(earlier.rowsBetween(Window.unboundedPreceding, -1)) - F.col("first"),
+    )
+    by_node = pieces.withColumn("back_us", back_us).groupBy("cluster", "node")
+    found = by_node.agg(F.max("back_us").alias("error_us"), F.count("*").alias("pairs"))
+    made = {"offset_us": F.lit(0), "method": F.lit(BACKWARDS)}
+    columns = (made.get(field.name, F.col(field.name)).cast(field.dataType) for field in schema.CLOCKS)
+    names = schema.CLOCKS.names
+    return found.where(f"error_us > {MOST_DRIFT_US}").select(
+        *(column.alias(name) for column, name in zip(columns, names, strict=True))
+    )
 
 
 def offsets(nodes: Iterable[int], least_us: Mapping[tuple[int, int], int], reference: int) -> dict[int, Offset]:

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from aiocontroller.analytics import bronze, gold, journal_files, schema, silver
-from aiocontroller.analytics.clocks import CONTRADICTION, MOST_DRIFT_US
+from aiocontroller.analytics.clocks import BACKWARDS, CONTRADICTION, MOST_DRIFT_US, set_back
 from aiocontroller.analytics.clocks import clocks as clocks_of
 from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, DataFrame, F, engine
 from aiocontroller.analytics.duplicates import Seen, without_repeated
@@ -171,12 +171,15 @@ def write_all(store: Store, batch: int, tables: dict[str, DataFrame]) -> None:
 def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
     """Return ``schema.EVENTS``.  Those of logs take many steps, which Spark would repeat for each fact, so they are
     stored."""
-    of_logs = understood.where(F.col("source") != schema.JOURNAL_SOURCE)
+    is_journal = F.col("source") == schema.JOURNAL_SOURCE
+    of_logs = understood.where(~is_journal)
+    backwards = set_back(understood.where(is_journal))
     if of_logs.isEmpty():
+        store.write(CLOCKS, batch, backwards)
         return silver.journal_events(understood)
     store.write(f"{FACTS}/{READ}", batch, of_logs.groupBy("file").agg(F.count("*").alias("read")))
     clocks = clocks_of(understood)
-    store.write(CLOCKS, batch, clocks)
+    store.write(CLOCKS, batch, clocks.unionByName(backwards))
     kept: list[str] = []
 
     def keep(name: str, rows: DataFrame) -> DataFrame:
@@ -276,17 +279,23 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
 
 
 def _clocks_that_were_set(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:
-    """Return, as lacks, the nodes whose messages contradict each other by more than any drift: their times are wrong by
-    an amount that changed within the logs."""
+    """Return, as lacks, the nodes whose messages or journals contradict themselves by more than any drift: their
+    times are wrong by an amount that changed meanwhile."""
     if not store.having(CLOCKS, batches):
         return []
     wrong = store.read(CLOCKS, batches).where(f"contains(method, '{CONTRADICTION}') AND error_us > {MOST_DRIFT_US}")
-    return [
-        {
-            "file": f"clock of broker {row['node']}", "source": schema.CONTROLLER_LOG, "cluster": row["cluster"],
-            "node": row["node"], "process": "", "what": "clock",
-            "words": f"the clock of broker {row['node']} was set while it logged, or that of the broker to which it is "
-            f"compared: its times are wrong by up to {row['error_us'] / 1_000_000:.1f} s",
-        }
-        for row in sorted(wrong.collect(), key=lambda row: (row["cluster"], row["node"]))
-    ]  # fmt: skip
+
+    def lack(row: Any) -> dict[str, Any]:
+        wrong_by = f"its times are wrong by up to {row['error_us'] / 1_000_000:,.1f} s"
+        if row["method"] == BACKWARDS:
+            whose, source = f"clock of controller {row['node']}", schema.JOURNAL_SOURCE
+            words = f"the {whose} was set back while it wrote its journal: {wrong_by}"
+        else:
+            whose, source = f"clock of broker {row['node']}", schema.CONTROLLER_LOG
+            words = f"the {whose} was set while it logged, or that of the broker to which it is compared: {wrong_by}"
+        return {
+            "file": whose, "source": source, "cluster": row["cluster"], "node": row["node"], "process": "",
+            "what": "clock", "words": words,
+        }  # fmt: skip
+
+    return [lack(row) for row in sorted(wrong.collect(), key=lambda row: (row["cluster"], row["node"]))]

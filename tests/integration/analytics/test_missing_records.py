@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterable
@@ -196,6 +197,16 @@ def unread_end(to: Path) -> None:
     (to / name).rename(to / f"_{name}")
 
 
+def clock_was_set_back(to: Path) -> None:
+    """By an hour, at the 300th record: times of the rest are wrong, or those of the beginning."""
+    unpacked(to, of=OURS)
+    path = to / "journal-1000001-6-1795415822092228-000002.jsonl"
+    records = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for record in records[300:]:
+        record["ts"] -= 3_600_000_000
+    path.write_text("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
+
+
 def end_of_the_journal_is_missing(to: Path) -> None:
     """Only the brokers know that the controller went on."""
     unpacked(to, of=OURS)
@@ -224,6 +235,7 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     clock_was_set: r"the clock of broker \d was set while it logged, .*: its times are wrong by up to [2-5]\.\d s",
     lost_segment: "500 records are missing in or before the journal .*-000012.jsonl",
     lost_first_segment: "records are missing in or before the journal ",
+    clock_was_set_back: r"clock of controller 1000001 was set back while it wrote its journal: .* by up to 3,[56]",
     torn_journal: "1 lines of .*journal-1000001-4-.*-000002.jsonl were not understood",
     unread_end: "_journal-1000001-4-.*: --in-progress reads it",
     end_of_the_journal_is_missing: "journal of controller 1000001 in epoch 6 ends at .*, and brokers handled",
