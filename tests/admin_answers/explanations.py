@@ -161,7 +161,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"CONTROLLED_SHUTDOWN \(of an unknown broker.*",
         "errorCode",
-        "Kafka throws kafka.common.BrokerNotAvailableException, which has no error code",
+        "a broker answers UNKNOWN_SERVER_ERROR; here the answer names what is wrong",
         kafka="-1",
         ours="8",
     ),
