@@ -246,9 +246,9 @@ async def schedule_periodic_work(shell: ControllerShell) -> None:
     audit.schedule_audit(shell)
 
 
-Steps = tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...]
+FailoverSteps = tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...]
 
-FAILOVER: Steps = (
+FAILOVER: FailoverSteps = (
     ("set up feature versioning", features.set_up_feature_versioning),
     ("read the brokers, start their senders", brokers.load_brokers),
     ("read the ids of earlier controllers", known_controllers.load_known_controllers),
@@ -300,7 +300,7 @@ async def failover_step(shell: ControllerShell, event: FailoverStep) -> None:
     await dict((*FAILOVER, (FULL_METADATA, full_metadata.go_on)))[event.step](shell)
 
 
-async def on_controller_failover(shell: ControllerShell, steps: Steps = ()) -> None:
+async def on_controller_failover(shell: ControllerShell, steps: FailoverSteps = ()) -> None:
     """Load the cluster and take charge.  The reads that fill the context also arm the watches.
 
     Steps that failed earlier in this term are left out for now.  ``steps``: others than those of ``FAILOVER``.

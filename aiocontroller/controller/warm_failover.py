@@ -22,7 +22,7 @@ from aiocontroller.controller import (
     topics,
     unclean_elections,
 )
-from aiocontroller.controller.failover import Steps
+from aiocontroller.controller.failover import FailoverSteps
 from aiocontroller.controller.leadership_writes import names as names_of
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import elect_and_take_offline
@@ -141,7 +141,7 @@ async def resume_reassignments(shell: ControllerShell) -> None:
     await reassignment.resume_reassignments(shell)
 
 
-WARM_FAILOVER: Steps = (
+WARM_FAILOVER: FailoverSteps = (
     ("read the brokers, start their senders", brokers.load_brokers),
     ("read the ids of earlier controllers", known_controllers.load_known_controllers),
     ("send the new epoch and the broker list", failover.send_broker_list),
