@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -67,7 +68,13 @@ def answer_api_versions_request(version: int, body: Buffer, offered: Mapping[Any
 
 def encode_api_versions_response(version: int, offered: Mapping[Any, VersionRange], *, error_code: int = 0) -> bytes:
     """``offered``: API key -> versions; the answer lists them by number."""
-    keys = [{"api_key": int(api), "min_version": v.min, "max_version": v.max} for api, v in sorted(offered.items())]
+    return _encoded_offer(version, tuple(sorted(offered.items())), error_code)
+
+
+@lru_cache(maxsize=64)
+def _encoded_offer(version: int, offered: tuple[tuple[Any, VersionRange], ...], error_code: int) -> bytes:
+    """Every connection begins with this answer, and it is the same for all of a listener."""
+    keys = [{"api_key": int(api), "min_version": v.min, "max_version": v.max} for api, v in offered]
     message = cold.response(ApiKey.API_VERSIONS, version, error_code=error_code, api_keys=keys)
     return cold.encode_response(ApiKey.API_VERSIONS, version, message)
 
