@@ -137,6 +137,10 @@ class AlterConfigs:
         topic = alteration.name
         if not topic:
             raise invalid("Default topic resources are not allowed.")
+        if alteration.incremental and not paths.is_path(paths.config_entity("topics", topic)):
+            # A broker reads the settings first, and takes ZooKeeper's refusal of the path for one of a value.
+            release = (await broker_configs(self._shell)).release
+            raise TopicError(topic_configs_of(release).bad_value, f"No znode can have the name {topic[:300]!r}")
         zk = self._shell.zk
         if not is_topic_name(topic) or (await zk.client.exists_many([paths.topic(topic)])).code[0]:
             raise TopicError(_E.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {topic!r} does not exist.")

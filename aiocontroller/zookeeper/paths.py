@@ -6,6 +6,7 @@ packages name topics, partitions and brokers.
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote, unquote
 
 CONTROLLER = "/controller"
@@ -188,6 +189,17 @@ def is_sensitive(path: str) -> bool:
 
 NO_ZNODE_NAMES = frozenset({".", ".."})
 """Names that ``sanitize`` leaves as they are, although no znode can have them."""
+
+
+_NO_PATH = re.compile(
+    r"[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]"  # characters; Java sees surrogates in pairs
+    r"|//|/$|/\.{1,2}(/|$)"  # names that are empty, or dots alone
+)
+
+
+def is_path(path: str) -> bool:
+    """Whether ZooKeeper's clients in Java, so Kafka's brokers, accept the path of a znode below the root."""
+    return path.startswith("/") and not _NO_PATH.search(path)
 
 
 def sanitize(name: str) -> str:

@@ -159,6 +159,27 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         kafka="-1|None",
     ),
     Explanation(
+        r"CREATE_PARTITIONS \(the least number\).*",
+        r"results\[\]\.(errorCode|errorMessage)",
+        "a broker's sum overflows; here the number is refused as any that is too small",
+        kafka="-1|None",
+        ours="37|Topic currently has .*",
+    ),
+    Explanation(
+        r"CREATE_ACLS \(of a name that no znode can have\).*",
+        r"results\[\]\.(errorCode|errorMessage)",
+        "a broker's handler fails over names that no znode can have; here they are refused as those with a slash are",
+        kafka="-1|None",
+        ours="42|Failed to create ACL",
+    ),
+    Explanation(
+        r"(DESCRIBE_USER_SCRAM_CREDENTIALS|(ALTER|DESCRIBE)_CLIENT_QUOTAS) \((removed, of |by )?a name of dots\).*",
+        r"(results\[\]\.|entries\[\]\.)?(errorCode|errorMessage)|entries",
+        "a broker's handler fails over names of dots; here they have no quotas and no credentials",
+        kafka="-1|None",
+        ours=r"0|91||There is no credential of .*|\[\]",
+    ),
+    Explanation(
         r"CONTROLLED_SHUTDOWN \(of an unknown broker.*",
         "errorCode",
         "a broker answers UNKNOWN_SERVER_ERROR; here the answer names what is wrong",
@@ -310,6 +331,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
         r"CREATE_TOPICS \(no value\).*|"
         r"(INCREMENTAL_)?ALTER_CONFIGS \((no value|every broker, an unknown operation)\).*|"
+        r"INCREMENTAL_ALTER_CONFIGS \(no value, of a name that no znode can have\).*|"
         r"INCREMENTAL_ALTER_CONFIGS \(lists\).*, append (what is wrong|nothing)|"
         r"CREATE_ACLS \(of (any operation|any type|any permission|a pattern to match)\).*|"
         r"FIND_COORDINATOR \(of something else\).*",
@@ -399,10 +421,10 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         releases=OLDEST,
     ),
     Explanation(
-        r"ELECT_LEADERS \(an unknown kind\).*",
+        r"ELECT_LEADERS \((an unknown kind|a kind below zero)\).*",
         r".*\.errorMessage",
         "2.4 has a text for an unknown kind of election",
-        kafka="Value 9 must be one of .*",
+        kafka="Value (9|-1) must be one of .*",
         ours="None",
         releases=("2.4.1",),
     ),

@@ -40,6 +40,7 @@ one(E, "none", lambda p: elect(p))
 one(E, "no partitions", lambda p: elect(p, "a", partitions=[]), topics={"a": [[1]]})
 one(E, "twice", lambda p: elect(p, "a", "a", partitions=[0, 0]), topics={"a": [[1]]})
 one(E, "an unknown kind", lambda p: elect(p, "a", kind=9), topics={"a": [[1]]}, since=1)
+one(E, "a kind below zero", lambda p: elect(p, "a", kind=-1), topics={"a": [[1]]}, since=1)
 one(E, "no time", lambda p: elect(p, "a") | {"timeout": 0}, topics={"a": [[1]]})
 
 

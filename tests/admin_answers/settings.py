@@ -14,6 +14,7 @@ DESCRIBE, ALTER, INCREMENT = ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiK
 UNKNOWN, TOPIC, BROKER, LOGGER, METRICS = 0, 2, 4, 8, 16
 SET, DELETE, APPEND, SUBTRACT = range(4)
 ANOTHER_BROKER = "1"
+NO_ZNODE_NAMES = (".", "..", "/", "a//b", "a/", "a/../b", "\0", "\x7f", "\ue000", "\U0001f600")
 Change = tuple[str, str | None] | tuple[str, str | None, int]
 
 
@@ -244,4 +245,14 @@ async def _(p: Player) -> None:
     await see(p, "a")
 
 
+one(
+    INCREMENT,
+    "a name that no znode can have",
+    lambda p: altered(p, *((TOPIC, name, [("retention.ms", "1")]) for name in NO_ZNODE_NAMES)),
+)
+one(
+    INCREMENT,
+    "no value, of a name that no znode can have",
+    lambda p: altered(p, (TOPIC, "..", [("retention.ms", None)])),
+)
 one(INCREMENT, "every broker, an unknown operation", lambda p: altered(p, (BROKER, "", [("max.connections", "5", 9)])))

@@ -80,6 +80,7 @@ one(
 )
 one(ALTER_SCRAM, "wrong in two ways", lambda p: scram(put(user(p), 9, 1), put(user(p), iterations=1)))
 one(DESCRIBE_SCRAM, "an unknown user", lambda p: users(user(p)))
+one(DESCRIBE_SCRAM, "a name of dots", lambda p: users(".", ".."))
 one(DESCRIBE_SCRAM, "no name", lambda p: users("", ""))
 one(DESCRIBE_SCRAM, "twice", lambda p: users(user(p), user(p), user(p, "v")))
 
@@ -178,6 +179,14 @@ refused_quota("the same entity twice", entry([("user", "u")]), entry([("user", "
 refused_quota("nothing", {"entity": [{"entity_type": "user", "entity_name": "u"}], "ops": []})
 refused_quota("some", entry([("user", "u")]), entry([("colour", "red")]), entry([("client-id", "c")]))
 
+one(
+    ALTER_QUOTAS,
+    "removed, of a name of dots",
+    lambda p: quotas(*(entry([(t, name)], limit(remove=True)) for t in ("user", "client-id") for name in (".", ".."))),
+)
+one(ALTER_QUOTAS, "of a name of dots", lambda p: quotas(entry([("user", ".")]), entry([("client-id", "..")])))
+one(DESCRIBE_QUOTAS, "by a name of dots", lambda p: sought(("user", EXACT, "."), strict=True))
+one(DESCRIBE_QUOTAS, "by a client's name of dots", lambda p: sought(("client-id", EXACT, "..")))
 one(DESCRIBE_QUOTAS, "of something else", lambda p: sought(("colour", EXACT, "red")))
 one(DESCRIBE_QUOTAS, "of no type", lambda p: sought(("", EXACT, "red")))
 one(DESCRIBE_QUOTAS, "of a type twice", lambda p: sought(("user", EXACT, "u"), ("user", EXACT, "v")))
@@ -243,6 +252,7 @@ async def _(p: Player) -> None:
 
 one(CREATE_ACLS, "none", lambda p: acls())
 one(CREATE_ACLS, "of no name", lambda p: acls(acl("")))
+one(CREATE_ACLS, "of a name that no znode can have", lambda p: acls(*map(acl, (".", "..", "\0", "a/b"))))
 one(CREATE_ACLS, "of a bad principal", lambda p: acls(acl("t", principal="unknown"), acl("t", principal="")))
 one(CREATE_ACLS, "of another cluster", lambda p: acls(acl("other", kind=ResourceType.CLUSTER)))
 one(CREATE_ACLS, "of an operation that makes no sense", lambda p: acls(acl("t", operation=AclOperation.CLUSTER_ACTION)))

@@ -159,6 +159,35 @@ async def test_a_quota_that_is_taken_away_is_no_password(cluster: Cluster) -> No
     assert await AdminZkClient(cluster.zk).get_entity_configs("users", "u") == {"SCRAM-SHA-256": "kept"}
 
 
+NO_PATHS = (".", "..", "/", "a//b", "a/", "a/../b", "\0", "\x7f", "\ue000", "\U0001f600")
+
+
+@pytest.mark.parametrize("name, code", [*((name, 40) for name in NO_PATHS), ("a/b", 3), ("a..b", 3), ("\xe4", 3)])
+async def test_topic_that_no_znode_can_name_has_no_settings(cluster: Cluster, name: str, code: int) -> None:
+    """As from a broker, which reads the settings before it looks for the topic."""
+    async with asking(await observer(cluster)) as client:
+        asked = changing(TOPIC, name, **{"retention.ms": "1"})
+        (result,) = (await ask(client, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, **asked)).responses
+    assert result.error_code == code
+
+
+@pytest.mark.parametrize("kind", ["user", "client-id"])
+async def test_name_of_dots_has_no_quotas_and_no_credentials(cluster: Cluster, kind: str) -> None:
+    names = (".", "..")
+    removal = {"key": "producer_byte_rate", "value": 0.0, "remove": True}
+    removed = [{"entity": [{"entity_type": kind, "entity_name": name}], "ops": [removal]} for name in names]
+    async with asking(await observer(cluster)) as client:
+        for name in names:
+            component = {"entity_type": kind, "match_type": 0, "match": name}
+            found = await ask(client, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=[component], strict=True)
+            assert (found.error_code, found.entries) == (0, ())
+        answer = await ask(client, ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=removed)
+        assert [each.error_code for each in answer.entries] == [0, 0]
+        users = [{"name": name} for name in names]
+        described = await ask(client, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
+        assert {each.error_code for each in described.results} == {91}
+
+
 # -- delegation tokens -------------------------------------------------------------------------------------------------
 
 KEY = Secret("a key that all brokers have")

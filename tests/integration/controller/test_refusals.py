@@ -178,6 +178,8 @@ async def test_counts_are_refused_before_anything_is_computed(
     assert "found 2000000000 partitions" in found["t"].message
     grown = await grow(service, NewPartitions("there", MANY, None), validate_only=validate_only)
     assert grown["there"].error_code == Code.INVALID_PARTITIONS
+    fewest = await grow(service, NewPartitions("there", -(2**31), None), validate_only=validate_only)
+    assert fewest["there"].error_code == Code.INVALID_PARTITIONS
 
 
 async def test_many_topics_of_one_request_are_bounded_together(cluster: Cluster, service: Service) -> None:

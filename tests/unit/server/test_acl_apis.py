@@ -105,13 +105,13 @@ async def test_each_binding_is_created_or_refused_by_itself() -> None:
             AclBinding(T, new),
             AclBinding(ResourcePattern(ResourceType.TOPIC, ""), new),
             AclBinding(ResourcePattern(ResourceType.CLUSTER, "mine"), new),
-            AclBinding(ResourcePattern(ResourceType.TOPIC, "a/b"), new),
+            *(AclBinding(ResourcePattern(ResourceType.TOPIC, name), new) for name in ("a/b", ".", "..", "\0")),
             AclBinding(U, new._replace(principal="carol")),
         ]
         outcomes = await create_acls(acls, bindings)
         assert [outcome.code for outcome in outcomes] == [
             KafkaErrorCode.NONE,
-            *[KafkaErrorCode.INVALID_REQUEST] * 3,
+            *[KafkaErrorCode.INVALID_REQUEST] * 6,
             KafkaErrorCode.UNKNOWN_SERVER_ERROR,
         ]
         assert await left(acls) == {*BINDINGS, AclBinding(T, new)}
