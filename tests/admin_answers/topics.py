@@ -187,7 +187,8 @@ one(P, "a bad name", lambda p: grow(*({"name": n, "count": 2, "assignments": Non
 one(P, "as many", lambda p: grow(more(p, "a", 2)), topics={"a": [[1], [1]]})
 one(P, "as many, with an assignment", lambda p: grow(more(p, "a", 2, [2])), topics={"a": [[1], [1]]})
 one(P, "fewer", lambda p: grow(more(p, "a", 1), more(p, "b", 0)), topics={"a": [[1], [1]], "b": [[1]]})
-one(P, "the least number", lambda p: grow(more(p, "a", -(2**31))), topics={"a": [[1]]})
+# Without an assignment a broker would place 2,147,483,647 partitions, until its memory is full.
+one(P, "the least number", lambda p: grow(more(p, "a", -(2**31), [1])), topics={"a": [[1]]})
 one(P, "a negative number", lambda p: grow(more(p, "a", -1)), topics={"a": [[1], [1]]})
 one(P, "too few assignments", lambda p: grow(more(p, "a", 3, [1])), topics={"a": [[1]]})
 one(P, "too many assignments", lambda p: grow(more(p, "a", 2, [1], [2])), topics={"a": [[1]]})
