@@ -120,6 +120,7 @@ class ControllerElection:
         known, self._known = self._known, None
         standing = self._guard.standing_permit()
         if known is None or standing is None or self.active or self.observes:
+            log.info("Not registering at once: controller epoch %s, %s", known, self._guard.standing())
             return False
         zk, clock = self._shell.zk, self._shell.world.clock
         won = await self._register(

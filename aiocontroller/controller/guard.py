@@ -105,6 +105,14 @@ class Guard:
         followed = self._hints == self._followed
         return StandingPermit() if recent and followed and not self.reasons and not self.survey.unanswered else None
 
+    def standing(self) -> str:
+        """What ``standing_permit`` goes by, for the log."""
+        ago_s, since = self._shell.world.clock.monotonic() - self._judged_s, self._hints - self._followed
+        return (
+            f"last look {ago_s:.1f} s ago, {since} changes since, {len(self.reasons)} reasons against it, no answer "
+            f"from brokers {self.survey.unanswered}"
+        )
+
     async def all_asked(self) -> None:
         """Wait until every broker has answered or could not be asked; for a takeover on request."""
         await self._look(None)
