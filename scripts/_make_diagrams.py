@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 
 import _sequences as sequences  # noqa: E402
 
-from aiocontroller.controller.failover import FAILOVER, Steps  # noqa: E402
+from aiocontroller.controller.failover import FAILOVER, FailoverSteps  # noqa: E402
 from aiocontroller.controller.warm_failover import WARM_FAILOVER  # noqa: E402
 from aiocontroller.core.states import (  # noqa: E402  # the path comes first
     VALID_PREVIOUS_PARTITION_STATES,
@@ -95,7 +95,7 @@ def section(title: str, table: Mapping[IntEnum, Set[IntEnum]], meanings: Mapping
     return "\n\n".join([f"## {title}", diagram(table, start), words(meanings, states), matrix(table, states)])
 
 
-def failover(title: str, table: Steps, about: str) -> str:
+def failover(title: str, table: FailoverSteps, about: str) -> str:
     """The steps of a failover, one below the other."""
     steps = [name for name, _ in table]
     lines = ["```mermaid", "flowchart TD", "    won([won the role]) --> s1"]

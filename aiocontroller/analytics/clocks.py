@@ -64,11 +64,13 @@ def clocks(bronze: DataFrame) -> DataFrame:
 
 
 def set_back(journals: DataFrame) -> DataFrame:
-    """Return ``schema.CLOCKS`` of the processes whose journals go back in time by more than any drift; ``error_us`` is
-    by how much."""
-    by_piece = journals.groupBy("cluster", "node", "process", "start_us", F.expr(f"seq DIV {_PIECE}").alias("piece"))
-    pieces = by_piece.agg(F.min("ts").alias("first"), F.max("ts").alias("last"), F.max_by("ts", "seq").alias("at_end"))
-    earlier = Window.partitionBy("cluster", "process", "start_us").orderBy("piece")
+    """Return ``schema.CLOCKS`` of the processes whose journals go back in time within a term by more than any drift;
+    ``error_us`` is by how much."""
+    term = ("cluster", "node", "process", "start_us", "epoch")
+    pieces = journals.groupBy(*term, F.expr(f"seq DIV {_PIECE}").alias("piece")).agg(
+        F.min("ts").alias("first"), F.max("ts").alias("last"), F.max_by("ts", F.struct("seq", "ts")).alias("at_end")
+    )
+    earlier = Window.partitionBy(*term).orderBy("piece")
     back_us = F.greatest(
         F.col("last") - F.col("at_end"),
         F.max("last").over(earlier.rowsBetween(Window.unboundedPreceding, -1)) - F.col("first"),
