@@ -78,10 +78,8 @@ def set_back(journals: DataFrame) -> DataFrame:
     by_node = pieces.withColumn("back_us", back_us).groupBy("cluster", "node")
     found = by_node.agg(F.max("back_us").alias("error_us"), F.count("*").alias("pairs"))
     made = {"offset_us": F.lit(0), "method": F.lit(BACKWARDS)}
-    columns = (made.get(field.name, F.col(field.name)).cast(field.dataType) for field in schema.CLOCKS)
-    names = schema.CLOCKS.names
     return found.where(f"error_us > {MOST_DRIFT_US}").select(
-        *(column.alias(name) for column, name in zip(columns, names, strict=True))
+        *(made.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name) for field in schema.CLOCKS)
     )
 
 
