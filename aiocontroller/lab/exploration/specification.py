@@ -280,7 +280,7 @@ class Specification:
     def alters(self, s: State, c: int, request: Request) -> Iterator[Step]:
         me, leader = s.controllers[c], s.replicas[request.leader]
         after = self.alteration(me.seen, request, me.live & ~me.suspected)
-        if after is None or (s.owner == c and not me.live & me.current >> request.leader & 1):
+        if after is None or (s.owner == c and not (me.live & me.current) >> request.leader & 1):
             return  # the second is STALE_BROKER_EPOCH
         who = (c, request.leader)
         if after != me.seen:

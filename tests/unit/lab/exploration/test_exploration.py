@@ -12,7 +12,19 @@ from aiocontroller.lab.exploration.canonical import canonical
 from aiocontroller.lab.exploration.exploration import explore
 from aiocontroller.lab.exploration.invariants import violated
 from aiocontroller.lab.exploration.planted import PLANTED
-from aiocontroller.lab.exploration.specification import Bounds, Label, Specification, State, ZNode, elections, fetch
+from aiocontroller.lab.exploration.specification import (
+    LEADER,
+    Bounds,
+    Controller,
+    Label,
+    Replica,
+    Request,
+    Specification,
+    State,
+    ZNode,
+    elections,
+    fetch,
+)
 from aiocontroller.lab.simulation.zoo_bugs import BUGS
 
 SMALL = Bounds(replicas=2, controllers=1, records=1)
@@ -96,6 +108,23 @@ def test_elections_keep_the_last_member_of_an_isr() -> None:
     assert list(elections(seen, 0b111, suspected=0b001)) == []
     assert list(elections(ZNode(0, 4, 0b111, 7), 0b110)) == [ZNode(1, 5, 0b110, 8), ZNode(2, 5, 0b110, 8)]
     assert list(elections(ZNode(0, 4, 0b011, 7), 0b101)) == [ZNode(0, 5, 0b001, 8)]
+
+
+def test_a_leader_alters_its_isr_while_broker_0_is_dead() -> None:
+    specification = Specification()
+    first = specification.first()
+    seen, request = ZNode(1, 1, 0b110, 1), Request(1, 1, 0b010, 1)
+    won = first._replace(
+        znode=seen,
+        owner=0,
+        epoch=1,
+        controllers=(Controller(1, seen, live=0b110, current=0b110), Controller()),
+        replicas=(first.replicas[0], Replica(LEADER, 1, (), 0b110, 1, asked=0b010, ends=(-1,) * 3), first.replicas[2]),
+        requests=(request,),
+    )
+    assert [after.znode.isr for _, after in specification.alters(won, 0, request)] == [0b010, 0b010]
+    bounced = won._replace(controllers=(Controller(1, seen, live=0b110, current=0b100), Controller()))
+    assert not list(specification.alters(bounced, 0, request))
 
 
 def test_a_follower_cuts_off_what_its_leader_does_not_have() -> None:
