@@ -43,6 +43,7 @@ class FolderLock:
 
     @property
     def held(self) -> bool:
+        """Whether this process holds the lock."""
         return self._file is not None
 
     def acquire(self) -> None:

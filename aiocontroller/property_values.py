@@ -67,21 +67,25 @@ def parse_protocol_version(text: str) -> tuple[int, int, int]:
 
 
 def parse_bool(text: str) -> bool:
+    """In any case of letters, as in Kafka; KeyError for other words, ``1`` and ``yes`` included."""
     return {"true": True, "false": False}[text.lower()]
 
 
 def parse_text(text: str) -> str:
+    """The text as it is; ValueError if it is empty."""
     if not text:
         raise ValueError(text)
     return text
 
 
 def parse_protocol(text: str) -> str:
+    """The version as it was written; ValueError if ``parse_protocol_version`` does not know its form."""
     parse_protocol_version(text)
     return text
 
 
 def parse_connect(text: str) -> str:
+    """ZooKeeper's connect string as it was written; ValueError for a server without host or with port 0."""
     servers, _, _ = text.partition("/")
     for server in servers.split(","):
         _, port = split_host_port(server.strip(), default_port=2181)
@@ -129,6 +133,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
+    """Names without the spaces around them; empty ones are left out, so the result may be empty."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -151,6 +156,7 @@ def _ip(host: str) -> str:
 
 
 def is_ip_address(host: str) -> bool:
+    """Whether the text is an IPv4 or IPv6 address; a host name is not looked up."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -159,18 +165,21 @@ def is_ip_address(host: str) -> bool:
 
 
 def parse_endpoint_identification(text: str) -> str:
+    """``HTTPS`` or an empty text, which switches the check off; ValueError otherwise."""
     if text.upper() not in ("", "HTTPS"):
         raise ValueError(text)
     return text.upper()
 
 
 def parse_digest_user(text: str) -> str:
+    """A user for ZooKeeper's digest scheme (``user:password``); ValueError if it is empty or has a colon."""
     if not text or ":" in text:
         raise ValueError(text)
     return text
 
 
 def parse_protocols(text: str) -> tuple[str, ...]:
+    """TLS versions in the given order; ValueError for one that is not in ``TLS_PROTOCOLS``, or for none."""
     names = tuple(name.strip() for name in text.split(","))
     if not set(names) <= set(TLS_PROTOCOLS):
         raise ValueError(text)
@@ -178,12 +187,14 @@ def parse_protocols(text: str) -> tuple[str, ...]:
 
 
 def parse_pem(text: str) -> str:
+    """``PEM``, in any case of letters; ValueError for Java's other store types."""
     if text.upper() != "PEM":
         raise ValueError(text)
     return "PEM"
 
 
 def parse_pem_location(text: str) -> str:
+    """A file's name, not opened here; ValueError if it is empty or its ending is that of another store."""
     if not text or text.lower().endswith((".jks", ".p12", ".pfx", ".bcfks")):
         raise ValueError(text)
     return text

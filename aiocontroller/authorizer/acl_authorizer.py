@@ -78,17 +78,21 @@ class AclAuthorizer:
         self.loaded = True
 
     def update(self, pattern: ResourcePattern, entries: Collection[AccessControlEntry]) -> None:
+        """Replace the ACLs of a resource; none of them removes it.  Duplicates count once."""
         self.damaged.pop(pattern, None)
         self._set(pattern, dict.fromkeys(entries))
 
     def damage(self, pattern: ResourcePattern, why: str) -> None:
+        """The ACLs of a resource cannot be read, for this reason: everybody is denied until an ``update``."""
         self.damaged[pattern] = why
         self._set(pattern, DENY_ALL)
 
     def entries(self, pattern: ResourcePattern) -> list[AccessControlEntry]:
+        """The ACLs of exactly this resource pattern, in the znode's order; empty if they are damaged."""
         return [] if pattern in self.damaged else list(self._acls.get(pattern, ()))
 
     def patterns(self) -> list[ResourcePattern]:
+        """All resources with readable ACLs, in no particular order."""
         return [pattern for pattern in self._acls if pattern not in self.damaged]
 
     def acls(self, acl_filter: AclBindingFilter) -> Iterator[AclBinding]:
@@ -124,6 +128,7 @@ class AclAuthorizer:
     # -- decisions -------------------------------------------------------------------------------------------------
 
     def authorize(self, principal: str, host: str, operation: AclOperation, resource: ResourceType, name: str) -> bool:
+        """Kafka's decision; False for everybody but super users until the ACLs are loaded."""
         if principal in self.super_users:
             return True
         if not self.loaded:

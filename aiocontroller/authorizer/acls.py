@@ -65,11 +65,13 @@ class AclBindingFilter(NamedTuple):
         )
 
     def patterns(self) -> list[ResourcePattern]:
+        """The resources that it names, literal before prefixed; only where ``names_a_resource``."""
         assert self.names_a_resource and self.name is not None
         kinds = (PatternType.LITERAL, PatternType.PREFIXED) if self.pattern == PatternType.ANY else (self.pattern,)
         return [ResourcePattern(self.resource, self.name, kind) for kind in kinds]
 
     def matches_pattern(self, pattern: ResourcePattern) -> bool:
+        """Whether the filter covers the resource (Kafka's ``ResourcePatternFilter.matches``)."""
         if self.resource not in (ResourceType.ANY, pattern.resource):
             return False
         if self.pattern not in (PatternType.ANY, PatternType.MATCH, pattern.pattern):
@@ -85,6 +87,7 @@ class AclBindingFilter(NamedTuple):
         return pattern.pattern == PatternType.PREFIXED and self.name.startswith(pattern.name)
 
     def matches_entry(self, entry: AccessControlEntry) -> bool:
+        """Whether the filter covers the entry (Kafka's ``AccessControlEntryFilter.matches``)."""
         return (
             self.principal in (None, entry.principal)
             and self.host in (None, entry.host)

@@ -171,6 +171,7 @@ class SslPrincipalMapper:
         self._rules = [rule for text in split if (rule := _parse(text)) is not None]
 
     def get_name(self, distinguished_name: str) -> str:
+        """The name by the first rule that matches; PrincipalError if none does."""
         for rule in self._rules:
             name = rule.apply(distinguished_name)
             if name is not None:

@@ -89,6 +89,7 @@ class BackgroundLog(logging.Handler):
         self.writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Queue the line; never blocks and never raises."""
         try:
             self.writer.write(self.format(record) + "\n")
         except Exception:
@@ -105,11 +106,14 @@ class BackgroundFile(io.TextIOBase):
         self._writer = writer
 
     def write(self, text: str) -> int:
+        """Queue the text, and return its length, as if all of it had been written."""
         self._writer.write(text)
         return len(text)
 
     def isatty(self) -> bool:
+        """True, so that rich draws; only made for terminals."""
         return True
 
     def fileno(self) -> int:
+        """The terminal's descriptor, from which rich reads its size."""
         return self._writer.descriptor

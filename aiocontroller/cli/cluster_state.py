@@ -35,6 +35,8 @@ class BrokerState(msgspec.Struct, frozen=True):
 
 
 class PartitionState(msgspec.Struct, frozen=True):
+    """One partition's assignment and state, as ZooKeeper had them when they were read."""
+
     topic: str
     partition: int
     replicas: tuple[int, ...]
@@ -47,14 +49,18 @@ class PartitionState(msgspec.Struct, frozen=True):
 
     @property
     def under_replicated(self) -> bool:
+        """Whether the ISR has fewer members than the assignment; True if the state is unreadable."""
         return self.leadership is None or len(self.leadership.isr) < len(self.replicas)
 
     @property
     def not_preferred(self) -> bool:
+        """Whether another replica than the first leads, or none; True if the state is unreadable."""
         return self.leadership is None or self.leadership.leader != self.replicas[0]
 
 
 class ClusterState(msgspec.Struct, frozen=True):
+    """The cluster as several reads found it, not at one instant; brokers ascending, partitions by number."""
+
     controller: ControllerState
     brokers: list[BrokerState]
     partitions: list[PartitionState]
@@ -63,9 +69,11 @@ class ClusterState(msgspec.Struct, frozen=True):
 
     @property
     def live(self) -> frozenset[int]:
+        """Ids of the brokers that are registered now."""
         return frozenset(b.id for b in self.brokers if b.live)
 
     def counts(self) -> dict[str, int]:
+        """Numbers of partitions by condition; one partition may count in several."""
         live = self.live
         return {
             "total": len(self.partitions),

@@ -9,6 +9,8 @@ from aiocontroller.core.errors import AioControllerError
 
 
 class Extra(NamedTuple):
+    """A distribution beside the controller's."""
+
     package: str
     name: str
     """In sentences."""
@@ -22,8 +24,10 @@ class ExtraMissingError(AioControllerError):
 
 
 def missing(extra: str) -> bool:
+    """Whether the extra's package cannot be imported; looks it up without importing it."""
     return find_spec(EXTRAS[extra].package) is None
 
 
 def refusal(extra: str, subject: str = "this command") -> str:
+    """The line for a user: what to install; ``subject`` begins it."""
     return f'{subject} needs the {EXTRAS[extra].name}: pip install "aiocontroller[{extra}]"'

@@ -37,6 +37,7 @@ def cluster_options(function: F) -> F:
 
 
 def data_option(function: F) -> F:
+    """Decorate a command with ``--data``, which it gets as a Path or None."""
     return click.option(
         "--data",
         type=click.Path(file_okay=False, path_type=Path),

@@ -74,4 +74,5 @@ def iso_time(epoch_ms: int) -> str:
 
 
 def plural(count: int, noun: str) -> str:
+    """``1 broker``, ``2,000 brokers``; for nouns that form it by an s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

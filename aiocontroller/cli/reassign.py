@@ -72,6 +72,8 @@ class _Plan(msgspec.Struct):
 
 
 class Plan(NamedTuple):
+    """What a plan's file demands."""
+
     targets: dict[TopicPartition, tuple[int, ...]]
     with_log_dirs: int
     """Number of entries that name log directories, which this controller ignores."""
@@ -221,6 +223,7 @@ def outcome_row(tp: TopicPartition, code: int, message: str) -> dict[str, Any]:
 
 
 def result_text(row: dict[str, Any]) -> str:
+    """One partition's result for the table: ``ok``, or Kafka's error with its message."""
     if row["error"] is None:
         return "ok"
     return f"{row['error']}: {row['message']}" if row["message"] else str(row["error"])

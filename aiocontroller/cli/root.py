@@ -71,10 +71,14 @@ def _refusing(name: str, extra: str) -> click.Command:
 
 
 class LazyGroup(click.Group):
+    """The program's commands; a command's module is imported when it is used, so that ``--help`` is fast."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table, which is not alphabetical."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command; None for an unknown name, a command that refuses if its extra is missing."""
         if cmd_name not in COMMANDS:
             return None
         extra = NEEDS.get(cmd_name)
@@ -88,11 +92,13 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """End with the list of commands (exit code 2) if there is none of this name."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"no such command: {args[0]}; there are {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Take the descriptions from the table, without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 

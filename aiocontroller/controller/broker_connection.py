@@ -24,6 +24,7 @@ class BrokerConnection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
+        """False before the connection is made, and from its closing on."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
@@ -39,10 +40,12 @@ class BrokerConnection(asyncio.Protocol):
         return str(peer[0]) if peer else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport (asyncio's Protocol)."""
         transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass of it
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        """Answer the waiting request; closes on a frame that is too long or that nobody requested."""
         try:
             frames = self._reader.feed(data)
         except FrameError as error:
@@ -57,6 +60,7 @@ class BrokerConnection(asyncio.Protocol):
                 waiting.set_result(bytes(frame))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the waiting request with ConnectionResetError, and call ``on_lost``."""
         self._transport = None
         self._fail(ConnectionResetError(f"the broker closed the connection: {exc or 'end of stream'}"))
         self.on_lost()
@@ -82,6 +86,7 @@ class BrokerConnection(asyncio.Protocol):
         return transport
 
     def close(self) -> None:
+        """Abort at once, unsent bytes included; idempotent."""
         if self._transport is not None:
             self._transport.abort()
 

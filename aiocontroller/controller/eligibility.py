@@ -95,6 +95,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def authorizer(self) -> str | None:
+        """The broker's class, or None: it has none, or does not say."""
         return (self.settings or {}).get("authorizer.class.name") or None
 
 

@@ -86,6 +86,7 @@ class Judged(NamedTuple):
     """The valid changes, each partition once."""
 
     def any_unknown(self) -> bool:
+        """Whether a verdict is an error that must not be sent before the term is confirmed (``UNKNOWN``)."""
         return any(verdict.error_code in UNKNOWN for each in self.verdicts for verdict in each)
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
@@ -109,12 +110,15 @@ class IsrChange(Change[Judged]):
         self._requests = requests
 
     def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> Judged:
+        """Judge all requests; ``rows`` are always all of theirs, since this is one piece."""
         return judge(context, self._requests)
 
     def needs_confirmation(self, plan: Judged) -> bool:
+        """Whether to check the fence although nothing is written: a topic unknown here may be newer than this term."""
         return plan.any_unknown()
 
     def carried_out(self, plan: Judged, effects: Effects) -> None:
+        """Keep the verdicts; partitions refused by ZooKeeper are answered by ``Judged.effects``."""
         self.judged = plan
 
 

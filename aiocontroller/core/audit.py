@@ -58,6 +58,7 @@ class Finding(NamedTuple):
 
     @property
     def key(self) -> Key:
+        """What identifies a difference between the first and the second look."""
         return self.kind, self.subject
 
     def __str__(self) -> str:
@@ -240,6 +241,7 @@ class RepairPlan(NamedTuple):
     """Rows that stay as they are, since no replica of them is known to be in sync."""
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
+        """Brokers get the partitions that ZooKeeper accepted; the others' differences are found again."""
         done = written.done
         return Effects((Entered(done.rows, None, "audit"),), (LeaderAndIsrRequests(done.rows, done.recipients),))
 

@@ -32,6 +32,7 @@ class TermBegun(NamedTuple):
     epoch_zk_version: int
 
     def apply(self, context: ControllerContext) -> None:
+        """Set the epoch of the term and of the debts, and the fence (the version of ``/controller_epoch``)."""
         context.epoch = context.debts_epoch = self.epoch
         context.epoch_zk_version = self.epoch_zk_version
 
@@ -45,6 +46,7 @@ class BrokersAdded(NamedTuple):
     brokers: Sequence[Broker]
 
     def apply(self, context: ControllerContext) -> None:
+        """Enter them, sorted by id; one that debts hold replicas back from has these offline."""
         context.add_brokers(self.brokers)
 
 
@@ -54,6 +56,7 @@ class BrokersRemoved(NamedTuple):
     brokers: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
+        """Forget them with their shutdowns, suspicions and failed directories; unknown ids are allowed."""
         context.remove_brokers(self.brokers)
 
 
@@ -63,6 +66,7 @@ class ShutdownBegun(NamedTuple):
     broker: int
 
     def apply(self, context: ControllerContext) -> None:
+        """From now on the broker gets no leaders."""
         context.begin_shutdown(self.broker)
 
 
@@ -72,6 +76,7 @@ class BrokersSuspected(NamedTuple):
     brokers: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
+        """From now on the brokers get no leaders."""
         context.suspect(self.brokers)
 
 
@@ -81,6 +86,7 @@ class BrokersTrusted(NamedTuple):
     brokers: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
+        """Allow them leaders again; brokers that are not suspected are allowed."""
         context.trust(self.brokers)
 
 
@@ -90,6 +96,7 @@ class ControllersKnown(NamedTuple):
     ids: frozenset[int]
 
     def apply(self, context: ControllerContext) -> None:
+        """Replace the set; assignments that name these ids have no broker to ask."""
         context.controllers = self.ids
 
 
@@ -101,6 +108,7 @@ class LogDirs(NamedTuple):
     online: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
+        """Replicas held back by debts stay offline, even those in ``online``."""
         context.set_offline_dir_replicas(self.broker, self.offline, self.online)
 
 
@@ -111,6 +119,7 @@ class TopicsLoaded(NamedTuple):
     """All topics have been read."""
 
     def apply(self, context: ControllerContext) -> None:
+        """From now on clients' requests about the cluster are answered from the context (``server.cluster_view``)."""
         context.loaded = True
 
 
@@ -120,6 +129,7 @@ class TopicsRemoved(NamedTuple):
     topics: Sequence[Topic]
 
     def apply(self, context: ControllerContext) -> None:
+        """Forget the topics and what is recorded under their rows; O(their partitions)."""
         for topic in self.topics:
             context.remove_topic(topic)
 
@@ -130,6 +140,7 @@ class TopicsGone(NamedTuple):
     topics: Sequence[Topic]
 
     def apply(self, context: ControllerContext) -> None:
+        """Mark them as being deleted, without queuing them: no znode is left to delete."""
         for topic in self.topics:
             context.table.set_topic_deleting(topic, True)
 
@@ -140,6 +151,7 @@ class DeletionsQueued(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
+        """Queue them and mark them as being deleted; KeyError for a topic that is not in the table."""
         context.queue_topic_deletion(self.names)
 
 
@@ -149,6 +161,7 @@ class DeletionsWithdrawn(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
+        """Take them from the queue, and unmark them; KeyError for a topic that is not in the table."""
         context.withdraw_topic_deletion(self.names)
 
 
@@ -158,6 +171,7 @@ class DeletionsStarted(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
+        """Enter them in ``topics_with_deletion_started``; they stay queued."""
         context.begin_topic_deletion(self.names)
 
 
@@ -167,6 +181,7 @@ class DeletionsHalted(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
+        """Enter them in ``topics_ineligible_for_deletion``; they stay queued."""
         context.mark_topics_ineligible_for_deletion(self.names)
 
 
@@ -176,6 +191,7 @@ class DeletionsResumed(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
+        """The reverse of ``DeletionsHalted``; topics that were eligible are allowed."""
         context.resume_topic_deletion(self.names)
 
 
@@ -185,6 +201,7 @@ class DeletionsUndecided(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
+        """Replace the list; empty when none wait."""
         context.deletions_undecided = list(self.names)
 
 
@@ -194,6 +211,7 @@ class DeletionsWatched(NamedTuple):
     topics: tuple[Topic, ...] = ()
 
     def apply(self, context: ControllerContext) -> None:
+        """Replace the watched topics."""
         context.deletions_watched = self.topics
 
 
@@ -203,6 +221,7 @@ class LeftBehind(NamedTuple):
     replicas: Mapping[int, Iterable[int]]
 
     def apply(self, context: ControllerContext) -> None:
+        """Add them to those that are left behind already."""
         context.leave_behind(self.replicas)
 
 
@@ -217,6 +236,7 @@ class ReassignmentsBegun(NamedTuple):
     """Those of the rows that go back to what they were before the reassignment that was in progress."""
 
     def apply(self, context: ControllerContext) -> None:
+        """A row that is being moved already is moved to its new target."""
         context.begin_reassignments(self.rows, self.cancelled)
 
 
@@ -226,6 +246,7 @@ class ReassignmentsEnded(NamedTuple):
     rows: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
+        """Forget the rows, cancelled or not; rows that were not moving are allowed."""
         context.end_reassignments(self.rows)
 
 
@@ -233,6 +254,7 @@ class NonReplicasDropped(NamedTuple):
     """The rows noted in ``read_with_non_replicas`` have been looked at."""
 
     def apply(self, context: ControllerContext) -> None:
+        """Empty ``read_with_non_replicas``."""
         context.read_with_non_replicas = {}
 
 
@@ -245,6 +267,7 @@ class HeldBack(NamedTuple):
     rows: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
+        """The replicas count as offline on those brokers; O(1) without debts."""
         context.hold_back(self.rows)
 
 
@@ -255,6 +278,7 @@ class LetGo(NamedTuple):
     rows: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
+        """Make the replicas online again; rows that were not held back are allowed."""
         context.let_go(self.broker, self.rows)
 
 
@@ -267,6 +291,7 @@ class DebtsStored(NamedTuple):
     version: int
 
     def apply(self, context: ControllerContext) -> None:
+        """Replace what the broker owes of the topic; debts that stay keep their objects, with what was asked."""
         context.debts.set(self.broker, self.topic, self.partitions, self.version)
 
 
@@ -277,6 +302,7 @@ class DebtsGivenUp(NamedTuple):
     epoch: int
 
     def apply(self, context: ControllerContext) -> None:
+        """Forget the debts, and note the epoch."""
         context.debts_epoch = self.epoch
         context.debts.give_up(self.debts)
 
@@ -287,6 +313,7 @@ class DebtParents(NamedTuple):
     codes: Mapping[int, int]
 
     def apply(self, context: ControllerContext) -> None:
+        """Add to the known codes, or replace them."""
         context.debt_parents = {**context.debt_parents, **self.codes}
 
 
@@ -294,6 +321,7 @@ class DebtParentsForgotten(NamedTuple):
     """The parents of debts may have been deleted."""
 
     def apply(self, context: ControllerContext) -> None:
+        """Forget all codes, so that the next debt creates its parent."""
         context.debt_parents = {}
 
 
@@ -304,6 +332,7 @@ class DebtsRefused(NamedTuple):
     """Each with whether the broker knows the leader epoch of the request already."""
 
     def apply(self, context: ControllerContext) -> None:
+        """Mark them as not asked for, each with its ``fenced``."""
         for debt, fenced in self.fenced.items():
             debt.asked, debt.fenced = False, fenced
 
@@ -314,6 +343,7 @@ class DebtsUnpaid(NamedTuple):
     debts: Sequence[Debt]
 
     def apply(self, context: ControllerContext) -> None:
+        """Mark them as not asked for."""
         for debt in self.debts:
             debt.asked = False
 
@@ -324,6 +354,7 @@ class DebtsNotAsked(NamedTuple):
     broker: int
 
     def apply(self, context: ControllerContext) -> None:
+        """Mark all debts of the broker as not asked for, and count its attempts from 0 again."""
         context.debt_attempts.pop(self.broker, None)
         for debt in context.debts.of_broker(self.broker):
             debt.asked = False
@@ -336,6 +367,7 @@ class DebtAttempts(NamedTuple):
     attempts: int
 
     def apply(self, context: ControllerContext) -> None:
+        """Replace the broker's number; 0 removes it."""
         if self.attempts:
             context.debt_attempts[self.broker] = self.attempts
         else:

@@ -21,9 +21,11 @@ class Decisions(NamedTuple):
 
     @staticmethod
     def none() -> Decisions:
+        """No decisions, in three lists of their own."""
         return Decisions([], [], [])
 
     def select(self, positions: Sequence[int]) -> Decisions:
+        """The decisions at these positions, in their order; itself if they are as many as all."""
         if len(positions) == len(self.rows):
             return self
         return Decisions(*([column[i] for i in positions] for column in self))  # type: ignore[arg-type]

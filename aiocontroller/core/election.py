@@ -39,6 +39,7 @@ class UncleanPolicy(NamedTuple):
     """Topics whose own ``unclean.leader.election.enable`` overrides the default."""
 
     def allows(self, topic: str) -> bool:
+        """Whether a replica outside the ISR may lead; a topic without a setting of its own has the default."""
         return self.default if self.topics is None else self.topics.get(topic, self.default)
 
 

@@ -113,6 +113,7 @@ class Request(Event, frozen=True, gc=False, kw_only=True):
     reply: Reply
 
     def preempt(self) -> None:
+        """Answer NOT_CONTROLLER, so that the sender looks for the active controller; no effect after an answer."""
         self.reply.ensure(KafkaErrorCode.NOT_CONTROLLER)
 
 

@@ -52,6 +52,7 @@ class ReplicaAssignment(NamedTuple):
 
     @property
     def being_reassigned(self) -> bool:
+        """Whether replicas are yet to be added or removed."""
         return bool(self.adding or self.removing)
 
     @property
@@ -114,6 +115,7 @@ class Broker(msgspec.Struct, frozen=True):
     """(name, min version, max version) of each supported feature, sorted by name."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
+        """The address of the listener of this name, case-sensitive; None if the broker has none."""
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 

@@ -30,6 +30,7 @@ class Imbalance(NamedTuple):
 
     @property
     def ratio(self) -> float:
+        """Share of the preferred partitions, 0 to 1, that others lead; 0 without any."""
         return len(self.not_led) / self.preferred if self.preferred else 0.0
 
 

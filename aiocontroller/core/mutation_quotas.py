@@ -96,6 +96,7 @@ class StrictQuota(_Throttling):
     """Takes what overdraws the bucket; while it is overdrawn, ``record`` raises ThrottlingQuotaExceededError."""
 
     def record(self, partitions: int) -> None:
+        """Take so many tokens, or raise ThrottlingQuotaExceededError and take none."""
         if self._note():
             raise ThrottlingQuotaExceededError
         self._bucket.take(partitions, self._now_s())
@@ -105,5 +106,6 @@ class PermissiveQuota(_Throttling):
     """Takes everything, as for old versions of requests; the client waits until the bucket is not overdrawn."""
 
     def record(self, partitions: int) -> None:
+        """Take so many tokens, in any case; note how long the client then has to wait."""
         self._bucket.take(partitions, self._now_s())
         self._note()

@@ -151,6 +151,7 @@ class InitializationPlan(NamedTuple):
     """Partitions without a live replica."""
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
+        """The created partitions become Online and are sent to their live replicas as new."""
         return effects_of_initialization(written.done)
 
 
@@ -170,9 +171,11 @@ class Initialization(Change[InitializationPlan]):
         self.leaderless: list[int] = []
 
     def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> InitializationPlan:
+        """A state for each row with a live replica; O(rows)."""
         return InitializationPlan(*plan_initialization(context, rows))
 
     def carried_out(self, plan: InitializationPlan, effects: Effects) -> None:
+        """Collect the rows that stay New, since no replica is live."""
         self.leaderless += plan.leaderless
 
 
@@ -238,6 +241,7 @@ class ElectionPlan(NamedTuple):
     """Partitions for which the strategy finds no leader."""
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
+        """The elected partitions become Online and are sent to their recipients; unclean elections are counted."""
         return effects_of_elections(self.strategy, self.unclean, written.done)
 
 
@@ -260,6 +264,7 @@ class LeaderElection(Change[ElectionPlan]):
         return list(dict.fromkeys(context.table.topic(row).name for row in needy))
 
     def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> ElectionPlan:
+        """Leaders by the strategy; ``facts`` say which topics allow unclean ones."""
         unclean = UncleanPolicy(True) if self._force_unclean else facts.unclean
         decisions, elections = plan_elections(
             context, rows, self.strategy, unclean, recovery_supported=facts.recovery_supported
@@ -268,6 +273,7 @@ class LeaderElection(Change[ElectionPlan]):
         return ElectionPlan(decisions, self.strategy, uncleanly, elections.failed)
 
     def carried_out(self, plan: ElectionPlan, effects: Effects) -> None:
+        """Collect the rows without a leader with the reason, to be read again (``doubtful``)."""
         self.failed.update(dict.fromkeys(plan.failed, f"no replica qualifies by the {self.strategy.value}"))
         self._hopeless += plan.failed
 
@@ -310,6 +316,7 @@ class EpochPlan(NamedTuple):
     decisions: Decisions
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
+        """None: brokers get the epochs with a later request."""
         return Effects()
 
 
@@ -317,4 +324,5 @@ class EpochRise(Change[EpochPlan]):
     """Raises leader epochs and changes nothing else."""
 
     def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> EpochPlan:
+        """The rows that have a leadership, with the next leader epoch."""
         return EpochPlan(plan_leader_epochs(context, rows))

@@ -53,6 +53,7 @@ class Interner(Generic[T]):
         self._ids: dict[T, int] = {}
 
     def id(self, value: T) -> int:
+        """The value's id, counted from 0; the first call with a value stores it for good."""
         known = self._ids.get(value)
         if known is None:
             known = self._ids[value] = len(self.values)

@@ -236,6 +236,7 @@ class PhaseU(NamedTuple):
     leader_epochs: dict[int, int]
 
     def dropped_but(self, failed: Collection[int]) -> dict[int, list[int]]:
+        """``dropped`` without the rows whose write failed."""
         return {row: brokers for row, brokers in self.dropped.items() if row not in failed}
 
 
@@ -343,12 +344,15 @@ class PhaseB(NamedTuple):
     """Those of them whose leader is not in the target, or not online."""
 
     def but(self, rows: Collection[int]) -> PhaseB:
+        """The phase without these rows, which could not be moved."""
         return self._replace(before={row: old for row, old in self.before.items() if row not in rows})
 
     def targets(self) -> dict[int, ReplicaAssignment]:
+        """Row -> the final assignment, which adds and removes nothing."""
         return {row: ReplicaAssignment(old.target) for row, old in self.before.items()}
 
     def removed(self) -> dict[int, tuple[int, ...]]:
+        """Row -> the replicas that are no longer wanted; without the rows that remove none."""
         return {row: old.removing for row, old in self.before.items() if old.removing}
 
 

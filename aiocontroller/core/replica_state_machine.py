@@ -241,9 +241,11 @@ class ShrinkingPlan(NamedTuple):
 
     @property
     def decisions(self) -> Decisions:
+        """The ISRs to write; the replicas without a change of an ISR are not among them."""
         return self.offline.shrink
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
+        """The other replicas of what was written get a LeaderAndIsr; with ``stop``, brokers get StopReplica."""
         return effects_of_offline(context, self.replicas, self.offline, self.stop, written.done)
 
 
@@ -262,10 +264,12 @@ class IsrShrinking(Change[ShrinkingPlan]):
         self._stop = stop
 
     def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> ShrinkingPlan:
+        """The ISRs of these rows without the replicas; O(rows * replicas)."""
         replicas = among(self._replicas, rows)
         return ShrinkingPlan(replicas, plan_offline(context, replicas), self._stop)
 
     def carried_out(self, plan: ShrinkingPlan, effects: Effects) -> None:
+        """Collect the rows to be read again (``doubtful``) and the stopped ones."""
         self._unchanged += plan.offline.unchanged
         self.stopped.update(*effects.stopped.values())
 

@@ -165,6 +165,7 @@ class Deletion(NamedTuple):
     """Replicas on no broker, since their assignments name a controller: no one is asked, and nothing is deleted."""
 
     def transitions(self) -> list[Transition]:
+        """The replicas' transitions in their order; ``left`` is not among them."""
         return [
             (ReplicaState.OfflineReplica, self.delete),
             (ReplicaState.ReplicaDeletionStarted, self.delete),
@@ -218,6 +219,7 @@ class Failure(NamedTuple):
     """All queued topics with one of the replicas."""
 
     def transitions(self) -> list[Transition]:
+        """The replicas' transitions in their order; empty mappings are allowed."""
         ineligible = [
             (ReplicaState.OfflineReplica, self.standing),
             (ReplicaState.ReplicaDeletionIneligible, self.ineligible),

@@ -30,6 +30,7 @@ class DiskThread:
         return future
 
     async def run(self, function: Callable[[], T]) -> T:
+        """Return the function's result, or raise its error; functions run one after the other, in their order."""
         return await asyncio.wrap_future(self.submit(function))
 
     def end(self) -> None:

@@ -34,10 +34,12 @@ class SegmentName(NamedTuple):
 
     @property
     def complete(self) -> str:
+        """The file's name once nothing is appended any more."""
         return f"journal-{self.node}-{self.epoch}-{self.start_us}-{self.segment:06d}.jsonl"
 
     @property
     def open(self) -> str:
+        """The file's name while it is written: readers skip names with ``_``."""
         return f"_{self.complete}"
 
 

@@ -107,9 +107,11 @@ class FileJournal(Journal):
 
     @property
     def pending(self) -> int:
+        """Number of records in memory: waiting, or being written by the thread."""
         return len(self._pending) + len(self._in_flight)
 
     def statistics(self) -> JournalStatistics:
+        """The counts of this process; not those of earlier ones in the same directory."""
         return JournalStatistics(
             appended=self._seq,
             written=self._segments.written,
@@ -136,13 +138,16 @@ class FileJournal(Journal):
         (tasks or LooseTasks()).start_soon(self._write_until_closed, self._writing, name="journal")
 
     async def drain(self) -> None:
+        """If more than ``DRAIN_ABOVE`` records are pending, wait until about half as many are, or the disk fails."""
         if self.pending > DRAIN_ABOVE:
             await self._until_durable(self._accepted_seq - DRAIN_ABOVE // 2)
 
     async def flush(self) -> None:
+        """Wait until all records accepted so far are on the disk, or the disk fails: then they may be lost."""
         await self._until_durable(self._accepted_seq)
 
     async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
+        """Write what is pending within ``within_s`` seconds, drop the rest, and end the thread; raises nothing."""
         self._closing = True
         self._wake.set()
         self._hurry.set()

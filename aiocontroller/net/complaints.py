@@ -26,6 +26,7 @@ class Complaints:
         """Number of suppressed lines by kind; contains the kinds that are suppressed now."""
 
     def warn(self, kind: str, message: str, *arguments: object) -> None:
+        """Log the first of its kind at WARNING; the others are counted for ``SUMMED_UP_AFTER_S`` seconds."""
         if kind in self._held:
             self._held[kind] += 1
             return

@@ -37,15 +37,19 @@ class RealClock:
     """The operating system's clock and the event loop's timers."""
 
     def monotonic(self) -> float:
+        """Seconds from an arbitrary moment (CLOCK_MONOTONIC: not while the machine is suspended)."""
         return time.monotonic()
 
     def wall_time_us(self) -> int:
+        """Microseconds since 1970; goes back when the system's clock is set back."""
         return time.time_ns() // 1000
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        """Call once after ``delay_s`` seconds, in the running loop; RuntimeError without one."""
         return asyncio.get_running_loop().call_later(delay_s, callback)
 
     async def sleep(self, delay_s: float) -> None:
+        """Return after at least ``delay_s`` seconds."""
         await asyncio.sleep(delay_s)
 
 
@@ -56,6 +60,7 @@ class OpenGate:
         self._protocol_factory = protocol_factory
 
     def enter(self, address: str, abort: Callable[[], object]) -> asyncio.BaseProtocol | None:
+        """A new protocol for every address; never None."""
         return self._protocol_factory()
 
 
@@ -84,9 +89,11 @@ class RealListener:
 
     @property
     def port(self) -> int:
+        """The actual port; stays known after ``close``."""
         return self._port
 
     def close(self) -> None:
+        """Stop accepting, and abandon connections that have no transport yet (TLS handshakes); idempotent."""
         for each in self._sockets:
             if each.fileno() >= 0:
                 self._loop.remove_reader(each)
@@ -167,6 +174,7 @@ class RealNetwork:
         timeout_s: float,
         ssl: ssl_module.SSLContext | None = None,
     ) -> tuple[asyncio.Transport, P]:
+        """Connect within ``timeout_s`` seconds, name lookup and TLS included; OSError (TimeoutError) otherwise."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout_s):
             return await loop.create_connection(protocol_factory, host, port, ssl=ssl)
@@ -179,6 +187,7 @@ class RealNetwork:
         *,
         ssl: ssl_module.SSLContext | None = None,
     ) -> Listener:
+        """Listen on all addresses of ``host``, and accept every connection; OSError if one is taken."""
         return await self.serve_through(OpenGate(protocol_factory), host, port, ssl=ssl)
 
     async def serve_through(
@@ -191,10 +200,12 @@ class RealNetwork:
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
         backlog: int = BACKLOG,
     ) -> Listener:
+        """Listen on all addresses of ``host``; ``backlog`` counts connections for each; OSError if one is taken."""
         tls = None if ssl is None else Tls(ssl, handshake_timeout_s)
         return RealListener(await _listen(host, port, backlog), gate, tls)
 
     async def addresses(self, host: str) -> Sequence[str]:
+        """The host's IP addresses, each once, in the resolver's order; OSError if there are none."""
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
 

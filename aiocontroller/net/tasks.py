@@ -17,7 +17,8 @@ import anyio.abc
 class Tasks(Protocol):
     """What a component needs of a task group: anyio's, or ``LooseTasks``."""
 
-    def start_soon(self, func: Callable[..., Coroutine[Any, Any, Any]], *args: Any, name: object = None) -> Any: ...
+    def start_soon(self, func: Callable[..., Coroutine[Any, Any, Any]], *args: Any, name: object = None) -> Any:
+        """Run ``func(*args)`` as a task; its first step runs in a later turn of the loop."""
 
 
 @asynccontextmanager
@@ -47,11 +48,13 @@ class LooseTasks:
         self._running: dict[asyncio.Task[Any], None] = {}
 
     def start_soon(self, func: Callable[..., Coroutine[Any, Any, Any]], *args: Any, name: object = None) -> None:
+        """Run ``func(*args)`` as a task of the running loop; RuntimeError without one."""
         task = asyncio.get_running_loop().create_task(func(*args), name=None if name is None else str(name))
         self._running[task] = None
         task.add_done_callback(self._ended)
 
     def cancel(self) -> None:
+        """Cancel the tasks that run, without waiting for their ends."""
         for task in self._running:
             task.cancel()
 

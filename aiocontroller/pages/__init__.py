@@ -32,6 +32,7 @@ class Column(NamedTuple):
 
     @property
     def attributes(self) -> Markup:
+        """The cells' HTML attributes with a leading space; empty without a style."""
         return Markup(' class="{}"').format(self.style) if self.style else Markup("")
 
 

@@ -74,6 +74,7 @@ class UnknownCluster(ClusterView):
     """Used while this controller is not active or has not read all topics: knows no partitions."""
 
     def contains(self, name: str, partition: int) -> bool:
+        """True for every partition, so that a request is not refused for one that is merely unknown yet."""
         return True
 
 

@@ -36,12 +36,14 @@ class HttpConnection(web.RequestHandler):
         self._deadline: Timer | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve, unless this connection had to make room in the meantime."""
         super().connection_made(transport)
         self._abort = transport.abort  # type: ignore[attr-defined]
         if self._evicted:
             self._abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """Leave the count of connections; called exactly once, also without ``connection_made``."""
         self._gate.quotas.leave(self)
         self._stop_waiting()
         super().connection_lost(exc)
@@ -52,10 +54,12 @@ class HttpConnection(web.RequestHandler):
         self._abort()
 
     def pause_writing(self) -> None:
+        """The client does not read: evict it if that lasts longer than the gate's ``timeout_s``."""
         super().pause_writing()
         self._deadline = self._gate.clock.call_later(self._gate.timeout_s, self.evict)
 
     def resume_writing(self) -> None:
+        """The client reads again."""
         super().resume_writing()
         self._stop_waiting()
 

@@ -102,6 +102,7 @@ class KafkaChannel(asyncio.Protocol):
     # -- the connection --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note peer and certificate, refuse a certificate without principal, and await the first request."""
         transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass of it
         self._transport = transport
         self._peer = str(transport.get_extra_info("peername"))
@@ -128,11 +129,13 @@ class KafkaChannel(asyncio.Protocol):
             request.when_gone()
 
     def pause_writing(self) -> None:
+        """The client does not read answers: stop reading requests, and set the deadline ``send_timeout_s``."""
         self._unread = True
         self._set_deadline(self._server.send_timeout_s)
         self._server.answers_unread(self, 0 if self._transport is None else self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
+        """The client reads again: continue with what it has sent."""
         self._unread = False
         self._server.answers_read(self)
         if not self._in_flight and not self._muted and not self._closing:
@@ -200,6 +203,7 @@ class KafkaChannel(asyncio.Protocol):
     # -- from bytes to a request -----------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        """Buffer the bytes; the next request is taken when the one before it is answered."""
         if self._closing:
             return
         self._buffer.put(data)

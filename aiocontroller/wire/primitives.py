@@ -84,6 +84,7 @@ class Int32ArrayWriter(dict[int, Struct]):
         return form
 
     def __call__(self, values: Sequence[int]) -> bytes:
+        """The array's length and values, big-endian; struct.error for a value beyond 32 bits."""
         n = len(values)
         if n < 127 and self._flexible:
             return self[n].pack(_ONE_BYTE[n + 1], *values)

@@ -40,6 +40,7 @@ class EncodedAcls:
         self._encoded: list[tuple[Sequence[Any], bytes]] = []
 
     def __call__(self, path: str) -> bytes:
+        """The ACL of a new znode at ``path`` in ZooKeeper's format."""
         acl = self._rule(path)
         for known, encoded in self._encoded:
             if known is acl:

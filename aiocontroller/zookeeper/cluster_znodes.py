@@ -260,9 +260,11 @@ class DelegationToken(msgspec.Struct, frozen=True):
 
     @property
     def expires_ms(self) -> int:
+        """Milliseconds since 1970; the earlier of its expiry and its maximum life."""
         return min(self.max_timestamp_ms, self.expiry_timestamp_ms)
 
     def has_expired(self, now_ms: int) -> bool:
+        """``now_ms``: milliseconds since 1970."""
         return self.expires_ms < now_ms
 
 

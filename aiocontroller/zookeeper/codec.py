@@ -118,6 +118,7 @@ class OpResult(msgspec.Struct, frozen=True):
 
     @property
     def version(self) -> int:
+        """The znode's version after the operation; -1 where the result has no stat."""
         return int(self.stat.version) if self.stat is not None else -1
 
 

@@ -197,22 +197,27 @@ class Connection(asyncio.Protocol):
     # -- asyncio's side ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport, and set when its buffer is full; sends nothing."""
         # uvloop's transports are not asyncio.Transport by class
         self._transport = out = cast(asyncio.Transport, transport)
         out.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.last_received = self._clock.monotonic()
 
     def pause_writing(self) -> None:
+        """Keep frames until the socket takes more."""
         self._paused = True
 
     def resume_writing(self) -> None:
+        """Send the frames that were kept."""
         self._paused = False
         self._flush()
 
     def eof_received(self) -> None:
+        """Fail all pending requests; the transport then closes itself."""
         self._lose("the server closed the connection")
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Fail all pending requests, with the reason; no effect if they have failed already."""
         self._lose(f"the connection was lost: {error}" if error else "the connection was closed")
 
     def abort(self, reason: str) -> None:
@@ -243,6 +248,7 @@ class Connection(asyncio.Protocol):
     # -- receiving -----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        """Answer the requests of all complete frames; damage to the stream closes the connection."""
         self.last_received = self._clock.monotonic()
         self._counters.bytes_received += len(data)
         if self._needed > 0:

@@ -50,6 +50,7 @@ class Owed(NamedTuple):
 
     @property
     def path(self) -> str:
+        """The znode of this broker's debts of this topic."""
         return paths.debts(self.broker, self.topic)
 
 

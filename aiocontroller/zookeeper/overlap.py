@@ -61,7 +61,8 @@ async def in_window(workers: int, work: Callable[[], Coroutine[Any, Any, None]])
 class Give(Protocol):
     """Hands over a reader's result: runs ``take_in`` in the task that waits for readers, and returns its result."""
 
-    async def __call__(self, take_in: Callable[[], Awaitable[T]]) -> T: ...
+    async def __call__(self, take_in: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``take_in`` returned; its error ends all readers."""
 
 
 async def taken_in(readers: int, read: Callable[[Give], Coroutine[Any, Any, None]]) -> None:
