@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.dataframes import DataFrame, F, Window
+from aiocontroller.analytics.kafka_logs import EVENT_THREAD
 
 ASSUMED_FASTEST_US = 50_000
 """Of several messages, one is assumed to have been at least this fast."""
@@ -32,6 +33,10 @@ CONTRADICTION = "contradict each other"
 MOST_DRIFT_US = 1_000_000
 """Clocks that are not set drift apart by less within the time of a set of logs."""
 BACKWARDS = f"times of its own journal, which {CONTRADICTION}: the clock was set back"
+SPLIT = f"starts in its own logs, which {CONTRADICTION}: no start in server.log is near one in controller.log"
+_NEAR_US = 60_000_000
+"""More than a broker takes from its registration (server.log) to the start of its controller's thread
+(controller.log)."""
 _PIECE = 1000
 """Records of a process whose times are compared as a whole: sorting all of a large journal would take seconds."""
 
@@ -79,6 +84,30 @@ def set_back(journals: DataFrame) -> DataFrame:
     found = by_node.agg(F.max("back_us").alias("error_us"), F.count("*").alias("pairs"))
     made = {"offset_us": F.lit(0), "method": F.lit(BACKWARDS)}
     return found.where(f"error_us > {MOST_DRIFT_US}").select(
+        *(made.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name) for field in schema.CLOCKS)
+    )
+
+
+def split(logs: DataFrame) -> DataFrame:
+    """Return ``schema.CLOCKS`` of the brokers whose server.log and controller.log have no start in common, such as two
+    appenders with different time zones; ``error_us`` is the least difference.
+
+    A registration counts as a start only behind the first line of a process: a new session registers too.
+    """
+    begins = "kind = 'broker' AND detail = 'starting'"
+    registers = "kind = 'broker' AND detail = 'registered'"
+    thread = f"kind = 'other' AND event = '{EVENT_THREAD}'"
+    few = logs.where("node IS NOT NULL AND ts IS NOT NULL").where(f"({begins}) OR ({registers}) OR ({thread})")
+    own = few.where(f"NOT ({thread})")
+    before = F.lag(F.expr(begins)).over(Window.partitionBy("cluster", "node").orderBy("ts", "seq"))
+    registered = own.withColumn("began", before).where(f"{registers} AND began").selectExpr("cluster", "node", "ts")
+    threads = few.where(thread).selectExpr("cluster", "node", "ts AS thread_ts")
+    apart = registered.join(threads, ["cluster", "node"]).withColumn(
+        "apart_us", F.abs(F.col("ts") - F.col("thread_ts"))
+    )
+    by_node = apart.groupBy("cluster", "node").agg(F.min("apart_us").alias("error_us"), F.count("*").alias("pairs"))
+    made = {"offset_us": F.lit(0), "method": F.lit(SPLIT)}
+    return by_node.where(f"error_us > {_NEAR_US}").select(
         *(made.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name) for field in schema.CLOCKS)
     )
 

@@ -28,6 +28,8 @@ SEPARATOR: Final = "\x01"
 """Separates the slots; no log contains it."""
 SELF: Final = "@node"
 """In ``broker`` or ``leader``: the broker that wrote the line."""
+EVENT_THREAD: Final = "start of the controller thread"
+"""The ``event`` of a line that every broker writes to controller.log when it starts, right after its registration."""
 
 _TP = r"\[?(?<topic>[\w.-]+)[-,](?<partition>\d+)\]?"
 """``topic-0``, whose topic may contain dashes too, or ``[topic,0]`` (to 0.11)."""
@@ -194,6 +196,8 @@ CONTROLLER: Final = (
        detail="dead"),
     _p("broker", "Newly added brokers: ", r"bounced brokers: (?<brokers>\d[\d,]*), all live brokers", "2.2",
        detail="bounced"),
+    _p("other", "[ControllerEventThread controllerId=", r"\[ControllerEventThread controllerId=\d+\] Starting", "1.1",
+       event=EVENT_THREAD),
     _p("broker", "Shutting down broker ", r"Shutting down broker (?<broker>\d+)", "0.10",
        detail="controlled shutdown"),
     _p("active", "active brokers in the cluster: ", r"Currently active brokers in the cluster: "

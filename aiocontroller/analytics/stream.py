@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from aiocontroller.analytics import bronze, gold, journal_files, schema, silver
-from aiocontroller.analytics.clocks import BACKWARDS, CONTRADICTION, MOST_DRIFT_US, set_back
+from aiocontroller.analytics.clocks import BACKWARDS, CONTRADICTION, MOST_DRIFT_US, SPLIT, set_back, split
 from aiocontroller.analytics.clocks import clocks as clocks_of
 from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, DataFrame, F, engine
 from aiocontroller.analytics.duplicates import Seen, without_repeated
@@ -179,7 +179,7 @@ def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
         return silver.journal_events(understood)
     store.write(f"{FACTS}/{READ}", batch, of_logs.groupBy("file").agg(F.count("*").alias("read")))
     clocks = clocks_of(understood)
-    store.write(CLOCKS, batch, clocks.unionByName(backwards))
+    store.write(CLOCKS, batch, clocks.unionByName(backwards).unionByName(split(of_logs)))
     kept: list[str] = []
 
     def keep(name: str, rows: DataFrame) -> DataFrame:
@@ -290,6 +290,15 @@ def _clocks_that_were_set(store: Store, batches: Sequence[int]) -> list[dict[str
         if row["method"] == BACKWARDS:
             whose, source = f"clock of controller {row['node']}", schema.JOURNAL_SOURCE
             words = f"the {whose} was set back while it wrote its journal: {wrong_by}"
+        elif row["method"] == SPLIT:
+            whose, source = (
+                f"clock of broker {row['node']}",
+                "",
+            )  # what server.log shows of others counts for any broker
+            words = (
+                f"server.log and controller.log of broker {row['node']} have no start in common: their time zones "
+                "differ, or a part of one is lost"
+            )
         else:
             whose, source = f"clock of broker {row['node']}", schema.CONTROLLER_LOG
             words = f"the {whose} was set while it logged, or that of the broker to which it is compared: {wrong_by}"

@@ -235,6 +235,9 @@ CONTROLLER = [
        f"1,2,3 {C}", kind="other", node=1, detail=...),
     at("0.10", f"{T} INFO [BrokerChangeListener on Controller 1]: Newly added brokers: 3, deleted brokers: , all live "
        "brokers: 1,2,3 (kafka.controller.ReplicaStateMachine$BrokerChangeListener)", kind="other", node=1, detail=...),
+    at("3.9", f"{T} INFO [ControllerEventThread controllerId=1] Starting "
+       "(kafka.controller.ControllerEventManager$ControllerEventThread)", kind="other", node=1,
+       event="start of the controller thread"),
     at("3.5", f"{T} INFO [Controller id=1] Shutting down broker 3 {C}", kind="broker", node=1, broker=3,
        detail="controlled shutdown"),
     at("0.10", f"{T} INFO [Topic Deletion Manager 1], Deletion of topic my.t-x successfully completed "

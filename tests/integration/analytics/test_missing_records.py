@@ -170,6 +170,29 @@ def _later(line: str) -> str:
     return f"[{datetime.fromisoformat(line[1:20]) + timedelta(seconds=5)}{line[20:]}"
 
 
+def server_log_in_another_zone(to: Path) -> None:
+    """The server.log of broker 2 is two hours ahead of its other logs."""
+    with_threads(to)
+    log = to / "broker-2" / "server.log"
+    log.write_text("".join(_two_hours_later(line) for line in log.read_text().splitlines(keepends=True)))
+
+
+def _two_hours_later(line: str) -> str:
+    return line.replace("[2026-11-23 02:", "[2026-11-23 04:", 1)
+
+
+def with_threads(to: Path) -> None:
+    """As recorded, with the line in controller.log that each start of a broker leaves there."""
+    unpacked(to)
+    for broker in (1, 2, 3):
+        registered = [line for line in (to / f"broker-{broker}" / "server.log").read_text().splitlines()
+                      if "Registered broker" in line]  # fmt: skip
+        thread = f"[ControllerEventThread controllerId={broker}] Starting (kafka.controller.ControllerEventManager)"
+        log = to / f"broker-{broker}" / "controller.log"
+        lines = log.read_text().splitlines() + [f"{line[:25]} INFO {thread}" for line in registered]
+        log.write_text("".join(f"{line}\n" for line in sorted(lines, key=lambda line: line[:25])))
+
+
 def lost_segment(to: Path) -> None:
     unpacked(to, of=OURS)
     whole = to / "journal-1000001-6-1795415822092228-000002.jsonl"
@@ -233,6 +256,7 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     rotated_and_cut_off: "broker-2/state-change.log.1 is cut off: its last line has no end",
     controller_falls_silent: "logs of broker 1 end at 2026-11-23 02:12:5.; those of others go on until .* 02:44",
     clock_was_set: r"the clock of broker \d was set while it logged, .*: its times are wrong by up to [2-5]\.\d s",
+    server_log_in_another_zone: "server.log and controller.log of broker 2 have no start in common",
     lost_segment: "500 records are missing in or before the journal .*-000012.jsonl",
     lost_first_segment: "records are missing in or before the journal ",
     clock_was_set_back: r"clock of controller 1000001 was set back while it wrote its journal: .* by up to 3,[56]",
@@ -331,11 +355,11 @@ def quiet(to: Path) -> None:
 
 WHOLE = (
     as_recorded, as_recorded_by_ours, packed_and_rotated, cut_stack_trace, damaged_where_nothing_is_decided, quiet,
-    last_line_without_end, server_log_without_end,
+    last_line_without_end, server_log_without_end, with_threads,
 )  # fmt: skip
 
 
-ON_SPARK = (only_servers, epoch_two_without_logs, middle_is_missing, corrupt, lost_segment)
+ON_SPARK = (only_servers, epoch_two_without_logs, middle_is_missing, corrupt, server_log_in_another_zone, lost_segment)
 """What ``test_engines`` computes by Spark, too: its tables are the same as those that are judged here."""
 
 
