@@ -12,6 +12,7 @@ from aiocontroller.core.errors import AioControllerError
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the job and print its summary as JSON.  Returns 0, or 1 after an error, which goes to standard error."""
     parser = argparse.ArgumentParser(prog="python -m aiocontroller.analytics", description=__doc__)
     parser.add_argument("paths", nargs="+", metavar="PATH", help="files, folders or globs of any Hadoop file system")
     parser.add_argument("--out", required=True, help="folder for the tables")

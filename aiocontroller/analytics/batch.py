@@ -45,7 +45,7 @@ def run(
 def _begin(store: Store, found: Found, step: Step, most_quarantined: float) -> None:
     suit(store.spark, sum(file.size for file in found.files))
     store.begin()
-    note = {"files": sizes(found.files), "remarks": found.remarks(), "lacks": found.lacks_as_rows()}
+    note = {"files": _sizes(found.files), "remarks": found.remarks(), "lacks": found.lacks_as_rows()}
     stream.add(
         store, found.files, note, step, most_quarantined=most_quarantined, when_read=lambda: refuse_replaced(found)
     )
@@ -81,7 +81,7 @@ def run_incremental(
         suit(spark, sum(file.size for file in new))
         lacks = _lacks(commit, found)
         if new or lacks != commit.get("lacks", []):
-            note = {"files": known | sizes(new), "remarks": found.remarks(), "lacks": lacks}
+            note = {"files": known | _sizes(new), "remarks": found.remarks(), "lacks": lacks}
             stream.add(
                 store, new, note, step, most_quarantined=most_quarantined, when_read=lambda: refuse_replaced(found)
             )
@@ -106,5 +106,5 @@ def _lacks(commit: dict[str, Any], found: Found) -> list[dict[str, Any]]:
     return sorted([*earlier, *found.lacks_as_rows()], key=lambda lack: (lack["file"], lack["words"]))
 
 
-def sizes(files: Sequence[SourceFile]) -> dict[str, int]:
+def _sizes(files: Sequence[SourceFile]) -> dict[str, int]:
     return {file.path: file.size for file in files}

@@ -42,6 +42,8 @@ _PIECE = 1000
 
 
 class Offset(NamedTuple):
+    """A node's clock less the reference's, and by which messages it is known; zeros for the reference itself."""
+
     offset_us: int
     error_us: int
     method: str

@@ -32,6 +32,7 @@ def engine() -> str:
 
 @contextmanager
 def computing_by(name: str) -> Iterator[None]:
+    """Select the engine, ``SPARK`` or ``DUCKDB``, within the block and the tasks that it starts."""
     before = _engine.set(name)
     try:
         yield
@@ -67,10 +68,12 @@ else:
 
         @staticmethod
         def union(one: Any, other: Any) -> Any:
+            """Rows of both by position, duplicates included, as PySpark's ``DataFrame.union``."""
             return one.union(other)
 
         @staticmethod
         def unionByName(one: Any, other: Any) -> Any:
+            """Rows of both by column name; an error where a column is missing on one side."""
             return one.unionByName(other)
 
     F = _Functions()

@@ -24,12 +24,15 @@ class Seen:
         self.ranges = ranges
 
     def of(self, cluster: str, process: str) -> list[list[int]]:
+        """Return the ranges read of a process, ascending; empty if none was."""
         return self.ranges.get(cluster, {}).get(process, [])
 
     def overlaps(self, cluster: str, process: str, first: int, last: int) -> bool:
+        """Return whether any number from ``first`` to ``last`` (both inclusive) was read before."""
         return any(first <= known_last and last >= known_first for known_first, known_last in self.of(cluster, process))
 
     def plus(self, added: Iterable[tuple[str, str, int, int]]) -> Seen:
+        """Return these and the added (cluster, process, first, last); overlapping ranges are joined."""
         ranges = {cluster: dict(processes) for cluster, processes in self.ranges.items()}
         for cluster, process, first, last in added:
             processes = ranges.setdefault(cluster, {})

@@ -19,15 +19,19 @@ _LEAST_PARQUET: Final = 12
 
 
 class Files(Protocol):
+    """What the store needs of a file system."""
+
     folder: str
     """In the form in which Spark takes it."""
 
-    def exists(self, name: str) -> bool: ...
+    def exists(self, name: str) -> bool:
+        """Return whether the name is taken, by a file or a folder."""
 
     def names(self, name: str = "") -> list[str]:
         """Return the sorted names in a folder; empty if it does not exist.  Raises NotADirectoryError for a file."""
 
-    def read(self, name: str) -> str: ...
+    def read(self, name: str) -> str:
+        """Return the text of a UTF-8 file.  Raises FileNotFoundError on this machine, the JVM's error on Hadoop."""
 
     def write_new(self, name: str, text: str) -> None:
         """Create a file atomically.  Raises FileExistsError if it exists."""
@@ -46,23 +50,29 @@ class Files(Protocol):
 
 
 class LocalFiles:
+    """Files below a folder of this machine; the folder need not exist yet."""
+
     def __init__(self, folder: Path) -> None:
         self._root = folder.resolve()
         self.folder = str(self._root)
 
     def exists(self, name: str) -> bool:
+        """Return whether the name is taken, by a dangling link too."""
         return os.path.lexists(self._root / name)
 
     def names(self, name: str = "") -> list[str]:
+        """Return the sorted names, without ``.`` and ``..``; empty if the folder does not exist."""
         try:
             return sorted(os.listdir(self._root / name))
         except FileNotFoundError:
             return []
 
     def read(self, name: str) -> str:
+        """Return the whole text.  Raises FileNotFoundError."""
         return (self._root / name).read_text()
 
     def write_new(self, name: str, text: str) -> None:
+        """Write and sync a draft, and link it to its name: readers find the whole file or none."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"_draft-{uuid.uuid4().hex}")
@@ -83,6 +93,7 @@ class LocalFiles:
             draft.unlink(missing_ok=True)
 
     def delete_tree(self, name: str) -> None:
+        """Delete a folder as far as possible, or a file or link; does nothing if there is none."""
         path = self._root / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -90,15 +101,18 @@ class LocalFiles:
             path.unlink(missing_ok=True)
 
     def link(self, name: str, target: str) -> None:
+        """Point the link to ``target`` in one step, whether it existed or not; the target need not exist."""
         draft = self._root / f"_draft-{uuid.uuid4().hex}"
         draft.symlink_to(target)
         draft.replace(self._root / name)
 
     def target_of(self, name: str) -> str | None:
+        """Return where the link points, as it was given; None if this is no link."""
         path = self._root / name
         return os.readlink(path) if path.is_symlink() else None
 
     def is_whole_parquet(self, name: str) -> bool:
+        """Return whether the file ends as Parquet does, with a footer that fits into it; reads 8 bytes."""
         with (self._root / name).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             if size < _LEAST_PARQUET:
@@ -109,6 +123,8 @@ class LocalFiles:
 
 
 class HadoopFiles:
+    """Files below a folder of any file system that Hadoop knows by its scheme (``hdfs:``, ``s3a:``, …)."""
+
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         root = self._path_of(folder)
@@ -122,9 +138,11 @@ class HadoopFiles:
         return self._path_of(f"{self.folder}/{name}" if name else self.folder)
 
     def exists(self, name: str) -> bool:
+        """Return whether the name is taken; one call of the JVM, and of the file system."""
         return bool(self._system.exists(self._path(name)))
 
     def names(self, name: str = "") -> list[str]:
+        """Return the sorted names; empty if the folder does not exist.  Raises NotADirectoryError for a file."""
         path = self._path(name)
         if not self._system.exists(path):
             return []
@@ -133,6 +151,7 @@ class HadoopFiles:
         return sorted(status.getPath().getName() for status in self._system.listStatus(path))
 
     def read(self, name: str) -> str:
+        """Return the whole text.  Raises Py4JJavaError if the file does not exist."""
         stream = self._system.open(self._path(name))
         try:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
@@ -155,12 +174,14 @@ class HadoopFiles:
             raise FileExistsError(str(path))
 
     def delete_tree(self, name: str) -> None:
+        """Delete a folder with its content, or a file; not atomic, and does nothing if there is none."""
         self._system.delete(self._path(name), True)
 
     def link(self, name: str, target: str) -> None:
         """Hadoop file systems have no links."""
 
     def target_of(self, name: str) -> str | None:
+        """Return None, since there are no links."""
         return None
 
     def is_whole_parquet(self, name: str) -> bool:

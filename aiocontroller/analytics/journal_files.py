@@ -86,6 +86,7 @@ def decode(spark: SparkSession, files: Sequence[SourceFile], events: str, odd: s
 
 
 def slices_of(files: Sequence[SourceFile], slice_bytes: int = SLICE_BYTES) -> list[Slice]:
+    """Return slices of at most ``slice_bytes`` bytes in the order of files, numbered from 0; none of empty files."""
     slices: list[Slice] = []
     for file in files:
         about = (file.name, file.cluster, file.process, file.start_us)
@@ -96,6 +97,7 @@ def slices_of(files: Sequence[SourceFile], slice_bytes: int = SLICE_BYTES) -> li
 
 
 def decode_slice(piece: Slice, events: str, odd: str) -> int:
+    """Write one slice's rows below ``events``, by day, and its other lines below ``odd``; returns their number."""
     by_day: dict[int, dict[str, list[pa.RecordBatch]]] = {}
     aside: list[str] = []
     collecting = gc.isenabled()

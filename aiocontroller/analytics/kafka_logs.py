@@ -302,4 +302,5 @@ def slot_of(group: str) -> str:
 
 
 def as_python(regex: str) -> str:
+    """Return a Java regex of this module in Python's syntax, which differs in named groups."""
     return regex.replace("(?<", "(?P<")

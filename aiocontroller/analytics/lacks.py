@@ -28,6 +28,7 @@ Files by day or by hour alone prove nothing: where no line was written, there is
 
 
 def source_by_name(name: str) -> str | None:
+    """Return which of ``schema.SOURCES`` a path or URL is by its file's name; None if that does not show it."""
     base = name.rpartition("/")[2]
     if JOURNAL_NAME.fullmatch(base):
         return JOURNAL_SOURCE

@@ -29,11 +29,12 @@ def with_evidence(lines: DataFrame, gaps: DataFrame) -> DataFrame:
     The rows are few (one for each start, outage and term) and are computed here: as part of the plan, everything made
     of the lines would be planned and computed several times.
     """
-    few = log_ends(lines).unionByName(peers_lost(lines)).unionByName(terms(lines)).unionByName(gaps)
+    few = _log_ends(lines).unionByName(_peers_lost(lines)).unionByName(_terms(lines)).unionByName(gaps)
     return lines.where("kind <> 'peer_lost'").unionByName(few.localCheckpoint())
 
 
-def log_ends(lines: DataFrame) -> DataFrame:
+def _log_ends(lines: DataFrame) -> DataFrame:
+    """Return a ``log_end`` for each life of each node; lines without a node are left out."""
     narrow = with_lives(lines.where("node IS NOT NULL"))
     in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", "seq")
     in_life = Window.partitionBy("cluster", "node", "life").orderBy("ts_us", "seq")
@@ -59,7 +60,8 @@ def log_ends(lines: DataFrame) -> DataFrame:
     return rows(last, lines, made)
 
 
-def peers_lost(lines: DataFrame) -> DataFrame:
+def _peers_lost(lines: DataFrame) -> DataFrame:
+    """Return a ``peer_lost`` for each run, whose lines follow each other within ``RUN_GAP_US``."""
     lost = lines.where("kind = 'peer_lost' AND node <> broker")
     by_pair = Window.partitionBy("cluster", "node", "broker").orderBy("ts_us", "seq")
     since_last = F.col("ts_us") - F.lag("ts_us").over(by_pair)
@@ -72,7 +74,8 @@ def peers_lost(lines: DataFrame) -> DataFrame:
     return rows(by_run.select("first.*", "last_us"), lines, {"duration_us": F.expr("last_us - ts_us")})
 
 
-def terms(lines: DataFrame) -> DataFrame:
+def _terms(lines: DataFrame) -> DataFrame:
+    """Return a ``term`` for each (node, epoch, controller) in received requests and refusals of stale ones."""
     named = lines.where("kind IN ('received', 'stale')").withColumns(
         {
             "epoch": F.coalesce("epoch", "controller_epoch"),  # a partition's state may be of an earlier term

@@ -71,6 +71,7 @@ class Manifest:
         self._used: set[str] = set()
 
     def about(self, name: str, path: str = "") -> dict[str, Any]:
+        """Return the known keys of the file by its shown ``name`` or its full ``path``; empty if no glob matches."""
         known: dict[str, Any] = {}
         for entry in self._entries:
             if fnmatchcase(name, entry["glob"]) or fnmatchcase(path, entry["glob"]):
@@ -80,6 +81,7 @@ class Manifest:
 
     @property
     def unused(self) -> list[str]:
+        """The globs that matched no file asked ``about`` so far, in the manifest's order."""
         return [entry["glob"] for entry in self._entries if entry["glob"] not in self._used]
 
 

@@ -63,10 +63,12 @@ def as_glob(path: str) -> str:
 
 
 def is_packed(name: str) -> bool:
+    """Return whether the name has an ending of ``PACKED``; the content is not looked at."""
     return name.endswith(PACKED)
 
 
 def unpacked_name(name: str) -> str:
+    """Return the name without an ending of ``PACKED``; others stay as they are."""
     return name.removesuffix(next((suffix for suffix in PACKED if name.endswith(suffix)), ""))
 
 

@@ -25,6 +25,8 @@ INT, LONG, STRING, DOUBLE, BOOLEAN, INTS, STRINGS = (
 
 
 class Field(NamedTuple):
+    """A column."""
+
     name: str
     dataType: str
     """As Spark SQL names it."""
@@ -38,6 +40,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
+        """The columns' names in their order."""
         return [field.name for field in self.fields]
 
     @property

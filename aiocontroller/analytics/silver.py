@@ -31,6 +31,7 @@ def events(bronze: DataFrame, clocks: DataFrame | None = None, keep: Keep = chec
 
 
 def journal_events(bronze: DataFrame) -> DataFrame:
+    """Return ``schema.EVENTS`` of a journal's records; its times are exact (``ts_error_us`` is 0)."""
     made: dict[str, Column] = {
         "ts_us": F.col("ts"),
         "ts_error_us": F.lit(0),

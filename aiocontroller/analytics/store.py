@@ -150,6 +150,7 @@ class Store:
                 self.unlock()
 
     def unlock(self) -> None:
+        """Let other processes write; does nothing without a lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -212,6 +213,7 @@ class Store:
         self._files.write_new(f"runs/{self._run}/{_COMMITS}/{note['batch']}.json", json.dumps(whole, sort_keys=True))
 
     def write(self, table: str, batch: int, rows: DataFrame) -> None:
+        """Replace the table of this batch; parts of other batches stay."""
         rows.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(self.of_batch(table, batch))
 
     def append(self, table: str, batch: int, rows: DataFrame, *partitions: str) -> None:

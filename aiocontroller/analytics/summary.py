@@ -146,6 +146,7 @@ def duration(us: int | None) -> str:
 
 
 def moment(us: int | None) -> str:
+    """Return UTC to the millisecond for µs since 1970; ``-`` for None."""
     if us is None:
         return "-"
     return time_of(us).isoformat(" ", "milliseconds")[:23]

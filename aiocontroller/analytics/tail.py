@@ -133,12 +133,15 @@ class JournalTail(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Return the name by which ``readStream.format`` finds it."""
         return SOURCE
 
     def schema(self) -> str:
+        """Return the columns of ``LINES``: a line, and where it comes from."""
         return LINES
 
     def streamReader(self, schema: Any) -> JournalTailReader:
+        """Return a reader; Spark makes one for each query."""
         return JournalTailReader(self.options)
 
 
@@ -157,12 +160,15 @@ class JournalTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:
+        """Return no files: the first batch begins at the first byte of each."""
         return {}
 
     def prepareForTriggerAvailableNow(self) -> None:
+        """Note what is there now, so that the query ends when that is read."""
         self._target = whole_lines(self._folders)
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        """Return where the next batch ends: at most ``BYTES_AT_ONCE`` bytes after ``start``, at ends of lines."""
         there = whole_lines(self._folders) if self._target is None else self._target
         reached, left = dict(start), BYTES_AT_ONCE
         for path in sorted(there):
@@ -174,9 +180,11 @@ class JournalTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return reached
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Return one slice for each file that has grown, sorted by name."""
         return [Slice(path, start.get(path, 0), end[path]) for path in sorted(end) if end[path] > start.get(path, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Yield the slice's lines in a worker process; bytes that are not UTF-8 are replaced."""
         path, begin, end = partition.value
         named = JOURNAL_NAME.fullmatch(os.path.basename(path))
         assert named is not None, path

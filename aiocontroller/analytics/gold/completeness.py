@@ -385,11 +385,13 @@ class Needs:
         return bool(among) if node is None else node in among
 
     def goes_on_after_process(self, process: str) -> bool:
+        """Return whether there are records of any process after the last one of this process, or it has none."""
         return self.goes_on_after(
             max((row["last_us"] for row in self._records if row["process"] == process), default=None)
         )
 
     def goes_on_after(self, last_us: int | None) -> bool:
+        """Return whether any record is later; True for None, a time that is not known."""
         return last_us is None or any(row["last_us"] > last_us for row in self._records if row["last_us"] is not None)
 
 

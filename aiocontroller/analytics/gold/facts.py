@@ -66,6 +66,7 @@ _TALLY: Final = {
 
 
 def tallies(events: DataFrame) -> DataFrame:
+    """Return counts, sums and bounds (``_TALLY``) of the records of each process and kind (``TALLIED``)."""
     named = events.withColumn("start_us", F.expr("coalesce(start_us, 0)"))
     return named.groupBy(*TALLIED).agg(*(F.expr(f"{how} AS {name}") for name, how in _TALLY.items()))
 
@@ -143,6 +144,7 @@ def windows(rows: DataFrame) -> DataFrame:
 
 
 def churn(rows: DataFrame) -> DataFrame:
+    """Return (cluster, hour_us, topic, broker, leader_changes, isr_changes, elections_unclean) by hour, UTC."""
     changed = rows.where("led_anew OR isr_changed OR led_by_outsider").selectExpr(
         "cluster", f"ts_us - pmod(ts_us, {HOUR_US}) AS hour_us", "topic", "leader AS broker",
         "if(led_anew, n, 0) AS leader_changes", "if(isr_changed, n, 0) AS isr_changes",

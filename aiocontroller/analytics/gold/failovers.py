@@ -27,6 +27,7 @@ def failovers(milestones: DataFrame) -> DataFrame:
 
 
 def failover_phases(milestones: DataFrame) -> DataFrame:
+    """Return (cluster, node, epoch, phase, duration_us, position); positions of a term count from 1."""
     steps = milestones.where("kind = 'failover'")
     term = Window.partitionBy("cluster", "node", "process", "epoch").orderBy("seq")
     return steps.select(

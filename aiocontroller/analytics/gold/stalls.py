@@ -33,6 +33,7 @@ class Stall:
     """Until then, events of brokers and controllers may be its consequence."""
 
     def explains(self, at_us: int) -> bool:
+        """Return whether an event at this time (µs since 1970) may be its consequence, clock errors included."""
         return self.low_us - self.error_us <= at_us <= self.followed_us + self.error_us
 
 

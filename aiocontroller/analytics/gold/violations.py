@@ -41,6 +41,7 @@ def violations(
     events: DataFrame,
     span: DataFrame,
 ) -> DataFrame:
+    """Return ``_COLUMNS``: one row for each breach, with its ``evidence``; empty if every invariant was kept."""
     own = tallies.where("source = 'journal'")
     return reduce(
         DataFrame.union,

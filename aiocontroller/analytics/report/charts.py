@@ -210,14 +210,14 @@ def churn(cluster: Cluster) -> Markup | None:
     """Changes of leaders by topic, against hours or brokers."""
     if not cluster.churn:
         return None
-    topics = list(dict.fromkeys(topic_of(row) for row in cluster.churn))
+    topics = list(dict.fromkeys(_topic_of(row) for row in cluster.churn))
     every_x = sorted({row["x"] for row in cluster.churn})
     each = -(-len(every_x) // CHURN_COLUMNS)
     xs = [every_x[at : at + each] for at in range(0, len(every_x), each)]
     column_of = {x: at for at, same in enumerate(xs) for x in same}
     cells: dict[tuple[str, int], int] = {}
     for row in cluster.churn:
-        key = (topic_of(row), column_of[row["x"]])
+        key = (_topic_of(row), column_of[row["x"]])
         cells[key] = cells.get(key, 0) + row["changes"]
     most = max(cells.values())
     cell = (WIDTH - _LABELS - _RIGHT) / len(xs)
@@ -246,7 +246,7 @@ def _churn_place(cluster: Cluster, x: int) -> tuple[str, str]:
     return f"broker {x}", f"broker {x}"
 
 
-def topic_of(row: Row) -> str:
+def _topic_of(row: Row) -> str:
     return str(row["topic"])
 
 

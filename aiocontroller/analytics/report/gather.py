@@ -90,6 +90,8 @@ class Cluster:
 
 @dataclass
 class Content:
+    """What the page shows; clusters are sorted, the worst first, and limited in number."""
+
     clusters: list[Cluster]
     more_clusters: int
     quality: list[Row]

@@ -19,6 +19,8 @@ Cell = Callable[[Row], str]
 
 
 class Card(NamedTuple):
+    """A figure at the head of a page; ``mood`` is ``good``, ``bad`` or neither."""
+
     name: str
     value: str
     mood: str = ""

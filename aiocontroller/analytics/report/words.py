@@ -56,6 +56,7 @@ ONSET = {
 
 
 def headline(content: Content) -> str:
+    """Return one sentence about all clusters, for the page's title and the terminal."""
     if not content.clusters:
         return "Nothing is known: no record tells of a partition."
     violations = sum(row["count"] for cluster in content.clusters for row in cluster.violated)
@@ -124,6 +125,7 @@ def impact(row: Row) -> str:
 
 
 def why(row: Row) -> str:
+    """Return the cause of a window or incident in words; a cause without words of its own as it is named in gold."""
     if row["what"] == "controller":
         return _WHY_CONTROLLER.get(row["how"], "unknown")
     cause = row["cause"] or "unknown"
@@ -139,6 +141,7 @@ def lasted(row: Row) -> str:
 
 
 def how_long(row: Row) -> str:
+    """Return the length of an incident and what ended it."""
     if row["still_open"]:
         return "not over when the records end"
     if row["what"] == "controller":
@@ -151,6 +154,7 @@ def how_long(row: Row) -> str:
 
 
 def onset(row: Row) -> str:
+    """Return when a failure began, UTC, with its error as ``±`` where there is one."""
     error_us = row["onset_error_us"]
     bound = f" ± {duration(error_us)}" if error_us else ""
     return f"{moment(row['onset_us'])}{bound}"
@@ -265,6 +269,7 @@ def _violations(cluster: Cluster) -> list[str]:
 
 
 def quality(content: Content) -> str:
+    """Return how much was read, and how much of it could not be."""
     text = f"{count(content.records, 'record')} from {count(content.files, 'file')}"
     if content.quarantined:
         text += f"; {count(content.quarantined, 'line')} could not be read"
@@ -287,4 +292,5 @@ def percent(share: float | None) -> str:
 
 
 def count(number: int, what: str) -> str:
+    """Return the number, with commas, and its noun; nouns that form the plural by an s only."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

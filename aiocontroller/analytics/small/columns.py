@@ -17,6 +17,8 @@ def quoted(name: str) -> str:
 
 
 class Column:
+    """An expression in Spark SQL; the operators make larger ones, so ``==`` does not compare."""
+
     def __init__(self, text: str, name: str | None = None, nulls_ignored: bool = False, order: str = "") -> None:
         self.text = text
         self.name = name
@@ -24,22 +26,28 @@ class Column:
         self.order = order
 
     def alias(self, *names: str) -> Column:
+        """Name the column; only the first name counts, since no expression here makes several columns."""
         return Column(self.text, names[0])
 
     def cast(self, kind: Any) -> Column:
+        """Convert to a type of Spark SQL; DuckDB raises where a value does not fit, as Spark in ANSI mode."""
         return Column(f"CAST({self.text} AS {kind})")
 
     def try_cast(self, kind: Any) -> Column:
+        """Convert; null where a value does not fit."""
         return Column(f"TRY_CAST({self.text} AS {kind})")
 
     def over(self, window: WindowSpec) -> Column:
+        """Compute over a window; ``first`` and ``last`` with ``ignorenulls`` skip nulls there."""
         nulls = " IGNORE NULLS" if self.nulls_ignored else ""
         return Column(f"{self.text}{nulls} OVER ({window.text()})")
 
     def isNull(self) -> Column:
+        """True or false, never null."""
         return Column(f"({self.text} IS NULL)")
 
     def isNotNull(self) -> Column:
+        """True or false, never null."""
         return Column(f"({self.text} IS NOT NULL)")
 
     def isin(self, *values: Any) -> Column:
@@ -49,14 +57,17 @@ class Column:
         return Column(f"({self.text} IN ({', '.join(_literal(value) for value in values)}))")
 
     def when(self, condition: Column, value: Any) -> Column:
+        """Add a branch to a CASE; AssertionError for any other expression."""
         assert self.text.endswith(" END"), self.text
         return Column(f"{self.text[:-4]} WHEN {condition.text} THEN {_value(value)} END")
 
     def otherwise(self, value: Any) -> Column:
+        """Add the ELSE to a CASE, which yields null without one; AssertionError for any other expression."""
         assert self.text.endswith(" END"), self.text
         return Column(f"{self.text[:-4]} ELSE {_value(value)} END")
 
     def asc_nulls_first(self) -> Column:
+        """An ascending order, as ``ordering`` has it by default."""
         return Column(self.text, order="ASC NULLS FIRST")
 
     def __getitem__(self, field: str) -> Column:
@@ -129,30 +140,37 @@ def _named(value: Any) -> str:
 
 
 def col(name: str) -> Column:
+    """A column by name; ``a.b`` is field ``b`` of ``a``, and is named ``b``."""
     return Column(quoted(name), name.rpartition(".")[2])
 
 
 def lit(value: Any) -> Column:
+    """A constant: None, bool, number or text; a column stays as it is."""
     return value if isinstance(value, Column) else Column(_literal(value))
 
 
 def expr(text: str) -> Column:
+    """An expression in Spark SQL, which is translated when a frame takes it."""
     return Column(text)
 
 
 def when(condition: Column, value: Any) -> Column:
+    """A CASE with one branch, to which ``Column.when`` and ``otherwise`` add."""
     return Column(f"CASE WHEN {condition.text} THEN {_value(value)} END")
 
 
 def count(column: Any) -> Column:
+    """The rows for ``"*"``, else those whose column is not null."""
     return Column("count(*)" if column == "*" else f"count({_named(column)})")
 
 
 def countDistinct(*columns: Any) -> Column:
+    """The number of different combinations of values; exact."""
     return Column(f"count(DISTINCT {', '.join(map(_named, columns))})")
 
 
 def struct(*columns: Any) -> Column:
+    """A struct whose fields have the columns' names."""
     fields = ", ".join(
         f"'{each.rpartition('.')[2] if isinstance(each, str) else each.name}', {_named(each)}" for each in columns
     )
@@ -160,22 +178,27 @@ def struct(*columns: Any) -> Column:
 
 
 def first(column: Any, ignorenulls: bool = False) -> Column:
+    """The first value in a window's order; in an aggregate, of any row."""
     return Column(f"first_value({_named(column)})", nulls_ignored=ignorenulls)
 
 
 def last(column: Any, ignorenulls: bool = False) -> Column:
+    """The last value in a window's order; in an aggregate, of any row."""
     return Column(f"last_value({_named(column)})", nulls_ignored=ignorenulls)
 
 
 def concat_ws(separator: str, *columns: Any) -> Column:
+    """The texts with the separator between them; nulls are left out."""
     return Column(f"concat_ws({_literal(separator)}, {', '.join(map(_named, columns))})")
 
 
 def broadcast(frame: Any) -> Any:
+    """The frame itself: the hint means nothing within one process."""
     return frame
 
 
 def desc(column: Any) -> Column:
+    """Descending; nulls last, as in Spark."""
     return Column(_named(column), order="DESC NULLS LAST")
 
 
@@ -205,21 +228,27 @@ def ordering(column: Any) -> str:
 
 @dataclass(frozen=True)
 class WindowSpec:
+    """A window; each method returns another one."""
+
     partitions: tuple[str, ...] = ()
     orders: tuple[str, ...] = ()
     rows: tuple[int, int] | None = None
     unit: str = "ROWS"
 
     def orderBy(self, *columns: Any) -> WindowSpec:
+        """Replace the order; ascending with nulls first by default."""
         return replace(self, orders=tuple(map(ordering, columns)))
 
     def rowsBetween(self, start: int, end: int) -> WindowSpec:
+        """From ``start`` to ``end`` rows after the current one, both inclusive; negative: before it."""
         return replace(self, rows=(start, end))
 
     def rangeBetween(self, start: int, end: int) -> WindowSpec:
+        """The same by differences of the ordering column, in its unit."""
         return replace(self, rows=(start, end), unit="RANGE")
 
     def text(self) -> str:
+        """The clause for DuckDB, without its parentheses; empty for a window over all rows."""
         parts = [f"PARTITION BY {', '.join(self.partitions)}"] if self.partitions else []
         if self.orders:
             parts.append(f"ORDER BY {', '.join(self.orders)}")
@@ -237,8 +266,11 @@ def _bound(rows: int) -> str:
 
 
 class Window:
+    """Where windows begin, and the bounds of their frames."""
+
     unboundedPreceding, unboundedFollowing, currentRow = -_FAR, _FAR, 0
 
     @staticmethod
     def partitionBy(*columns: Any) -> WindowSpec:
+        """A window over the rows with equal columns; over all rows without columns."""
         return WindowSpec(tuple(map(_named, columns)))

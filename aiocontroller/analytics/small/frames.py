@@ -55,6 +55,8 @@ class Row(dict[str, Any]):
 
 
 class SmallFrame:
+    """A plan; nothing is computed before ``collect``, ``first``, ``count``, ``isEmpty``, ``persist`` or a write."""
+
     def __init__(
         self,
         session: SmallSession,
@@ -129,6 +131,7 @@ class SmallFrame:
         return f"SELECT * REPLACE ({casts}) FROM ({sql})"
 
     def collect(self) -> list[Row]:
+        """Compute all rows, into memory; numbers beyond 64 bits become the largest that fits."""
         result = self.sparkSession.run(self.sql())
         wide = [
             name for name, (_, kind, *_) in zip(self.columns, result.description, strict=True) if str(kind) == "HUGEINT"
@@ -139,15 +142,19 @@ class SmallFrame:
         return rows
 
     def first(self) -> Row | None:
+        """Compute one row; None if there is none."""
         return next(iter(self.limit(1).collect()), None)
 
     def count(self) -> int:
+        """Compute the number of rows only."""
         return int(self.sparkSession.run(f"SELECT count(*) FROM ({self.sql()})").fetchall()[0][0])
 
     def isEmpty(self) -> bool:
+        """Compute at most one row."""
         return not self.sparkSession.run(f"SELECT 1 FROM ({self.sql()}) LIMIT 1").fetchall()
 
     def persist(self) -> SmallFrame:
+        """Compute the rows now, into a table of the session; Spark computes them at their first use."""
         return self.sparkSession.kept(self._query(), self.columns)
 
     localCheckpoint = persist
@@ -157,10 +164,12 @@ class SmallFrame:
 
     @property
     def schema(self) -> list[Field]:
+        """The columns with Spark's names of their types; DuckDB's name where Spark has none."""
         return [Field(name, _KINDS.get(kind, kind)) for name, kind in self.sparkSession.described(self.sql())]
 
     @property
     def write(self) -> Writer:
+        """A writer of Parquet; each use begins a new one."""
         return Writer(self)
 
     # -- one frame of one ----------------------------------------------------------------------------------------------
@@ -209,9 +218,11 @@ class SmallFrame:
         return self.sparkSession.fields(self.sql(), whole)
 
     def select(self, *columns: Any) -> SmallFrame:
+        """Keep these columns; ``*`` and ``struct.*`` expand."""
         return self._projected([quoted(each) if isinstance(each, str) else each for each in columns])
 
     def selectExpr(self, *columns: str) -> SmallFrame:
+        """Keep these expressions in Spark SQL, each with ``AS`` or the name that Spark gives it."""
         return self._projected(columns)
 
     def _projected(self, columns: Sequence[Any]) -> SmallFrame:
@@ -227,6 +238,7 @@ class SmallFrame:
         return self._step(f"SELECT {listed} FROM {{}}".replace("{}", "\0").replace("\0", "{}"), names, cheap=not costly)
 
     def withColumns(self, columns: Mapping[str, Column]) -> SmallFrame:
+        """Add columns at the end, or replace those of the same names; all see the old values."""
         turned = {name: self._turned(column)[0] for name, column in columns.items()}
         new = [f'{text} AS "{name}"' for name, text in turned.items() if name not in self.columns]
         old = [f'{text} AS "{name}"' for name, text in turned.items() if name in self.columns]
@@ -242,16 +254,20 @@ class SmallFrame:
         )
 
     def withColumn(self, name: str, column: Column) -> SmallFrame:
+        """Add or replace one column."""
         return self.withColumns({name: column})
 
     def withColumnRenamed(self, old: str, new: str) -> SmallFrame:
+        """Rename a column; nothing happens if there is none of the name."""
         return self.toDF(*(new if name == old else name for name in self.columns))
 
     def toDF(self, *names: str) -> SmallFrame:
+        """Rename all columns, by position; ValueError for another number of names."""
         listed = ", ".join(f'"{old}" AS "{new}"' for old, new in zip(self.columns, names, strict=True))
         return self._of_text(f"SELECT {listed} FROM ", names, cheap=True)
 
     def drop(self, *names: str) -> SmallFrame:
+        """Drop columns; names that do not exist are allowed."""
         gone = [name for name in names if name in self.columns]
         if not gone:
             return self
@@ -260,43 +276,53 @@ class SmallFrame:
         return self._of_text(f"SELECT * EXCLUDE ({excluded}) FROM ", kept, cheap=True)
 
     def where(self, condition: Any) -> SmallFrame:
+        """Keep the rows whose condition, a column or Spark SQL, is true and not null."""
         return self._of_text("SELECT * FROM ", self.columns, f" WHERE {self._turned(condition)[0]}", cheap=True)
 
     filter = where
 
     def distinct(self) -> SmallFrame:
+        """Keep one of equal rows, in no particular order; nulls are equal."""
         return self._of_text("SELECT DISTINCT * FROM ", self.columns)
 
     def orderBy(self, *columns: Any) -> SmallFrame:
+        """Sort; ascending with nulls first by default."""
         order = ", ".join(self.sparkSession.translated_order(ordering(each)) for each in columns)
         return self._of_text("SELECT * FROM ", self.columns, f" ORDER BY {order}")
 
     sortWithinPartitions = orderBy
 
     def repartition(self, number: int) -> SmallFrame:
+        """The frame itself: there are no partitions within one process."""
         return self
 
     def limit(self, rows: int) -> SmallFrame:
+        """Keep at most so many rows; any, unless the frame is sorted."""
         return self._of_text("SELECT * FROM ", self.columns, f" LIMIT {rows}")
 
     def alias(self, name: str) -> SmallFrame:
+        """Name the frame for the expressions of a join."""
         return SmallFrame(
             self.sparkSession, lambda s: f"SELECT * FROM {s[0]}", [self], self.columns, cheap=self._may_be_copied(),
             name=name,
         )  # fmt: skip
 
     def transform(self, turn: Callable[[SmallFrame], SmallFrame]) -> SmallFrame:
+        """Apply a function, so that steps read from left to right."""
         return turn(self)
 
     def groupBy(self, *keys: Any) -> Grouped:
+        """Group by columns or expressions; nulls form a group of their own."""
         return Grouped(self, keys)
 
     def agg(self, *columns: Any) -> SmallFrame:
+        """Aggregate all rows to one, even if there are none."""
         return self.groupBy().agg(*columns)
 
     # -- one frame of two ----------------------------------------------------------------------------------------------
 
     def union(self, other: SmallFrame) -> SmallFrame:
+        """Rows of both by position, duplicates included, with this frame's names; AssertionError for other widths."""
         assert len(self.columns) == len(other.columns), (self.columns, other.columns)
         return SmallFrame(
             self.sparkSession, lambda s: f"SELECT * FROM {s[0]} UNION ALL SELECT * FROM {s[1]}", [self, other],
@@ -304,6 +330,7 @@ class SmallFrame:
         )  # fmt: skip
 
     def unionByName(self, other: SmallFrame, allowMissingColumns: bool = False) -> SmallFrame:
+        """Rows of both by name; NotCarriedError if a column is missing on one side and that is not allowed."""
         names = [*self.columns, *(name for name in other.columns if name not in self.columns)]
         if not allowMissingColumns and (len(names) > len(self.columns) or set(self.columns) - set(other.columns)):
             raise NotCarriedError(f"unionByName of other columns: {self.columns} and {other.columns}")
@@ -315,6 +342,7 @@ class SmallFrame:
         return in_order(self).union(in_order(other))
 
     def join(self, other: SmallFrame, on: Any, how: str = "inner") -> SmallFrame:
+        """Join by equal columns, which then appear once, or by an expression; ``how`` is a key of ``_HOW``."""
         word = _HOW[how]
         only_left = how in ("left_semi", "left_anti")
         if isinstance(on, Column):
@@ -339,14 +367,18 @@ class SmallFrame:
 
 
 class Grouped:
+    """Rows by group, until ``agg`` or ``count`` makes one row of each."""
+
     def __init__(self, frame: SmallFrame, keys: Sequence[Any]) -> None:
         self._frame = frame
         self._keys = [quoted(key) if isinstance(key, str) else key for key in keys]
 
     def count(self) -> SmallFrame:
+        """The number of rows of each group, as ``count``."""
         return self.agg(Column("count(*)", "count"))
 
     def agg(self, *columns: Any) -> SmallFrame:
+        """One row for each group: its keys, then the aggregates; ``percentile`` needs a weight."""
         frame = self._frame
         keys, names = frame._listed(self._keys)
         by = tuple(names)
@@ -395,17 +427,21 @@ class Writer:
         self._partitions: tuple[str, ...] = ()
 
     def mode(self, how: str) -> Writer:
+        """``overwrite`` deletes the folder first; everything else appends."""
         self._anew = how == "overwrite"
         return self
 
     def option(self, name: str, value: Any) -> Writer:
+        """No option changes anything here."""
         return self
 
     def partitionBy(self, *names: str) -> Writer:
+        """Write one folder ``name=value`` for each value, and leave the column out of the files."""
         self._partitions = names
         return self
 
     def parquet(self, folder: str) -> None:
+        """Compute and write; readers see an unpartitioned file only when it is whole."""
         where = Path(folder)
         if self._anew:
             shutil.rmtree(where, ignore_errors=True)

@@ -48,9 +48,11 @@ class SmallSession:
 
     @property
     def read(self) -> Reader:
+        """A reader of Parquet without a schema."""
         return Reader(self)
 
     def run(self, sql: str) -> Any:
+        """Run a statement at once; OSError for DuckDB's I/O errors, KeyboardInterrupt for Ctrl-C."""
         try:
             return self._connection.execute(sql)
         except self._io_error as error:
@@ -85,6 +87,7 @@ class SmallSession:
         return [each[0] for each in found]
 
     def translated(self, text: str) -> tuple[str, str]:
+        """Return (DuckDB's expression, its name or "") of an expression in Spark SQL; cached."""
         return translated(text, _functions())
 
     def translated_order(self, text: str) -> str:
@@ -93,6 +96,7 @@ class SmallSession:
         return f"{self.translated(column)[0]} {direction}"
 
     def table(self, name: str, columns: Sequence[str]) -> SmallFrame:
+        """A frame of a table or table function, whose columns the caller knows."""
         return SmallFrame(self, lambda s: f"SELECT * FROM {name}", [], columns, cheap=True, name="")
 
     def kept(self, sql: str, columns: Sequence[str]) -> SmallFrame:
@@ -136,13 +140,17 @@ def _functions() -> frozenset[str]:
 
 
 class Reader:
+    """Reads folders of Parquet files."""
+
     def __init__(self, session: SmallSession, columns: Sequence[tuple[str, str]] | None = None) -> None:
         self._session, self._columns = session, columns
 
     def schema(self, ddl: str) -> Reader:
+        """A reader of exactly these columns (``name type, …``): missing ones are null, others are left out."""
         return Reader(self._session, columns_of(ddl))
 
     def parquet(self, *folders: str) -> SmallFrame:
+        """A frame of all files below the folders; names that begin with ``_`` or ``.`` are skipped."""
         listed = ", ".join(
             "'" + self._session.plain_name(folder).replace("'", "''") + "/**/[!_.]*.parquet'" for folder in folders
         )
@@ -159,6 +167,7 @@ class Reader:
 
 
 def quote(name: str) -> str:
+    """The name in double quotes, for DuckDB; quotes within it are not escaped."""
     return f'"{name}"'
 
 
