@@ -28,6 +28,7 @@ class SourceFile:
     path: str
     name: str
     size: int
+    """In bytes, as it is stored."""
     modified_us: int
     source: str = ""
     """One of ``schema.SOURCES``; empty while unknown."""

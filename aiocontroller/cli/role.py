@@ -137,12 +137,13 @@ def _contradictions(settings: list[dict[str, Any]]) -> str:
 @click.option("--exit", "exit_", is_flag=True, help="End the process afterwards; without it, the process stands by.")
 @click.option(
     "--linger",
+    "linger_s",
     type=click.FloatRange(0),
     metavar="SECONDS",
     help="With --exit: keep answering clients for this long first (aiocontroller.release.linger.ms).",
 )
 @JSON
-def release(data: Path | None, exit_: bool, linger: float | None, as_json: bool) -> None:
+def release(data: Path | None, exit_: bool, linger_s: float | None, as_json: bool) -> None:
     """Make a running controller give the role back to the brokers.
 
     Before it does, it removes itself from all assignments; the output names those that still contain it. Afterwards it
@@ -150,7 +151,7 @@ def release(data: Path | None, exit_: bool, linger: float | None, as_json: bool)
     'aiocontroller takeover' asks for it.
     """
     ready = find_controller(data)
-    asked = {"exit": exit_, "linger_ms": None if linger is None else round(1000 * linger)}
+    asked = {"exit": exit_, "linger_ms": None if linger_s is None else round(1000 * linger_s)}
     answer = _post(ready, "release", asked)
     if as_json:
         print_json(answer)

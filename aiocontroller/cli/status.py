@@ -31,12 +31,12 @@ async def _read(zookeeper: str) -> dict[str, Any]:
 
     async with connected(zookeeper) as zk:
         state = await read_cluster_state(zk)
-    since = state.controller.since_ms
+    since_ms = state.controller.since_ms
     return {
         "controller": {
             "id": state.controller.id,
             "epoch": state.controller.epoch,
-            "since": None if since is None else iso_time(since),
+            "since": None if since_ms is None else iso_time(since_ms),
         },
         "brokers": [{"id": b.id, "live": b.live, "leaders": b.leaders, "replicas": b.replicas} for b in state.brokers],
         "partitions": state.counts(),

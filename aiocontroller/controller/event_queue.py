@@ -42,6 +42,7 @@ class QueueStatistics(NamedTuple):
     """A snapshot of the queue."""
 
     size: int
+    """Number of events that wait."""
     signals: int
     client_requests: int
     deferred: int

@@ -13,6 +13,7 @@ from aiocontroller.zookeeper.znodes import BadZNode
 log = logging.getLogger(__name__)
 
 BLOCK_SIZE = 1000
+"""Number of ids that a broker gets at a time, as in Kafka."""
 MAX_PRODUCER_ID = (1 << 63) - 1
 MAX_ATTEMPTS = 16
 

@@ -73,7 +73,7 @@ class FrameBuffer:
         self._data += data
 
     def size(self) -> int | None:
-        """The announced length of the current frame; None until its prefix has arrived; FrameError if it is invalid."""
+        """The bytes announced for the current frame; None until its prefix has arrived; FrameError if it is invalid."""
         if len(self._data) - self._at < _PREFIX:
             return None
         length: int = INT32.unpack_from(self._data, self._at)[0]

@@ -170,7 +170,7 @@ class ZooKeeperClient:
     @property
     def session_timeout_s(self) -> float:
         """As negotiated."""
-        return float(self.session.timeout)
+        return float(self.session.timeout_s)
 
     @property
     def connected(self) -> bool:
@@ -479,7 +479,7 @@ class ZooKeeperClient:
             state=session.state,
             session_id=session.session_id,
             session_epoch=session.epoch,
-            session_timeout_s=session.timeout,
+            session_timeout_s=session.timeout_s,
             connects=session.metrics.connects.count,
             suspensions=session.metrics.disconnects.count,
             expiries=session.metrics.expires.count,

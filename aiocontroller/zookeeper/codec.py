@@ -53,7 +53,7 @@ PERSISTENT_RECURSIVE, ANY_WATCH = 1, 3
 MAX_DATA_BYTES = 1_040_000
 """Limit for one znode: leaves room for the path and the multi below servers' ``jute.maxbuffer``, 1,048,575."""
 
-STAT_SIZE = 68
+STAT_BYTES = 68
 STAT_MZXID, STAT_VERSION, STAT_OWNER, STAT_CHILDREN, STAT_PZXID = 8, 32, 44, 56, 60
 """Offsets inside a Stat."""
 
@@ -246,7 +246,7 @@ def parse_stat(payload: bytes, offset: int) -> Any:
         stat.__dict__.update(zip(_STAT_NAMES, _STAT.unpack_from(payload, offset), strict=True))
     except struct_error as error:
         raise BadReplyError(
-            f"an answer has {len(payload)} bytes, expected a Stat of {STAT_SIZE} from byte {offset} on"
+            f"an answer has {len(payload)} bytes, expected a Stat of {STAT_BYTES} from byte {offset} on"
         ) from error
     return stat
 
@@ -296,7 +296,7 @@ def parse_set_results(payload: bytes, first: int, count: int) -> list[int] | Non
     The fixed layout (9 bytes header, 68 bytes Stat) makes it one pass over known offsets.
     """
     at = first * 9
-    size = 9 + STAT_SIZE
+    size = 9 + STAT_BYTES
     if len(payload) < at + count * size or payload[3] != (CHECK if first else SET_DATA):
         return None
     unpack_version = _INT.unpack_from
@@ -322,13 +322,13 @@ def _results(payload: bytes) -> Iterator[OpResult]:
             at += 4
         elif kind == SET_DATA:
             yield OpResult(0, parse_stat(payload, at))
-            at += STAT_SIZE
+            at += STAT_BYTES
         elif kind in (CREATE, CREATE2):
             length = max(unpack_int(payload, at)[0], 0)
             path = text(payload[at + 4 : at + 4 + length])
             at += 4 + length
             yield OpResult(0, parse_stat(payload, at) if kind == CREATE2 else None, path)
-            at += STAT_SIZE if kind == CREATE2 else 0
+            at += STAT_BYTES if kind == CREATE2 else 0
         elif kind in (DELETE, CHECK):
             yield OpResult(0)
         else:

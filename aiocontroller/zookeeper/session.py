@@ -85,8 +85,8 @@ class ZooKeeperSession:
         self.conn: Connection | None = None
         self.session_id = 0
         self.password = bytes(16)
-        self.timeout = timeout_s
-        """In seconds; as negotiated, while there is a session."""
+        self.timeout_s = timeout_s
+        """As negotiated, while there is a session."""
         self.epoch = 0
         self.progress = Progress()
         self.counters = Counters()
@@ -163,9 +163,9 @@ class ZooKeeperSession:
             return
         self._closed = True
         by_s = self._clock.monotonic() + within_s
-        conn = await self._connection_for_close(min(CLOSE_GRACE_S, self.timeout / 3, within_s / 2))
+        conn = await self._connection_for_close(min(CLOSE_GRACE_S, self.timeout_s / 3, within_s / 2))
         if conn is not None:
-            await self._say_goodbye(conn, min(self.timeout / 3, by_s - self._clock.monotonic()))
+            await self._say_goodbye(conn, min(self.timeout_s / 3, by_s - self._clock.monotonic()))
         if self._running is not None:
             self._running.cancel()
             await self._ended.wait()
@@ -264,7 +264,7 @@ class ZooKeeperSession:
         return None
 
     def _attempt_timeout_s(self) -> float:
-        return float(max(self.timeout / 3 / len(self.hosts), MIN_ATTEMPT_TIMEOUT_S))
+        return float(max(self.timeout_s / 3 / len(self.hosts), MIN_ATTEMPT_TIMEOUT_S))
 
     async def _open(self, host: str, port: int) -> Connection:
         """Connect and shake hands; do so a second time if the server says that the session is gone."""
@@ -333,7 +333,7 @@ class ZooKeeperSession:
         if self.session_id and session_id != self.session_id:
             self._expire()
         resumed = session_id == self.session_id
-        self.session_id, self.password, self.timeout = session_id, password, timeout_ms / 1000
+        self.session_id, self.password, self.timeout_s = session_id, password, timeout_ms / 1000
         for body in self.credentials:
             conn.authenticate(body, wait=False)
         if resumed:
@@ -345,7 +345,7 @@ class ZooKeeperSession:
             event = SessionEvent.CONNECTED if self.epoch == 1 else SessionEvent.NEW_SESSION
         self.metrics.connects.mark()
         self.conn = conn
-        self._heartbeat = Heartbeat(self._clock, conn, self.timeout)
+        self._heartbeat = Heartbeat(self._clock, conn, self.timeout_s)
         log.info("ZooKeeper session 0x%x %s, timeout %d ms", session_id, event.value, timeout_ms)
         self._report(event)
         self._wake_next()
@@ -372,7 +372,7 @@ class ZooKeeperSession:
         self.metrics.expires.mark()
         self._generation += 1
         self.session_id, self.password = 0, bytes(16)
-        self.timeout = self._requested_timeout_s
+        self.timeout_s = self._requested_timeout_s
         self.registry.clear()
         self._wake_all()
         self._report(SessionEvent.EXPIRED)

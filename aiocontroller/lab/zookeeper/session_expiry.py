@@ -41,7 +41,7 @@ async def close_by_force(client: ZooKeeperClient, session_id: int, password: byt
         ssl=client.ssl,
     )
     try:
-        answer = conn.shake_hands(codec.connect_frame(0, round(session.timeout * 1000), session_id, password))
+        answer = conn.shake_hands(codec.connect_frame(0, round(session.timeout_s * 1000), session_id, password))
         closed = conn.submit([CloseRequest().serialize()])  # in one write with the handshake
         results = await asyncio.gather(answer, closed, return_exceptions=True)
         handshake = results[0]

@@ -120,7 +120,7 @@ async def test_a_client_without_a_session_tries_all_servers_in_their_order_and_c
 @virtual_time
 async def test_the_session_lasts_as_long_as_the_server_says() -> None:
     async with connected() as client:
-        assert client.session.timeout == 6.0
+        assert client.session.timeout_s == 6.0
 
 
 @virtual_time
