@@ -44,3 +44,17 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{link}: found no file"
         assert not anchor or anchor in anchors(target), f"{link}: found no heading, expected one of {anchors(target)}"
+
+
+def test_every_fault_of_aiozk_is_played_on_our_client() -> None:
+    """The tests cite the faults by their numbers in docs/zookeeper.md."""
+    listed = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "zookeeper.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed == [str(n) for n in range(1, len(listed) + 1)]
+    cited: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "tests" / "integration" / "zookeeper").glob("test_*.py")):
+        found = re.findall(r"\bFaults? (\d+(?: and \d+)*)", path.read_text(encoding="utf-8"))
+        cited[path.stem] = set(re.findall(r"\d+", " ".join(found)))
+    of_aiozk = cited.pop("test_plain_aiozk")
+    assert set().union(*cited.values()) == set(listed)
+    assert of_aiozk
+    assert of_aiozk <= set(listed)

@@ -233,7 +233,7 @@ async def test_what_could_not_be_resolved_is_not_taken(make_client: MakeClient) 
 
 
 async def test_multi_is_atomic_and_names_its_culprit(make_client: MakeClient) -> None:
-    """Defect 11: aiozk loses codes, index, Stats and names."""
+    """Fault 9: aiozk loses codes, index, Stats and names."""
     client = await make_client()
     results = await client.multi(
         [Create("/a", b"1", ephemeral=True), SetData("/a", b"2", 0), Create("/s-", sequential=True), Check("/a", 1)]
@@ -354,7 +354,7 @@ async def test_ensure_path_and_recursive_delete(make_client: MakeClient, proxy: 
 
 
 async def test_single_operations_work_and_carry_no_cache(make_client: MakeClient) -> None:
-    """Defects 20 and 23: versions are what the caller says; paths are within the chroot."""
+    """Faults 19 and 20: versions are what the caller says; paths are within the chroot."""
     client = await make_client()
     assert client.chroot
     assert await client.create("/a", b"1") == "/a"

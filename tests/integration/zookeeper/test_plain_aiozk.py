@@ -1,6 +1,7 @@
 """What plain aiozk 0.32.0 does under the same faults: the reason for our own session.
 
-Each test states the defect as a fact; should a later aiozk cure it, the test fails and the cure may be looked at.
+Each test states a defect as a fact, by the number of the fault in the table in docs/zookeeper.md; should a later aiozk
+cure it, the test fails and the cure may be looked at.
 ``test_patched_aiozk.py`` plays the same faults on aiozk with the patches in ``docs/aiozk-patches``.
 """
 
@@ -27,7 +28,7 @@ async def plain(zk_connect: str, proxy: FaultProxy) -> AsyncIterator[MakeAiozk]:
 
 
 async def test_writes_twice_when_an_answer_is_lost(plain: MakeAiozk, proxy: FaultProxy) -> None:
-    """Defect 8."""
+    """Fault 6."""
     client = await plain()
     await client.create("/a", b"")
     proxy.on_request = cut_first(15)
@@ -40,7 +41,7 @@ async def test_writes_twice_when_an_answer_is_lost(plain: MakeAiozk, proxy: Faul
 
 
 async def test_throws_a_live_session_away(plain: MakeAiozk, proxy: FaultProxy) -> None:
-    """Defects 3 and 6: only a ping notices the end, and a failed handshake costs the session."""
+    """Faults 2 and 5: only a ping notices the end, and a failed handshake costs the session."""
     client = await plain()
     session_id = client.session.session_id
     proxy.on_request = cut_first(CONNECT, Do.CUT)
@@ -52,7 +53,7 @@ async def test_throws_a_live_session_away(plain: MakeAiozk, proxy: FaultProxy) -
 
 
 async def test_fires_watches_without_a_change(plain: MakeAiozk, proxy: FaultProxy) -> None:
-    """Defect 10: SetWatches goes out relative to zxid 0."""
+    """Fault 8: SetWatches goes out relative to zxid 0."""
     client = await plain()
     await client.create("/a", b"")
     fired: Any = client.wait_for_events([3], "/a")
@@ -64,12 +65,13 @@ async def test_fires_watches_without_a_change(plain: MakeAiozk, proxy: FaultProx
 async def test_does_not_understand_a_chroot_in_the_connect_string(
     proxy: FaultProxy, zookeeper: EmbeddedZooKeeper
 ) -> None:
-    """Defect 23."""
+    """Fault 20."""
     client = ZKClient(f"{proxy.address}/chroot")
     with pytest.raises(ValueError, match="invalid literal"):
         await client.session.make_connection(*client.session.hosts[0])
 
 
 def test_cannot_encode_sasl() -> None:
+    """Fault 21."""
     with pytest.raises(TypeError, match="not subscriptable"):
         protocol.SASLRequest(token=b"x").serialize()

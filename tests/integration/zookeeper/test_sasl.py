@@ -1,4 +1,4 @@
-"""SASL DIGEST-MD5 against a server that knows one user."""
+"""SASL DIGEST-MD5 against a server that knows one user.  Fault 21 of the table in docs/zookeeper.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A session through every fault that its connection can suffer.
 
-The numbers in the names' comments are those of the defects of plain aiozk 0.32.0 that each test keeps away.
+Each test plays faults of the table in docs/zookeeper.md, by its numbers; plain aiozk 0.32.0 fails on them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def once_at(opcode: int, action: Do) -> Callable[[int, int, int, bytes], Do]:
 
 
 async def test_link_dropped_again_while_watches_are_armed_again(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 1: aiozk never connects again."""
+    """Fault 1: aiozk never connects again."""
     client = await make_client()
     await client.create("/a", b"")
     fired, session_id = watches_of(client), client.session_id
@@ -87,7 +87,7 @@ async def test_link_dropped_again_while_watches_are_armed_again(make_client: Mak
 async def test_more_watches_than_one_request_holds_survive_a_reconnect(
     make_client: MakeClient, proxy: FaultProxy
 ) -> None:
-    """Defects 2 and 10: 20,000 paths are 1.3 MB; all are armed again, none fires without a change."""
+    """Faults 1 and 8: 20,000 paths are 1.3 MB; all are armed again, none fires without a change."""
     client = await make_client()
     paths = [f"/{'n' * 50}{i:05}" for i in range(20_000)]
     assert (await client.write_many([Create(p) for p in paths], fence=None)).ok
@@ -114,7 +114,7 @@ async def test_more_watches_than_one_request_holds_survive_a_reconnect(
 
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "end of stream"])
 async def test_end_of_connection_is_noticed_at_once(make_client: MakeClient, proxy: FaultProxy, reset: bool) -> None:
-    """Defect 3: aiozk takes a whole session timeout."""
+    """Fault 2: aiozk takes a whole session timeout."""
     client = await make_client(timeout_s=10)
     events, session_id = events_of(client), client.session_id
     started = time.monotonic()
@@ -139,7 +139,7 @@ async def test_pending_write_fails_at_once_when_the_connection_ends(make_client:
 
 
 async def test_silent_server_is_left_before_the_session_expires(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 4: the peer is silent but the connection stands, as behind a partition or SIGSTOP."""
+    """Fault 3: the peer is silent but the connection stands, as behind a partition or SIGSTOP."""
     client = await make_client(timeout_s=3)
     await client.create("/mine", b"", ephemeral=True)
     events, session_id = events_of(client), client.session_id
@@ -155,7 +155,7 @@ async def test_silent_server_is_left_before_the_session_expires(make_client: Mak
 async def test_hung_server_does_not_keep_us_from_the_other(
     zk_connect: str, proxy: FaultProxy, make_client: MakeClient, seed: int
 ) -> None:
-    """Defect 5: one of two accepts and never answers; whichever is tried first."""
+    """Fault 4: one of two accepts and never answers; whichever is tried first."""
     hung = await FaultProxy(1).start()
     hung.hang = True
     try:
@@ -170,7 +170,7 @@ async def test_hung_server_does_not_keep_us_from_the_other(
 
 @pytest.mark.parametrize("how", ["cut", "hang"])
 async def test_failed_handshakes_do_not_end_the_session(make_client: MakeClient, proxy: FaultProxy, how: str) -> None:
-    """Defects 6 and 7: only the server's word ends a session."""
+    """Fault 5: only the server's word ends a session."""
     client = await make_client(timeout_s=6)
     await client.create("/mine", b"", ephemeral=True)
     events, session_id = events_of(client), client.session_id
@@ -192,7 +192,7 @@ async def test_failed_handshakes_do_not_end_the_session(make_client: MakeClient,
 
 
 async def test_reply_cut_in_the_middle(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 12: the end comes inside a frame."""
+    """Fault 18: the end comes inside a frame."""
     client = await make_client(timeout_s=10)
     await client.create("/a", b"x" * 1000)
     cut = False
@@ -235,7 +235,7 @@ async def test_damaged_stream_costs_the_connection_not_the_session(
 
 
 async def test_reply_slower_than_any_timeout_is_waited_for(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 13: as long as bytes arrive the server lives; nothing is asked for twice."""
+    """Fault 10: as long as bytes arrive the server lives; nothing is asked for twice."""
     client = await make_client(timeout_s=1)
     await client.create("/big", b"b" * 600_000)
     asked = 0
@@ -261,7 +261,7 @@ async def test_reply_slower_than_any_timeout_is_waited_for(make_client: MakeClie
 
 
 async def test_server_that_is_away_for_a_second_is_found_soon_after(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 15: back-off 4, 8, 16 … s."""
+    """Fault 12: back-off 4, 8, 16 … s."""
     client = await make_client(timeout_s=10)
     session_id = client.session_id
     await proxy.refuse()
@@ -279,7 +279,7 @@ async def test_server_that_is_away_for_a_second_is_found_soon_after(make_client:
 
 
 async def test_two_drops_in_a_row_fire_nothing_and_lose_nothing(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 10: aiozk asks relative to zxid 0, so everything fires, and the session may go back in time."""
+    """Fault 8: aiozk asks relative to zxid 0, so everything fires, and the session may go back in time."""
     client = await make_client()
     other = await make_client(direct=True)
     paths = [f"/n{i:02}" for i in range(50)]
@@ -340,7 +340,7 @@ async def test_change_between_reading_and_arming_fires(make_client: MakeClient, 
 
 
 async def test_watch_for_deletion_survives_a_reconnect(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 17: elections and locks wait for DELETED only."""
+    """Fault 13: elections and locks wait for DELETED only."""
     client, other = await make_client(), await make_client(direct=True)
     await client.create("/leader", b"")
     deleted = asyncio.Event()
@@ -381,7 +381,7 @@ async def test_failing_handlers_break_nothing(make_client: MakeClient, proxy: Fa
 
 
 async def test_lost_answer_is_reported_and_nothing_is_sent_twice(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 8: aiozk makes two sequential nodes, and BadVersion out of a success."""
+    """Fault 6: aiozk makes two sequential nodes, and BadVersion out of a success."""
     client = await make_client()
     await client.create("/a", b"")
     proxy.on_request = once_at(15, Do.CUT_AFTER)
@@ -412,7 +412,7 @@ async def test_write_to_a_connection_known_to_be_dead_was_not_sent(make_client: 
 
 
 async def test_expiry_is_reported_before_the_next_session_opens(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 9."""
+    """Fault 7."""
     client = await make_client(timeout_s=4)
     await client.create("/mine", b"", ephemeral=True)
     await client.get_many(["/mine"], watch=True)
@@ -462,7 +462,7 @@ async def test_calls_of_an_expired_session_end_with_it(make_client: MakeClient, 
 
 
 async def test_request_beyond_the_servers_limit_is_refused_here(make_client: MakeClient) -> None:
-    """Defect 14: the server would close the connection."""
+    """Fault 11: the server would close the connection."""
     client = await make_client()
     with pytest.raises(RequestTooLargeError, match="1048575"):
         await client.create("/big", b"x" * (1 << 20))
@@ -470,7 +470,7 @@ async def test_request_beyond_the_servers_limit_is_refused_here(make_client: Mak
 
 
 async def test_bytes_in_flight_are_bounded(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 21: 300 writes of 100 KB to a server that stops reading."""
+    """Fault 15: 300 writes of 100 KB to a server that stops reading."""
     client = await make_client(timeout_s=20)
     await client.create("/a", b"")
     proxy.freeze()
@@ -486,7 +486,7 @@ async def test_bytes_in_flight_are_bounded(make_client: MakeClient, proxy: Fault
 
 
 async def test_cancelled_calls_leave_nothing_behind(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 24."""
+    """Fault 17."""
     client = await make_client(timeout_s=10)
     await proxy.refuse()
     proxy.cut_all()
@@ -503,7 +503,7 @@ async def test_cancelled_calls_leave_nothing_behind(make_client: MakeClient, pro
 
 
 async def test_start_ends_with_the_addresses_when_no_server_answers(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 24: aiozk waits for ever."""
+    """Fault 17: aiozk waits for ever."""
     await proxy.refuse()
     client = await make_client(address=f"{proxy.address},[::1]:{proxy.port}", start=False)
     with pytest.raises(TimeoutError, match=rf"127.0.0.1:{proxy.port}, \[::1\]:{proxy.port} within 0.3 s; last failure"):
@@ -513,7 +513,7 @@ async def test_start_ends_with_the_addresses_when_no_server_answers(make_client:
 
 @pytest.mark.parametrize("fault", ["refuse", "freeze", "none"])
 async def test_close_always_ends_and_frees_everything(make_client: MakeClient, proxy: FaultProxy, fault: str) -> None:
-    """Defect 19."""
+    """Fault 14."""
     before = asyncio.all_tasks()
     client = await make_client(timeout_s=3)
     await client.create("/mine", b"", ephemeral=True)
@@ -542,7 +542,7 @@ async def test_close_always_ends_and_frees_everything(make_client: MakeClient, p
 
 
 async def test_credentials_are_given_again_after_a_reconnect(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """Defect 22."""
+    """Fault 16."""
     client = await make_client(start=False)
     await client.add_auth("digest", b"kafka:secret")
     await client.start(10)
