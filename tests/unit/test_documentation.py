@@ -58,3 +58,19 @@ def test_every_fault_of_aiozk_is_played_on_our_client() -> None:
     assert set().union(*cited.values()) == set(listed)
     assert of_aiozk
     assert of_aiozk <= set(listed)
+
+
+def test_the_glossary_is_sorted_and_each_term_is_used_where_it_says() -> None:
+    page = ROOT / "docs" / "glossary.md"
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)[1:]
+    terms = [term for term, _ in rows]
+    assert terms == sorted(terms, key=str.lower)
+    assert len(terms) > 50
+    for term, where in rows:
+        linked = [page.parent / link for link in re.findall(r"\]\(([^)]+)\)", where)]
+        places = [*linked, *(ROOT / "aiocontroller" / path for path in re.findall(r"`([^`]+)`", where))]
+        assert places, term
+        word = re.compile(r"[ _-]?".join(map(re.escape, re.split(r"[ -]", term))), re.IGNORECASE)
+        for place in places:
+            files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+            assert any(word.search(file.read_text(encoding="utf-8")) for file in files), f"{term}: not in {place}"
