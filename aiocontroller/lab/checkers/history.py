@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
@@ -103,7 +104,7 @@ class ZNodeHistory:
         self.writes = 0
         self.digest = hashlib.sha256()
         """Over everything that was written."""
-        self.probes: dict[str, int] = {}
+        self.probes: Counter[str] = Counter()
         self.deleted_in: dict[str, list[tuple[int, dict[int, int]]]] = {}
         """Topic -> the controller epoch and the brokers' epochs at each deletion of its znode."""
         self._exists = exists
@@ -248,7 +249,7 @@ class ZNodeHistory:
         return any((epoch, brokers[broker]) != now for epoch, brokers in self.deleted_in.get(topic, ()))
 
     def probe(self, name: str) -> None:
-        self.probes[name] = self.probes.get(name, 0) + 1
+        self.probes[name] += 1
 
     def complain(self, invariant: str, partition: tuple[str, int] | str, detail: str) -> None:
         subject = partition if isinstance(partition, str) else f"{partition[0]}-{partition[1]}"

@@ -31,6 +31,13 @@ MOST_UNREACHED = 200
 @click.option("--fresh", is_flag=True, help="Take new seeds, from the clock.")
 @click.option("--seed", type=click.IntRange(0), help="Replay one seed several times, also in other processes.")
 @click.option(
+    "--fork",
+    "forks",
+    multiple=True,
+    metavar="AWAIT:BRANCH",
+    help="With --seed: from this await point on, take another future; as a report of --branch says.",
+)
+@click.option(
     "--scenario",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Play the steps of this file and print what happens; docs/scenarios.md.",
@@ -49,6 +56,12 @@ MOST_UNREACHED = 200
     default=200,
     show_default=True,
     help="With --zoo: largest number of seeds for each try.",
+)
+@click.option(
+    "--branch",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Fork each seed into N more futures where it reaches what few seeds have reached.",
 )
 @click.option(
     "--results",
@@ -71,6 +84,7 @@ def simulate(
     first: int | None,
     fresh: bool,
     seed: int | None,
+    forks: tuple[str, ...],
     scenario: Path | None,
     shrink: bool,
     crash_points: bool,
@@ -79,6 +93,7 @@ def simulate(
     bugs: tuple[str, ...],
     tries: int,
     most: int,
+    branch: int | None,
     results: Path | None,
     merged: tuple[Path, ...],
     spark: str | None,
@@ -98,6 +113,10 @@ def simulate(
     jobs = jobs or os.cpu_count() or 1
     if (shrink or crash_points or crash_point) and seed is None:
         raise BadInputError("--shrink, --crash-points and --crash-point need --seed N")
+    if forks and (seed is None or crash_points or crash_point):
+        raise BadInputError("--fork needs --seed N, and neither --crash-points nor --crash-point")
+    if branch and (seed is not None or scenario or merged):
+        raise BadInputError("--branch is for campaigns: found --seed, --scenario or --merge with it")
     if merged:
         ok = _merge(merged, as_json)
     elif zoo:
@@ -105,15 +124,15 @@ def simulate(
     elif scenario is not None:
         ok = _scenario(scenario, as_json)
     elif seed is not None and shrink:
-        ok = _shrink(seed, as_json)
+        ok = _shrink(seed, ",".join(forks), as_json)
     elif seed is not None and crash_points:
         ok = _crash_points(seed, jobs, as_json)
     elif seed is not None and crash_point:
         ok = _crash_point(seed, crash_point, as_json)
     elif seed is not None:
-        ok = _replay(seed, as_json)
+        ok = _replay(seed, ",".join(forks), as_json)
     else:
-        ok = _campaign(first, seeds, results, minutes, jobs, spark, fresh=fresh, as_json=as_json)
+        ok = _campaign(first, seeds, results, minutes, jobs, spark, fresh=fresh, branch=branch or 0, as_json=as_json)
     if not ok:
         sys.exit(1)
 
@@ -130,6 +149,7 @@ def _campaign(
     spark: str | None,
     *,
     fresh: bool,
+    branch: int,
     as_json: bool,
 ) -> bool:
     from aiocontroller.lab.simulation.campaign import Stop
@@ -137,7 +157,8 @@ def _campaign(
 
     new = time.time_ns() // 1_000_000_000 * 1_000 if fresh else 1
     stop = Stop(minutes)
-    with Results(file, new if first is None else first, seeds, asked=first is not None) as results, stop.listening():
+    start = new if first is None else first
+    with Results(file, start, seeds, asked=first is not None, branch=branch) as results, stop.listening():
         summary, coverage = _run(results, stop, jobs, spark, as_json)
         _tell(summary, coverage, results.seeds, as_json)
     if stop.signal:
@@ -176,7 +197,8 @@ def _tell(summary: Summary, coverage: Coverage, seeds: int, as_json: bool) -> No
 
 
 def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bool) -> tuple[Summary, Coverage]:
-    from aiocontroller.lab.simulation.campaign import run_seeds
+    from aiocontroller.lab.simulation.campaign import run_course, run_seeds
+    from aiocontroller.lab.simulation.course import Course
 
     printed_s = 0.0
 
@@ -192,26 +214,31 @@ def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bo
     if not as_json:
         last = results.first + results.seeds - 1
         where = f"Spark, {spark}" if spark else plural(jobs, "process").replace("processs", "processes")
-        say(f"Seeds {results.first} to {last} on {where}")
+        branched = f", with {plural(results.branch, 'more future')} at rare marks" if results.branch else ""
+        say(f"Seeds {results.first} to {last} on {where}{branched}")
         if results.reports:
             say(f"{plural(len(results.reports), 'seed')} done before")
+    if results.branch:
+        course = Course(results.first, results.seeds, futures=results.branch)
+        return run_course(course, jobs, each, earlier=results.reports, stop=stop, spark=spark)
     return run_seeds(results.missing(), jobs, each, earlier=results.reports, stop=stop, spark=spark)
 
 
 def _tell_failure(report: Report) -> None:
-    say(f"Seed {report.seed} FAILED:")
+    say(f"Seed {report.recipe} FAILED:")
     for violation in report.violations[:5]:
         say(f"  {violation}")
-    say(f"  again: aiocontroller simulate --seed {report.seed}")
-    say(f"  smaller: aiocontroller simulate --seed {report.seed} --shrink")
+    say(f"  again: aiocontroller simulate --seed {report.recipe}")
+    say(f"  smaller: aiocontroller simulate --seed {report.recipe} --shrink")
 
 
 def _tell_summary(summary: Summary, coverage: Coverage, seeds: int) -> None:
     never = coverage.never_reached()
     hours, minutes = summary.virtual_s / 3600, summary.wall_s / 60
+    forked = f" and {plural(summary.forked, 'fork')}" if summary.forked else ""
     now = f", {summary.seeds_now:,} of them in {minutes:.1f} minutes ({summary.seeds_per_s:.1f}/s)"
     say(
-        f"{plural(summary.seeds, 'seed')}{now if summary.wall_s else ''}: {hours:.1f} hours of cluster time, "
+        f"{plural(summary.seeds, 'seed')}{forked}{now if summary.wall_s else ''}: {hours:.1f} hours of cluster time, "
         f"{summary.events:,} controller events, {summary.znode_writes:,} writes of partition states"
     )
     refused = coverage.refused()
@@ -229,24 +256,24 @@ def _tell_summary(summary: Summary, coverage: Coverage, seeds: int) -> None:
     say(
         "Verdict: no violation."
         if not failed
-        else f"Verdict: {plural(failed, 'seed')} FAILED: {list(summary.failures)}"
+        else f"Verdict: {plural(failed, 'run')} FAILED: --seed {', '.join(summary.failures)}"
     )
 
 
 # -- one seed ----------------------------------------------------------------------------------------------------------
 
 
-def _replay(seed: int, as_json: bool) -> bool:
+def _replay(seed: int, forks: str, as_json: bool) -> bool:
     from aiocontroller.lab.scenarios.plan import draw
     from aiocontroller.lab.simulation.campaign import HASH_SEEDS, replay
 
-    result = replay(seed)
+    result = replay(seed, forks)
     report = result.report
     if as_json:
         print_json({**msgspec.structs.asdict(report), "digests": result.digests, "same": result.same})
         return report.ok and result.same
     plan = draw(seed)
-    say(f"Seed {seed}: {plan.brokers} brokers, {plan.controllers} controllers, {len(plan.steps)} steps")
+    say(f"Seed {report.recipe}: {plan.brokers} brokers, {plan.controllers} controllers, {len(plan.steps)} steps")
     say(f"  steps: {', '.join(f'{kind} {count}' for kind, count in report.steps.items())}")
     say(f"  {report.virtual_s:.0f} s of cluster time, {report.events} controller events, {report.znode_writes} writes")
     where = ["here, again", *(f"another process, PYTHONHASHSEED={value}" for value in HASH_SEEDS)]
@@ -276,20 +303,21 @@ def _scenario(file: Path, as_json: bool) -> bool:
     return report.ok
 
 
-def _shrink(seed: int, as_json: bool) -> bool:
+def _shrink(seed: int, forks: str, as_json: bool) -> bool:
+    from aiocontroller.lab.scenarios.forks import recipe
     from aiocontroller.lab.scenarios.scenario import format_scenario
     from aiocontroller.lab.simulation.campaign import shrink_seed
     from aiocontroller.lab.simulation.simulation import simulate_plan
 
-    shrunk = shrink_seed(seed)
+    shrunk, name = shrink_seed(seed, forks), recipe(seed, forks)
     if shrunk is None:
-        say(f"Seed {seed} violates nothing: there is nothing to shrink.")
+        say(f"Seed {name} violates nothing: there is nothing to shrink.")
         return True
     plan, runs = shrunk
     violations = simulate_plan(plan).violations
     folder = Path("tests/scenarios")
-    file = (folder if folder.is_dir() else Path()) / f"seed-{seed}.txt"
-    remarks = [f"Seed {seed}, shrunk to {plural(len(plan.steps), 'step')}.  It violated:", *violations[:5]]
+    file = (folder if folder.is_dir() else Path()) / f"seed-{name.replace(' --fork ', '-').replace(':', '.')}.txt"
+    remarks = [f"Seed {name}, shrunk to {plural(len(plan.steps), 'step')}.  It violated:", *violations[:5]]
     file.write_text(format_scenario(plan, remarks), encoding="utf-8")
     if as_json:
         print_json(
@@ -297,7 +325,7 @@ def _shrink(seed: int, as_json: bool) -> bool:
         )
         return False
     say(
-        f"Seed {seed}: {plan.brokers} brokers, {plan.controllers} controllers, "
+        f"Seed {name}: {plan.brokers} brokers, {plan.controllers} controllers, "
         f"{len(plan.steps)} steps are left after {plural(runs, 'run')}:"
     )
     for step in plan.steps:

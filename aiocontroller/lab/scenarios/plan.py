@@ -73,6 +73,10 @@ class Plan(msgspec.Struct, frozen=True):
     """Standbys keep a copy of the cluster."""
     authorizer: bool = False
     """Brokers and controllers have an authorizer, which lets everybody do everything."""
+    forks: str = ""
+    """From where on delays, order and steps are drawn anew; see ``forks``."""
+    steps_stay: bool = False
+    """Forks draw no other steps."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
@@ -90,6 +94,16 @@ class Plan(msgspec.Struct, frozen=True):
         min_isr = random.Random(f"min isr {self.seed}").choice(("1", "2"))
         settings = tuple(setting for setting in self.settings if setting[0] != MIN_ISR)
         return msgspec.structs.replace(self, data=True, clients=2, settings=(*settings, (MIN_ISR, min_isr)))
+
+    def redrawn(self, start: int, lineage: str) -> Plan:
+        """Return the plan with other steps from ``start`` on, of the kinds that it has; those with arguments stay."""
+        chance = random.Random(f"plan {lineage}")
+        kinds = [step.kind for step in self.steps if not step.arguments]
+        drawn = (
+            step if step.arguments else Step(chance.choice(kinds), chance.randrange(1 << 32), chance.choice(PAUSES_S))
+            for step in self.steps[start:]
+        )
+        return msgspec.structs.replace(self, steps=(*self.steps[:start], *drawn))
 
     def without(self, start: int, end: int) -> Plan:
         return msgspec.structs.replace(self, steps=self.steps[:start] + self.steps[end:])

@@ -13,16 +13,19 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.cluster.processes import die_with_parent
 from aiocontroller.lab.scenarios.plan import Plan, draw
+from aiocontroller.lab.simulated_net import run
+from aiocontroller.lab.simulation.branching import failed
+from aiocontroller.lab.simulation.course import Course, perform
 from aiocontroller.lab.simulation.coverage import Coverage
 from aiocontroller.lab.simulation.on_spark import on_spark
-from aiocontroller.lab.simulation.simulation import Report, simulate, simulate_plan
+from aiocontroller.lab.simulation.simulation import Report, Simulation, simulate, simulate_plan
 from aiocontroller.lab.simulation.zoo import MOST_SEEDS, TRIES, Hunt, attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import ALL_BUGS
 
@@ -36,6 +39,8 @@ class Summary(msgspec.Struct):
     """The results of a campaign so far."""
 
     seeds: int = 0
+    forked: int = 0
+    """Runs with forks, beside the seeds."""
     wall_s: float = 0.0
     """Without the time of earlier results, which ``run_seeds`` was given."""
     seeds_now: int = 0
@@ -43,20 +48,23 @@ class Summary(msgspec.Struct):
     virtual_s: float = 0.0
     events: int = 0
     znode_writes: int = 0
-    failures: dict[int, list[str]] = {}
-    """Maps seeds to their violations."""
+    failures: dict[str, list[str]] = {}
+    """Maps recipes to their violations."""
 
     @property
     def seeds_per_s(self) -> float:
         return self.seeds_now / self.wall_s if self.wall_s else 0.0
 
     def add(self, report: Report) -> None:
-        self.seeds += 1
+        if report.forks:
+            self.forked += 1
+        else:
+            self.seeds += 1
         self.virtual_s += report.virtual_s
         self.events += report.events
         self.znode_writes += report.znode_writes
         if not report.ok:
-            self.failures[report.seed] = report.violations
+            self.failures[report.recipe] = report.violations
 
 
 def quiet() -> None:
@@ -97,16 +105,34 @@ def _begin_worker() -> None:
     quiet()
 
 
-def _simulate(seed: int) -> Report:
+def _simulate(seed: int) -> list[Report]:
     try:
-        return simulate(seed)
+        return [simulate(seed)]
     except Exception as error:
-        return Report(seed, [f"bug: the simulation itself ended with {error!r}"], 0.0, 0, 0, 0, 0, {}, {}, "")
+        return [failed(draw(seed), f"the simulation itself ended with {error!r}")]
 
 
-def _simulate_quietly(seed: int) -> Report:
-    quiet()
-    return _simulate(seed)
+class _Tally:
+    """What a campaign has so far; ``each`` is called for each new report."""
+
+    def __init__(self, each: Callable[[Summary, Report], None] | None, earlier: Iterable[Report]) -> None:
+        self.summary, self.coverage = Summary(), Coverage()
+        for report in earlier:
+            self._count(report)
+        self._each = each
+        self._started_s = time.monotonic()
+
+    def _count(self, report: Report) -> None:
+        self.summary.add(report)
+        self.coverage.add(report.marks)
+
+    def add(self, reports: Iterable[Report]) -> None:
+        for report in reports:
+            self._count(report)
+            self.summary.seeds_now += not report.forks
+            self.summary.wall_s = time.monotonic() - self._started_s
+            if self._each is not None:
+                self._each(self.summary, report)
 
 
 def run_seeds(
@@ -122,58 +148,109 @@ def run_seeds(
 
     ``earlier`` are results of other seeds, which count as well; ``spark`` is the master of a cluster to use instead.
     """
-    summary, coverage = Summary(), Coverage()
-    for report in earlier:
-        summary.add(report)
-        coverage.add(report.marks)
-    started_s, stop = time.monotonic(), stop or Stop()
-    if spark is None:
-        arriving = _on_all_cores(_simulate, seeds, jobs, stop)
-    else:
-        arriving = on_spark(spark, _simulate_quietly, seeds, lambda: stop.due)
-    for _, report in arriving:
-        summary.add(report)
-        summary.seeds_now += 1
-        summary.wall_s = time.monotonic() - started_s
-        coverage.add(report.marks)
-        if each is not None:
-            each(summary, report)
-    return summary, coverage
+    tally, stop = _Tally(each, earlier), stop or Stop()
+    with _workers(jobs, stop, spark) as on_workers:
+        for _, reports in on_workers(_simulate, seeds):
+            tally.add(reports)
+    return tally.summary, tally.coverage
 
 
-def _on_all_cores(work: Callable[[T], Report], items: Iterable[T], jobs: int, stop: Stop) -> Iterator[tuple[T, Report]]:
-    """Yield each item with its report, in the order of completion.
+def run_course(
+    course: Course,
+    jobs: int,
+    each: Callable[[Summary, Report], None] | None = None,
+    *,
+    earlier: Iterable[Report] = (),
+    stop: Stop | None = None,
+    spark: str | None = None,
+) -> tuple[Summary, Coverage]:
+    """``run_seeds`` for a campaign that goes round by round; ``earlier`` are results of the same one.
 
-    At a deadline the items that have begun are finished; a signal ends their processes.
+    ``each`` gets the futures of a run before the run itself, which tells that they are complete.
     """
-    waiting = iter(items)
-    if jobs == 1:
+    done = {report.recipe: report for report in earlier}
+    tally, stop = _Tally(each, done.values()), stop or Stop()
+    with _workers(jobs, stop, spark) as on_workers:
+        while tasks := course.round():
+            missing = [task for task in tasks if task.recipe not in done]
+            for task, reports in on_workers(perform, missing):
+                tally.add(report for report in reports if report.recipe not in done)
+                done[task.recipe] = reports[-1]
+            if any(task.recipe not in done for task in tasks):
+                break  # stopped
+            course.learn([done[task.recipe] for task in tasks])
+    return tally.summary, tally.coverage
+
+
+class _OnWorkers(Protocol):
+    def __call__(self, work: Callable[[T], list[Report]], items: Iterable[T]) -> Iterator[tuple[T, list[Report]]]:
+        """Yield each item with its reports, in the order of completion.
+
+        At a deadline the items that have begun are finished; a signal ends their processes.
+        """
+
+
+def _quietly(work: Callable[[T], list[Report]]) -> Callable[[T], list[Report]]:
+    def quietly(item: T) -> list[Report]:
         quiet()
-        while not stop.due and (found := list(islice(waiting, 1))):
-            yield found[0], work(found[0])
-        return
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker)
-    try:
-        running: dict[Future[Report], T] = {pool.submit(work, item): item for item in islice(waiting, 2 * jobs)}
-        while running and not stop.signal:
-            for done in wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
-                item = running.pop(done)
-                for following in () if stop.due else islice(waiting, 1):
-                    running[pool.submit(work, following)] = following
-                yield item, done.result()
-    finally:
-        if stop.signal:
-            for worker in list(pool._processes.values()):
-                worker.terminate()
-        pool.shutdown(cancel_futures=True)
+        return work(item)
+
+    return quietly
+
+
+@contextmanager
+def _workers(jobs: int, stop: Stop, spark: str | None = None) -> Iterator[_OnWorkers]:
+    """Processes here, or those of Spark."""
+    if spark is not None:
+        yield lambda work, items: on_spark(spark, _quietly(work), items, lambda: stop.due)
+    elif jobs == 1:
+        quiet()
+        yield lambda work, items: _one_by_one(work, items, stop)
+    else:
+        pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker)
+        try:
+            yield lambda work, items: _on_all_cores(pool, work, items, jobs, stop)
+        finally:
+            if stop.signal:
+                for worker in list(pool._processes.values()):
+                    worker.terminate()
+            pool.shutdown(cancel_futures=True)
+
+
+def _one_by_one(work: Callable[[T], list[Report]], items: Iterable[T], stop: Stop) -> Iterator[tuple[T, list[Report]]]:
+    waiting = iter(items)
+    while not stop.due and (found := list(islice(waiting, 1))):
+        yield found[0], work(found[0])
+
+
+def _on_all_cores(
+    pool: ProcessPoolExecutor, work: Callable[[T], list[Report]], items: Iterable[T], jobs: int, stop: Stop
+) -> Iterator[tuple[T, list[Report]]]:
+    waiting = iter(items)
+    first = () if stop.due else islice(waiting, 2 * jobs)
+    running: dict[Future[list[Report]], T] = {pool.submit(work, item): item for item in first}
+    while running and not stop.signal:
+        for done in wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
+            item = running.pop(done)
+            for following in () if stop.due else islice(waiting, 1):
+                running[pool.submit(work, following)] = following
+            yield item, done.result()
 
 
 # -- repeating a seed --------------------------------------------------------------------------------------------------
 
 
-def digest_elsewhere(seed: int, hash_seed: str) -> str:
+def drawn(seed: int, forks: str = "") -> Plan:
+    return msgspec.structs.replace(draw(seed), forks=forks)
+
+
+def digest_elsewhere(seed: int, hash_seed: str, forks: str = "") -> str:
     """Return the digest of the seed from a new process with the given PYTHONHASHSEED."""
-    code = f"from aiocontroller.lab.simulation.simulation import simulate; print(simulate({seed}).digest)"
+    code = (
+        "from aiocontroller.lab.simulation.campaign import drawn; "
+        "from aiocontroller.lab.simulation.simulation import simulate_plan; "
+        f"print(simulate_plan(drawn({seed}, {forks!r})).digest)"
+    )
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=300
@@ -191,11 +268,15 @@ class Replay(msgspec.Struct, frozen=True):
         return set(self.digests) == {self.report.digest}
 
 
-def replay(seed: int) -> Replay:
-    """Simulate one seed several times, to compare the digests."""
+def replay(seed: int, forks: str = "") -> Replay:
+    """Simulate one seed several times, to compare the digests.  BadInputError if a fork is not reached."""
     quiet()
-    report = simulate(seed)
-    return Replay(report, [simulate(seed).digest, *(digest_elsewhere(seed, value) for value in HASH_SEEDS)])
+    plan = drawn(seed, forks)
+    report = simulate_plan(plan)
+    if report.forks != forks:
+        raise BadInputError(f"--fork: found {forks}, but seed {seed} has only {report.awaits} await points")
+    elsewhere = [digest_elsewhere(seed, value, forks) for value in HASH_SEEDS]
+    return Replay(report, [simulate_plan(plan).digest, *elsewhere])
 
 
 # -- shrinking ---------------------------------------------------------------------------------------------------------
@@ -223,11 +304,15 @@ def shrink(plan: Plan, complaint: str, most_runs: int = 300) -> tuple[Plan, int]
     return plan, runs
 
 
-def shrink_seed(seed: int) -> tuple[Plan, int] | None:
-    """Draw and shrink the plan of a seed; None if the seed has no violation."""
+def shrink_seed(seed: int, forks: str = "") -> tuple[Plan, int] | None:
+    """Draw and shrink the plan of a seed; None if the seed has no violation.
+
+    The steps that forks have drawn stay as they are.
+    """
     quiet()
-    plan = draw(seed)
-    found = simulate_plan(plan).violations
+    simulation = Simulation(drawn(seed, forks))
+    found = run(simulation.run()).violations
+    plan = msgspec.structs.replace(simulation.plan, steps_stay=bool(forks))
     return shrink(plan, found[0]) if found else None
 
 
@@ -278,7 +363,13 @@ def run_crash_points(points: Sequence[CrashPoint], jobs: int) -> Iterator[tuple[
 
     This is exhaustive for one seed, where random seeds only sample.
     """
-    return _on_all_cores(crash, points, jobs, Stop())
+    with _workers(jobs, Stop()) as on_workers:
+        for point, reports in on_workers(_crash, points):
+            yield point, reports[0]
+
+
+def _crash(point: CrashPoint) -> list[Report]:
+    return [crash(point)]
 
 
 # -- the zoo -----------------------------------------------------------------------------------------------------------

@@ -10,20 +10,23 @@ import importlib
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from aiocontroller.lab.simulation.simulation import Report
 
-SEEDS_PER_CORE = 8
-"""Seeds of a batch for each core: enough that a long one holds up the others little."""
+RUNS_PER_CORE = 8
+"""Runs of a batch for each core: enough that a long one holds up the others little."""
+
+
+T = TypeVar("T")
 
 
 def on_spark(
-    master: str, simulate: Callable[[int], Report], seeds: Iterable[int], due: Callable[[], bool]
-) -> Iterator[tuple[int, Report]]:
-    """Yield each seed with its report, batch by batch, until ``due``.  ``PipelineMissingError`` without PySpark."""
+    master: str, work: Callable[[T], list[Report]], items: Iterable[T], due: Callable[[], bool]
+) -> Iterator[tuple[T, list[Report]]]:
+    """Yield each item with its reports, batch by batch, until ``due``.  ``PipelineMissingError`` without PySpark."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     session = importlib.import_module("aiocontroller.analytics.session").spark_session(
         master, app_name="aiocontroller simulate", for_little=True
@@ -31,8 +34,8 @@ def on_spark(
     for number, handler in handlers.items():
         signal.signal(number, handler)  # Spark puts its own in their place, which would lose the batch
     context: Any = session.sparkContext
-    waiting = iter(seeds)
-    while not due() and (batch := list(islice(waiting, SEEDS_PER_CORE * context.defaultParallelism))):
-        mapped = context.parallelize(batch, len(batch)).map(lambda seed: msgspec.json.encode(simulate(seed)))
-        for seed, line in zip(batch, mapped.collect(), strict=True):
-            yield seed, msgspec.json.decode(line, type=Report)
+    waiting = iter(items)
+    while not due() and (batch := list(islice(waiting, RUNS_PER_CORE * context.defaultParallelism))):
+        mapped = context.parallelize(batch, len(batch)).map(lambda item: msgspec.json.encode(work(item)))
+        for item, line in zip(batch, mapped.collect(), strict=True):
+            yield item, msgspec.json.decode(line, type=list[Report])

@@ -21,23 +21,29 @@ SEEDS = 100
 class Campaign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: int
     seeds: int
+    branch: int = 0
+    """See the options of this name of ``simulate``; here and in ``Results``."""
 
 
 class Results:
     """The seeds of a campaign, and the results that its file has; without a path nothing is kept.
 
     A file that exists keeps its first seed, and its number of seeds unless ``seeds`` is another.  BadInputError if
-    ``asked``, that is a user asked for just this first seed, and the file has another one.
+    ``asked``, that is a user asked for just this first seed, and the file has another one; or if it has other options.
     """
 
-    def __init__(self, path: Path | None, first: int, seeds: int | None, *, asked: bool = False) -> None:
+    def __init__(
+        self, path: Path | None, first: int, seeds: int | None, *, asked: bool = False, branch: int = 0
+    ) -> None:
         self.reports: Sequence[Report] = ()
-        campaign, size = Campaign(first, seeds or SEEDS), 0
+        campaign, size = Campaign(first, seeds or SEEDS, branch), 0
         if path is not None and path.exists() and (found := read(path)) is not None:
             campaign, self.reports, size = found
         if asked and campaign.first != first:
             raise BadInputError(f"{path}: found results from seed {campaign.first} on, expected {first}")
-        self.first, self.seeds = campaign.first, seeds or campaign.seeds
+        if campaign.branch != branch:
+            raise BadInputError(f"{path}: found results with --branch {campaign.branch}, expected {branch}")
+        self.first, self.seeds, self.branch = campaign.first, seeds or campaign.seeds, branch
         self._file = None if path is None else open(path, "ab", buffering=0)  # noqa: SIM115 - closed by __exit__
         if self._file is not None:
             self._file.truncate(size)
@@ -55,8 +61,8 @@ class Results:
 
     def missing(self) -> list[int]:
         """Return the seeds of the campaign without a result."""
-        done = {report.seed for report in self.reports}  # membership only
-        return [seed for seed in range(self.first, self.first + self.seeds) if seed not in done]
+        done = {report.recipe for report in self.reports}  # membership only
+        return [seed for seed in range(self.first, self.first + self.seeds) if str(seed) not in done]
 
     def add(self, report: Report) -> None:
         self._write(report)
@@ -83,13 +89,13 @@ class Merged(NamedTuple):
     seeds: int
     """Seeds of all campaigns together, with and without results."""
     reports: list[Report]
-    """One for each seed that has one, by seed."""
+    """One for each seed that has one, and for each run with forks, by seed."""
 
 
 def merge(paths: Sequence[Path]) -> Merged:
     """Read the results of several campaigns; BadInputError if two files have different results of one seed."""
     seeds: set[int] = set()  # only counted
-    reports: dict[int, tuple[Path, Report]] = {}
+    reports: dict[tuple[int, str], tuple[Path, Report]] = {}
     for path in paths:
         found = read(path)
         if found is None:
@@ -97,10 +103,10 @@ def merge(paths: Sequence[Path]) -> Merged:
         campaign, here, _ = found
         seeds.update(range(campaign.first, campaign.first + campaign.seeds))
         for report in here:
-            before, known = reports.setdefault(report.seed, (path, report))
-            if known != report:
+            before, known = reports.setdefault((report.seed, report.forks), (path, report))
+            if not known.same(report):
                 raise BadInputError(
-                    f"seed {report.seed}: {before} has digest {known.digest}, {path} has {report.digest}: "
+                    f"seed {report.recipe}: {before} has digest {known.digest}, {path} has {report.digest}: "
                     "found results of two versions of the program"
                 )
     return Merged(len(seeds), [report for _, (_, report) in sorted(reports.items())])

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
@@ -38,12 +37,14 @@ from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBr
 from aiocontroller.lab.exploration.journals import first_stray
 from aiocontroller.lab.scenarios.facts import Facts
 from aiocontroller.lab.scenarios.fleet import Fleet
+from aiocontroller.lab.scenarios.forks import format_forks, recipe
 from aiocontroller.lab.scenarios.limits import in_force
 from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, Step, draw
 from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwork, run, running_loop
 from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
 from aiocontroller.lab.simulation.broker_settings import IMBALANCE_CHECK, BrokerSettings
+from aiocontroller.lab.simulation.chance import Chance, FirstTimes, Lookout
 from aiocontroller.lab.simulation.data import SimulatedData
 from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.lab.simulation.peace import Peace
@@ -91,6 +92,18 @@ class Report(msgspec.Struct, frozen=True):
     """See ``coverage``."""
     digest: str
     """Over all journals and all znode writes."""
+    forks: str = ""
+    """Those that took place; see ``scenarios.forks``."""
+    rare: dict[str, int] = {}
+    """See ``Chance``."""
+
+    @property
+    def recipe(self) -> str:
+        return recipe(self.seed, self.forks)
+
+    def same(self, other: Report) -> bool:
+        """Return whether the runs were the same; what is rare depends on the campaign."""
+        return msgspec.structs.replace(self, rare=other.rare) == other
 
     @property
     def ok(self) -> bool:
@@ -131,12 +144,15 @@ class Simulation:
         plan: Plan,
         on_step: Callable[[Step | None, float], None] = lambda step, at_s: None,
         judged: Collection[str] = (),
+        lookout: Lookout | None = None,
     ) -> None:
         self.plan = plan
+        """A fork draws its remaining steps anew."""
         self._judged = judged
         self._on_step = on_step
-        jitter = random.Random(f"{plan.seed} jitter")
-        self._drift = random.Random(f"{plan.seed} drift")
+        self.chance = Chance(plan, lookout)
+        jitter = self.chance.source("jitter")
+        self._drift = self.chance.source("drift")
         self.network = SimulatedNetwork(jitter_s=lambda: jitter.random() * 0.003)
         self.clock = SimulatedClock()
         self.model: ObservedZooKeeper = ObservedZooKeeper(
@@ -167,7 +183,8 @@ class Simulation:
         self.controllers: dict[int, tuple[Service, Process]] = {}
         self.targets: dict[TopicPartition, tuple[int, ...]] = {}
         """The last acknowledged targets of reassignments, for partitions that nothing has changed since."""
-        self.marks: coverage.Marks = Counter()
+        self.marks: coverage.Marks = FirstTimes(self.chance.reached)
+        self.history.probes = FirstTimes(lambda name: self.chance.reached(f"probe/{name}"))
         self.problems: list[str] = []
         self.foreign_writes = 0
         """Foreign writes so far."""
@@ -184,6 +201,8 @@ class Simulation:
         self.wire.watch(self.network)
         self.data = SimulatedData(self) if plan.data else None
         self.leader_watch = LeaderWatch(self)
+        self._begun = 0
+        """Steps that have begun."""
         self._born = 0
         self._latest: dict[str, Process] = {}
 
@@ -192,7 +211,7 @@ class Simulation:
     async def run(self) -> Report:
         loop = running_loop()
         loop.set_exception_handler(self._unhandled)
-        loop.task_order = random.Random(f"{self.plan.seed} tasks") if self.plan.task_order else None
+        loop.task_order = self.chance.source("tasks") if self.plan.task_order else None
         await self.zookeeper.start()
         await self._start_followers()
         client = ZooKeeperClient(self.zookeeper.address, world=self.world("admin"), session_timeout_s=10)
@@ -200,7 +219,7 @@ class Simulation:
         self.zk = KafkaZkClient(client)
         self.admin = AdminZkClient(self.zk)
         await self.zk.create_top_level_paths()
-        steps = Steps(self)
+        self.steps = steps = Steps(self)
         steps.arm_crash(self.plan.crash_at, before=self.plan.crash_before)
         self.crash_in = self.plan.crash_await
         with coverage.watching(self.marks), in_force(self.plan.limits):
@@ -213,7 +232,9 @@ class Simulation:
                 if self.data is not None:
                     self.data.start_clients()
                 await self.clock.sleep(2)
-                for step in self.plan.steps:
+                while self._begun < len(self.plan.steps):
+                    step = self.plan.steps[self._begun]
+                    self._begun += 1
                     await steps.take(step)
                     self._on_step(step, self.clock.monotonic())
                     if self.violations():
@@ -226,7 +247,7 @@ class Simulation:
         return self._report(steps.taken)
 
     async def _start_followers(self) -> None:
-        lag = random.Random(f"{self.plan.seed} followers")
+        lag = self.chance.source("followers")
         for number in range(1, self.plan.followers + 1):
             follower = Follower(self.model, self.clock, lambda: lag.random() * 0.02 + self.followers_lag_s)
             world = World(self.zookeeper_host, self.clock, lag)
@@ -275,6 +296,8 @@ class Simulation:
             dict(sorted(taken.items())),
             dict(sorted(self.marks.items())),
             digest.hexdigest()[:16],
+            format_forks(self.chance.forks),
+            dict(sorted(self.chance.rare.items())),
         )
 
     def _unrecorded(self) -> set[str]:
@@ -307,8 +330,7 @@ class Simulation:
     def world(self, name: str) -> World:
         """Return the world of a process with a host of its own."""
         self._host = self.network.host(name)
-        chance = random.Random(f"{self.plan.seed} {name}")
-        return World(self._host, SimulatedClock(self._host), chance, debug=True)
+        return World(self._host, SimulatedClock(self._host), self.chance.source(name), debug=True)
 
     def _start(self, name: str, serve: Callable[[World], Awaitable[None]]) -> Process:
         self._born += 1
@@ -428,6 +450,7 @@ class Simulation:
     def _at_await(self, number: int) -> Callable[[], None]:
         def at_await() -> None:
             self.awaits += 1
+            self._fork_here()
             if self.crash_in:
                 self.crash_in -= 1
                 if not self.crash_in and number in self.controllers:
@@ -436,6 +459,13 @@ class Simulation:
                     self.clock.call_later(0.1, lambda: self._start_again(number))
 
         return at_await
+
+    def _fork_here(self) -> None:
+        """Draw everything anew from here on, if there is to be a fork."""
+        if self.chance.at_await(self.awaits, steps_left=self._begun < len(self.plan.steps)):
+            self.steps.chance.seed(f"{self.chance.lineage} step")
+            if not self.plan.steps_stay:
+                self.plan = self.plan.redrawn(self._begun, self.chance.lineage)
 
     def _start_again(self, number: int) -> None:
         if number not in self.controllers:

@@ -40,7 +40,7 @@ def test_results_of_several_machines_are_merged(tmp_path: Path) -> None:
     assert merged.seeds == 5
     assert [each.seed for each in merged.reports] == [10, 12, 14]
     summary, coverage = run_seeds((), 1, earlier=merged.reports)
-    assert (summary.seeds, summary.failures) == (3, {10: ["I3 t-0: wrong"]})
+    assert (summary.seeds, summary.failures) == (3, {"10": ["I3 t-0: wrong"]})
     assert coverage.tuples() == 1
 
 
@@ -103,7 +103,7 @@ def test_a_campaign_without_a_file_keeps_nothing() -> None:
 
 def test_earlier_results_count() -> None:
     summary, coverage = run_seeds([], 1, earlier=[report(1), report(2, "I3 t-0: wrong")])
-    assert (summary.seeds, summary.seeds_now, summary.failures) == (2, 0, {2: ["I3 t-0: wrong"]})
+    assert (summary.seeds, summary.seeds_now, summary.failures) == (2, 0, {"2": ["I3 t-0: wrong"]})
     assert coverage.tuples() == 1
 
 
