@@ -1,6 +1,7 @@
 """Where the two may differ, line by line, each with its reason.  Nothing else is forgiven.
 
-docs/admin-answers.md lists them.  One that explains nothing, although all its releases were played, fails the test.
+docs/admin-answers.md lists those of the newest release.  One that explains nothing, although all its releases were
+played, fails the test.
 """
 
 from __future__ import annotations
