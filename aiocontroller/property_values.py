@@ -107,7 +107,10 @@ def split_host_port(text: str, default_port: int | None = None) -> tuple[str, in
 
 
 def parse_listeners(text: str) -> tuple[Endpoint, ...]:
-    """Kafka's ``NAME://host:port,…``; an empty host is every interface; ``SSL``, ``SASL_SSL`` … name their protocol."""
+    """Kafka's ``NAME://host:port,…``; an empty host is every interface; ``SSL``, ``SASL_SSL`` … name their protocol.
+
+    ValueError for another form, and for a name that stands twice.
+    """
     endpoints = []
     for listener in text.split(","):
         name, separator, address = listener.strip().partition("://")
@@ -122,7 +125,7 @@ def parse_listeners(text: str) -> tuple[Endpoint, ...]:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """``NAME:PROTOCOL,…``."""
+    """``NAME:PROTOCOL,…``, both in any case of letters; ValueError for an unknown protocol."""
     found = {}
     for pair in filter(None, text.split(",")):
         name, _, protocol = pair.strip().partition(":")
@@ -138,7 +141,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def parse_counts(text: str) -> dict[str, int]:
-    """``10.0.0.1:200,[fe80::1]:50,host-1:10``: a number for each IP address or host name."""
+    """``10.0.0.1:200,[fe80::1]:50,host-1:10``: a number for each IP address or host name; ValueError for others."""
     found = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         address, separator, count = pair.rpartition(":")

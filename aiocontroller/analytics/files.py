@@ -72,7 +72,7 @@ class LocalFiles:
         return (self._root / name).read_text()
 
     def write_new(self, name: str, text: str) -> None:
-        """Write and sync a draft, and link it to its name: readers find the whole file or none."""
+        """Write and sync a draft, and link it to its name, so that it is whole.  Raises FileExistsError."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"_draft-{uuid.uuid4().hex}")
@@ -159,8 +159,7 @@ class HadoopFiles:
             stream.close()
 
     def write_new(self, name: str, text: str) -> None:
-        """Create a file by renaming; where that is not atomic, as in object stores, the file still appears as a
-        whole."""
+        """Create a file by renaming; it appears as a whole, even where that is not atomic.  Raises FileExistsError."""
         path = self._path(name)
         if self._system.exists(path):
             raise FileExistsError(str(path))

@@ -111,7 +111,8 @@ class Store:
     def lock(self) -> None:
         """Mark the folder as ours, and keep other processes of this machine from writing to it until ``unlock``.
 
-        Raises FolderInUseError if another process has the lock.  Hadoop file systems have no lock.
+        Raises FolderInUseError if another process has the lock (Hadoop file systems have none), BadInputError if the
+        folder cannot be made.
         """
         self._check()
         if isinstance(self._files, LocalFiles):

@@ -50,7 +50,7 @@ class _Element(NamedTuple):
 
 
 def distinguished_name(certificate: bytes) -> str:
-    """The subject of a DER certificate, as Java writes it: the last part first."""
+    """The subject of a DER certificate, as Java writes it: the last part first; PrincipalError if there is none."""
     try:
         [signed, *_] = _elements(_only(certificate).content)
         fields = [each for each in _elements(signed.content) if each.tag != _VERSION]
@@ -61,7 +61,7 @@ def distinguished_name(certificate: bytes) -> str:
 
 
 def name_of(name: bytes) -> str:
-    """A DER ``Name``."""
+    """A DER ``Name`` in the same form; PrincipalError if it is none."""
     try:
         parts = [
             "+".join(_attribute(attribute) for attribute in _elements(rdn.content))

@@ -46,7 +46,7 @@ def data_option(function: F) -> F:
 
 
 def find_data(data: Path | None) -> Path:
-    """The given folder, or the first one here or above in which a cluster runs."""
+    """The given folder, or the first one here or above in which a cluster runs; ClusterNotFoundError."""
     from aiocontroller.cluster_file import CLUSTER_FILE
 
     if data is not None:
@@ -62,7 +62,7 @@ def find_data(data: Path | None) -> Path:
 
 
 def find_zookeeper(data: Path | None, zookeeper: str | None) -> str:
-    """The connect string, from whichever option was given."""
+    """The connect string, from whichever option was given; UsageError for both."""
     if zookeeper is not None:
         if data is not None:
             raise click.UsageError("--data and --zookeeper both name a cluster: give one of them")
@@ -76,7 +76,7 @@ def find_zookeeper(data: Path | None, zookeeper: str | None) -> str:
 
 
 def find_controller(data: Path | None) -> ControllerReady:
-    """The ready file of a folder's running controller; ControllerNotFoundError when there is none."""
+    """The ready file of a folder's running controller; ControllerNotFoundError, or BadInputError for a damaged one."""
     import msgspec
 
     from aiocontroller.cli.run import READY_FILE, ControllerReady

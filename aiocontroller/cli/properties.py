@@ -8,7 +8,7 @@ import click
 
 
 def key_values(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Parse the texts; the error for an invalid one names ``option``."""
+    """Parse ``KEY=VALUE`` texts; BadParameter, which names ``option``, for an invalid one."""
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")

@@ -154,7 +154,7 @@ async def restore_lost_partitions(shell: ControllerShell) -> None:
 
 
 async def outrank_earlier_controllers(shell: ControllerShell) -> None:
-    """Restart the term with a higher epoch if a partition state carries an epoch above ours.
+    """Restart the term with a higher epoch, by ControllerMovedError, if a partition state has an epoch above ours.
 
     ``/controller_epoch`` can fall behind: a rollback from KRaft leaves states with KRaft's higher epochs, and a
     restored backup an old znode.  Brokers that have seen a higher epoch refuse every request with a lower one.
@@ -303,7 +303,8 @@ async def failover_step(shell: ControllerShell, event: FailoverStep) -> None:
 async def on_controller_failover(shell: ControllerShell, steps: FailoverSteps = ()) -> None:
     """Load the cluster and take charge.  The reads that fill the context also arm the watches.
 
-    Steps that failed earlier in this term are left out for now.  ``steps``: others than those of ``FAILOVER``.
+    Raises StepFailedError when a step fails that can be made up for; it is left out for the rest of this term.
+    ``steps``: others than those of ``FAILOVER``.
     """
     clock = shell.world.clock
     for name, step in steps or FAILOVER:

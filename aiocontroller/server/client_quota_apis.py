@@ -98,7 +98,7 @@ class QuotaFilter(NamedTuple):
 
 
 def quota_filter(components: Iterable[Any], *, strict: bool) -> QuotaFilter:
-    """Decode a filter; INVALID_REQUEST or UNSUPPORTED_VERSION if it is invalid."""
+    """Decode a filter; TopicError with INVALID_REQUEST or UNSUPPORTED_VERSION if it is invalid."""
     found: dict[str, Component] = {}
     for each in components:
         kind = each.entity_type

@@ -66,7 +66,7 @@ class Commands:
         return {"id": self._shell.id, **settings.summary(), "settings": [each.as_json() for each in settings.settings]}
 
     async def take_over(self, body: bytes) -> Mapping[str, Any]:
-        """Take the role from a broker; CommandRefusedError with the guard's reasons."""
+        """Take the role from a broker; CommandRefusedError with the guard's reasons, BadInputError for a bad body."""
         try:
             asked = msgspec.json.decode(body or b"{}", type=TakeOverAsked)
         except msgspec.MsgspecError as error:
@@ -93,7 +93,7 @@ class Commands:
         }
 
     async def release(self, body: bytes) -> Mapping[str, Any]:
-        """Give the role back; with ``exit`` the process ends after its linger time."""
+        """Give the role back; ``exit`` ends the process after its linger time.  BadInputError for an unknown body."""
         try:
             asked = msgspec.json.decode(body or b"{}", type=ReleaseAsked)
         except msgspec.MsgspecError as error:

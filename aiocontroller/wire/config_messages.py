@@ -155,7 +155,7 @@ def encode_describe_broker_request(version: int, broker: int, names: Iterable[st
 
 
 def decode_describe_broker_response(version: int, body: Buffer) -> tuple[int, list[DescribedSetting]]:
-    """(error code, settings) of the one resource requested."""
+    """(error code, settings) of the one resource requested; FrameError for more or fewer."""
     results = cold.decode_response(ApiKey.DESCRIBE_CONFIGS, version, body).results
     if len(results) != 1:
         raise FrameError(f"DescribeConfigs: found {len(results)} results, expected one")

@@ -116,7 +116,7 @@ class ScramServer:
     def receive(self, first: bytes) -> None:
         """The client's first message: ``n,,n=user,r=nonce``, and Kafka's extension ``,tokenauth=true``.
 
-        ``n,a=user,…`` asks to act as another user, and is accepted only for the user itself.
+        ``n,a=user,…`` asks to act as another user, and is accepted only for the user itself; ScramError otherwise.
         """
         found = _FIRST.fullmatch(_text(first))
         if found is None:

@@ -186,7 +186,7 @@ class AdminZkClient:
             raise error
 
     async def add_partitions(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
-        """Add partitions after the present ones, with as many replicas each as partition 0."""
+        """Add partitions after the present ones, with as many replicas each as partition 0; else TopicError."""
         for _ in range(MAX_ATTEMPTS):
             present = await self.topic_that_may_grow(topic)
             self._check_expansion(present, assignment)
@@ -305,7 +305,7 @@ class AdminZkClient:
         await self.change_entity_configs("topics", topic, configs)
 
     async def change_entity_configs(self, entity_type: str, entity_name: str, configs: Mapping[str, str]) -> None:
-        """Replace any entity's configuration, unchecked, and tell the brokers; the name is already sanitized."""
+        """Replace a sanitized entity's configuration, unchecked, and tell brokers; TopicError for an unknown type."""
         if entity_type not in paths.CONFIG_ENTITY_TYPES:
             raise TopicError(
                 _E.INVALID_CONFIG, f"unknown entity type {entity_type!r}, expected one of {paths.CONFIG_ENTITY_TYPES}"

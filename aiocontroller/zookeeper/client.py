@@ -408,7 +408,7 @@ class ZooKeeperClient:
     async def delete_all_recursive(self, paths: Sequence[str], fence: int | None = None) -> int:
         """Delete distinct znodes, none below another, and their descendants, deepest first; returns the number deleted.
 
-        Children that appear meanwhile are deleted too.
+        Children that appear meanwhile are deleted too, for a while: then NotEmpty.
         """
         deleted, remaining = 0, list(paths)
         for _ in range(MAX_DELETE_ROUNDS):

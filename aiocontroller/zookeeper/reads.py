@@ -84,7 +84,7 @@ class Reads:
         return self._payloads[bisect_right(self._starts, i) - 1]
 
     def parse(self, payload: bytes, count: int) -> None:
-        """Append the results of one multiRead."""
+        """Append the ``count`` results of one multiRead; BadReplyError for other numbers."""
         self._starts.append(len(self.code))
         self._payloads.append(payload)
         end = codec.parse_multi_read(payload, count, self.data, self.version, self.code, self._at)

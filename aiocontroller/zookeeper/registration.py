@@ -118,7 +118,7 @@ async def known_epoch(client: ZooKeeperClient, holder: znodes.ControllerZNode) -
 
 
 async def read_controller_epoch(client: ZooKeeperClient) -> tuple[int, int] | None:
-    """(epoch, znode version); a damaged epoch is an error, because nothing can be decided without it."""
+    """(epoch, znode version), or None before the first; ControllerEpochError for a damaged epoch."""
     reads = await client.get_many([paths.CONTROLLER_EPOCH])
     if reads.code[0] == Code.NO_NODE:
         return None
@@ -270,7 +270,8 @@ async def register_broker(client: ZooKeeperClient, info: znodes.BrokerInfo, prev
     """Returns the broker epoch: czxid of the new ephemeral ``/brokers/ids/N`` (Kafka's ``CheckedEphemeral``).
 
     The znode is created empty and set in one multi, since the reply to a set has the Stat.  A znode left by our own
-    ``previous_session``, which the server should have removed (KAFKA-7165, ZOOKEEPER-2985), is replaced.
+    ``previous_session``, which the server should have removed (KAFKA-7165, ZOOKEEPER-2985), is replaced;
+    another's costs BrokerIdInUseError.
     """
     path = paths.broker_id(info.broker.id)
     session = _Session(client)

@@ -130,7 +130,7 @@ class ZooKeeperSession:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def start(self, timeout_s: float | None = None, tasks: Tasks | None = None) -> None:
-        """Open the first session.  Raises TimeoutError, naming the addresses and the last failure.
+        """Open the first session.  TimeoutError names addresses and last failure; ClientClosedError after ``close``.
 
         The session's task runs in ``tasks``, and ends with ``close``.
         """

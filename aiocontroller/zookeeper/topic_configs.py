@@ -208,7 +208,7 @@ def check_topic_configs(
     brokers: BrokerConfigs | None = None,
     bad_value: KafkaErrorCode = KafkaErrorCode.INVALID_CONFIG,
 ) -> None:
-    """Raises INVALID_CONFIG for an unknown name or contradictory values; ``bad_value`` for an invalid one.
+    """TopicError: INVALID_CONFIG for an unknown name or contradictory values, ``bad_value`` for an invalid one.
 
     With ``brokers``, missing settings are looked up there, as brokers do, and their release determines the settings
     that exist.

@@ -33,7 +33,7 @@ class TopicError(BadInputError):
 
 
 def check_topic_name(name: str) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION unless the name is 1 to 249 ASCII letters, digits, '.', '_' and '-'."""
+    """TopicError (INVALID_TOPIC_EXCEPTION) unless the name is 1 to 249 ASCII letters, digits, '.', '_' and '-'."""
     reason = None
     if not name:
         reason = "the empty string is not allowed"
@@ -91,7 +91,7 @@ def _check_replicas(partition: int, replicas: Sequence[int]) -> None:
 
 
 def check_assignment(topic: str, assignment: Mapping[int, Sequence[int]], *, first_partition: int = 0) -> None:
-    """Requires partitions from ``first_partition`` on without a gap, each with equally many distinct brokers."""
+    """TopicError unless partitions count from ``first_partition`` on, with equally many distinct brokers each."""
     if not assignment:
         raise TopicError(
             KafkaErrorCode.INVALID_PARTITIONS, f"Assignment of topic {topic!r} is empty, expected one partition or more"
@@ -164,7 +164,7 @@ def most_partitions(replication_factor: int, id_digits: int = 1) -> int:
 
 
 def check_partition_count(topic: str, partitions: int, replication_factor: int, brokers: Iterable[int] = ()) -> None:
-    """Raises INVALID_PARTITIONS unless the znode of a topic with this many partitions in total may fit into ZooKeeper.
+    """TopicError (INVALID_PARTITIONS) unless the znode of a topic with so many partitions may fit into ZooKeeper.
 
     Checked before any work that grows with the count.  Placement refuses counts below one.
     """
@@ -181,7 +181,7 @@ def check_partition_count(topic: str, partitions: int, replication_factor: int, 
 
 
 def check_topic_znode(topic: str, data: bytes, partitions: int, *, has_id: bool = True) -> None:
-    """Raises INVALID_PARTITIONS if the znode is too large, with room for a topic id that is added later."""
+    """TopicError (INVALID_PARTITIONS) if the znode is too large, with room for a topic id that is added later."""
     size = len(data) + (0 if has_id else _TOPIC_ID_BYTES)
     if size > MAX_DATA_BYTES:
         raise TopicError(

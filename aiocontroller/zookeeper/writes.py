@@ -148,7 +148,7 @@ class BulkWriter:
         versions: Sequence[int],
         fence: tuple[str, int] | None,
     ) -> Writes:
-        """Conditional SetData of each ``prefix`` + path, columns in, columns out."""
+        """Conditional SetData of each ``prefix`` + path, columns in, columns out; BadInputError for unequal ones."""
         if not len(paths) == len(datas) == len(versions):
             raise BadInputError(
                 f"set_many: {len(paths)} paths, {len(datas)} data, {len(versions)} versions; expected equal"

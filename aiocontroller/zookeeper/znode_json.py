@@ -74,7 +74,7 @@ def reading(path: str, data: bytes | None, expected: str, read: Callable[[bytes]
 
 
 def check_replicas(replicas: tuple[int, ...], what: str) -> None:
-    """Check one partition's broker ids: at least one, none twice."""
+    """Check one partition's broker ids: at least one, none twice; Wrong otherwise."""
     if not replicas:
         raise Wrong(f"{what} has no replicas")
     check_distinct(replicas, what)
@@ -92,7 +92,7 @@ def topic_id_to_text(topic_id: bytes) -> str:
 
 
 def topic_id_from_text(text: str | None) -> bytes:
-    """16 bytes; the zero id for None or ''."""
+    """16 bytes; the zero id for None or ''; Wrong for another form."""
     if not text:
         return NO_TOPIC_ID
     if "+" in text or "/" in text:
@@ -107,7 +107,7 @@ def topic_id_from_text(text: str | None) -> bytes:
 
 
 def int_from_text(text: str, what: str) -> int:
-    """A decimal number in the form of Java's ``parseInt`` and ``parseLong``: no spaces, no underscores."""
+    """A decimal number in the form of Java's ``parseLong``: no spaces, no underscores; Wrong otherwise."""
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         raise Wrong(f"{what} is not a number: {text!r}")

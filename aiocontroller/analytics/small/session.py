@@ -25,7 +25,7 @@ _DUCKDBS: Final = {"int": "INTEGER", "long": "BIGINT", "bigint": "BIGINT", "stri
 
 
 class SmallSession:
-    """Not thread-safe."""
+    """Not thread-safe.  Raises PipelineMissingError without DuckDB."""
 
     def __init__(self) -> None:
         try:

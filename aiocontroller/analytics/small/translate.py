@@ -52,7 +52,7 @@ class NotCarriedError(AioControllerError):
 def translated(text: str, functions: frozenset[str]) -> tuple[str, str]:
     """Return an expression without its alias, and the name of its column ("" for none).
 
-    ``functions`` are DuckDB's functions, in lower case.
+    ``functions`` are DuckDB's functions, in lower case.  Raises NotCarriedError for any other.
     """
     try:
         # A doubled quote is a quote in Spark, but the end of a text in sqlglot.
