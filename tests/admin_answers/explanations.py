@@ -54,6 +54,8 @@ OLDER = RELEASES[1:]
 OLDEST = ("2.4.1", "2.2.2")
 BEFORE_3_2 = ("3.0.2", "2.8.2", *OLDEST)
 """Since then alterations of settings are looked at by ``ConfigAdminManager``."""
+_ONE_OF_TWO = r"-?1|0|17|None|.* collides with existing topics: .*|\(missing\)|\{.*\}"
+"""The fields of a topic that was created, or of one that was refused because its name collides."""
 _NO_TEXT = "older releases send a code only"
 _LESS_CLOSELY = "this node refuses what Kafka 3.9 refuses; older releases check less"
 _ORDER = "older releases check other things first, and refuse for another reason"
@@ -210,6 +212,14 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         r"CREATE_TOPICS \(names that collide with each other, validate only\).*",
         r"topics\[\](\..*)?",
         "only the first of the topics can be created, so validation refuses the others",
+    ),
+    Explanation(
+        r"CREATE_TOPICS \(names that collide with each other\).*",
+        r"topics\[\]\..*",
+        "a broker creates the one that its hash table names first; here it is the first in the request",
+        kafka=_ONE_OF_TWO,
+        ours=_ONE_OF_TWO,
+        by_chance=True,
     ),
     Explanation(
         r"CREATE_TOPICS \(assignment to (no broker|a negative broker)\).*",

@@ -266,6 +266,7 @@ public class AllOfAdmin {
         tell("alterPartitionReassignments back", () -> admin.alterPartitionReassignments(Map.of(at("d", 0), Optional.of(new NewPartitionReassignment(List.of(FIRST))))).values());
         until("d has moved back", () -> admin.listPartitionReassignments(Set.of(at("d", 0))).reassignments().get().isEmpty());
         until("d is led by the first", () -> leader(admin, "d") == FIRST);
+        untilEverywhere("d is in sync on the first alone", () -> inSync(admin, "d").equals(List.of(FIRST)));
         tell("describeTopics moved", () -> admin.describeTopics(List.of("d")).topicNameValues());
         tell("describeLogDirs", () -> {
             Map<String, LogDirDescription> found = admin.describeLogDirs(List.of(FIRST)).descriptions().get(FIRST).get();
@@ -279,6 +280,10 @@ public class AllOfAdmin {
     static int leader(Admin admin, String topic) throws Exception {
         var found = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().get(0).leader();
         return found == null ? -1 : found.id();
+    }
+
+    static List<Integer> inSync(Admin admin, String topic) throws Exception {
+        return admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().get(0).isr().stream().map(each -> each.id()).toList();
     }
 
     static Properties producing(String transactionalId) {
