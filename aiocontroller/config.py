@@ -20,11 +20,13 @@ import msgspec
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.core.leader_preferences import LeaderPreferences
 from aiocontroller.kafka_property_names import KAFKA_PROPERTIES, TOPIC_DEFAULTS, is_kafkas
 from aiocontroller.net.ports import DEBUG_VARIABLE
 from aiocontroller.properties_file import Setting, read_properties
 from aiocontroller.property_values import (
     SECRET,
+    BrokerIds,
     ClassName,
     ConnectionCounts,
     ConnectString,
@@ -49,6 +51,7 @@ from aiocontroller.property_values import (
     Principals,
     ProtocolMap,
     ProtocolVersion,
+    Racks,
     ReplicationFactor,
     Secret,
     SecurityProtocol,
@@ -257,6 +260,10 @@ class Config(msgspec.Struct, frozen=True):
     """Further suspicions wait until the minute is over."""
     aiocontroller_early_fast_bounce_ms: Milliseconds = 0
     """How long a dead broker's listener must refuse before its registration is removed; 0: ZooKeeper removes it."""
+    aiocontroller_leader_avoid_brokers: BrokerIds = ()
+    """Brokers that lead only what no other replica can lead (docs/operating.md)."""
+    aiocontroller_leader_preferred_racks: Racks = ()
+    """Racks whose brokers lead before others do."""
     listener_overrides: Mapping[tuple[str, str], Any] = {}
     """``listener.name.<listener>.<property>`` by listener (lower case) and property."""
     given: Mapping[str, str] = {}
@@ -291,6 +298,13 @@ class Config(msgspec.Struct, frozen=True):
     def alter_partition_supported(self) -> bool:
         """Brokers change ISRs by AlterPartition (KIP-497) and not by writing znodes."""
         return self._protocol_at_least(2, 7, 2)
+
+    @property
+    def leader_preferences(self) -> LeaderPreferences:
+        """Which brokers should lead."""
+        return LeaderPreferences(
+            frozenset(self.aiocontroller_leader_avoid_brokers), frozenset(self.aiocontroller_leader_preferred_racks)
+        )
 
     def of_listener(self, listener: str, key: str) -> Any:
         """A property as it is for one listener."""

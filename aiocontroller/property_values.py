@@ -140,6 +140,14 @@ def parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def parse_broker_ids(text: str) -> tuple[int, ...]:
+    """``1, 2``: ids of brokers, ascending, each once; the result may be empty.  Raises ValueError."""
+    ids = [int(name) for name in parse_names(text)]
+    if any(each < 0 for each in ids) or "_" in text:
+        raise ValueError(text)
+    return tuple(sorted(set(ids)))
+
+
 def parse_counts(text: str) -> dict[str, int]:
     """``10.0.0.1:200,[fe80::1]:50,host-1:10``: a number for each IP address or host name; ValueError for others."""
     found = {}
@@ -256,6 +264,8 @@ ControllerId = Annotated[
         whole(0, MAX_CONTROLLER_ID).parse,
     ),
 ]
+BrokerIds = Annotated[tuple[int, ...], Kind("ids of brokers, separated by commas", parse_broker_ids)]
+Racks = Annotated[tuple[str, ...], Kind("names of racks, separated by commas", parse_names)]
 Names = Annotated[tuple[str, ...], Kind("names of settings, separated by commas, or all", parse_names)]
 Mechanisms = Annotated[tuple[str, ...], Kind("mechanisms, separated by commas", parse_names)]
 MappingRules = Annotated[str, Kind("rules, separated by commas", str)]

@@ -59,6 +59,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.UncleanLeaderElectionEnable: unclean_elections.unclean_leader_election_enable,
     ev.TopicUncleanLeaderElectionEnable: unclean_elections.topic_unclean_leader_election_enable,
     ev.AutoPreferredReplicaLeaderElection: leader_elections.auto_preferred_replica_leader_election,
+    ev.AvoidedLeaders: leader_elections.move_avoided_leaders,
     ev.OfflinePartitionsSweep: leader_elections.offline_partitions_sweep,
     ev.Audit: audit.audit,
     ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,

@@ -242,6 +242,7 @@ async def pending_preferred_elections(shell: ControllerShell) -> None:
 async def schedule_periodic_work(shell: ControllerShell) -> None:
     """At failover: begin with the rebalance, the expiry of tokens and the audit."""
     leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
+    leader_elections.schedule_avoided_leaders(shell)
     delegation_tokens.schedule_expiry(shell)
     audit.schedule_audit(shell)
 

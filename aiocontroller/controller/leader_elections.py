@@ -15,12 +15,13 @@ from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AutoPreferredReplicaLeaderElection,
+    AvoidedLeaders,
     OfflinePartitionsSweep,
     ReplicaLeaderElection,
     ZkPreferredReplicaElection,
 )
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.leader_balance import partitions_to_rebalance
+from aiocontroller.core.leader_balance import leaders_to_move, partitions_to_rebalance
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.core.states import PartitionState
 from aiocontroller.zookeeper.znodes import BadZNode
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 AUTO_REBALANCE = "auto-leader-rebalance-task"
 FIRST_RUN_S = 5.0
+AVOIDED = "avoided-leaders-task"
+AVOIDED_EVERY_S = 5.0
 
 PARTITIONS_AT_ONCE = 5_000
 """Partitions checked before other tasks may run."""
@@ -108,6 +111,24 @@ async def auto_preferred_replica_leader_election(
             await handle_partition_state_changes(shell, rows, PartitionState.OnlinePartition, Strategy.PREFERRED)
     finally:
         schedule_auto_leader_rebalance(shell)
+
+
+def schedule_avoided_leaders(shell: ControllerShell, delay_s: float = AVOIDED_EVERY_S) -> None:
+    """Look for leaders to avoid after ``delay_s``, if there are brokers to avoid."""
+    if shell.context.leader_preferences.avoided:
+        shell.queue.schedule(AVOIDED, delay_s, AvoidedLeaders())
+
+
+async def move_avoided_leaders(shell: ControllerShell, event: AvoidedLeaders) -> None:
+    """Elect others where brokers to avoid lead, whether or not the brokers' settings allow balancing; look again
+    later, since a replica that can lead may join the ISR."""
+    try:
+        rows = leaders_to_move(shell.context)
+        if rows:
+            log.info("Moving %s from brokers that should not lead", shell.sample(rows))
+            await handle_partition_state_changes(shell, rows, PartitionState.OnlinePartition, Strategy.REASSIGN)
+    finally:
+        schedule_avoided_leaders(shell)
 
 
 async def offline_partitions_sweep(shell: ControllerShell, event: OfflinePartitionsSweep) -> None:

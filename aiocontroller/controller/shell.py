@@ -200,7 +200,7 @@ class ControllerShell:
         self.reloaded = again
         self.copy = copy
         self.context = self._new_context(epoch, epoch_zk_version) if copy is None else copy.context
-        apply(self.context, TermBegun(epoch, epoch_zk_version))
+        apply(self.context, TermBegun(epoch, epoch_zk_version, self.config.leader_preferences))
         self.context.topic_ids_supported = self.config.topic_ids_supported
         self.context.controllers = frozenset((self.id,))
         self.channels = self._new_channels(self)

@@ -5,11 +5,12 @@ One coroutine owns it.  Each term starts with a new one, so nothing leaks from o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from aiocontroller.core.columns import take
 from aiocontroller.core.debts import Debt, Ledger
 from aiocontroller.core.ids import NO_TOPIC_ID, Broker, TopicAssignment
+from aiocontroller.core.leader_preferences import NO_PREFERENCES, Replicas
 from aiocontroller.core.partitions import PartitionTable, Topic
 
 
@@ -23,6 +24,7 @@ class ControllerContext:
         """Version of ``/controller_epoch`` from our election; it fences every write."""
         self.topic_ids_supported = True
         """Brokers compare topic ids, and so refuse the log of an earlier topic of the same name (Kafka 2.8)."""
+        self.leader_preferences = NO_PREFERENCES
         self.loaded = False
         """All topics have been read: a topic that is not in the table does not exist."""
         self.table = PartitionTable()
@@ -84,6 +86,10 @@ class ControllerContext:
             self.suspected.pop(broker, None)
             self.offline_dirs.pop(broker, None)
         self._brokers_changed()
+
+    def leader_order(self) -> Callable[[Replicas], Replicas]:
+        """A function that puts a partition's replicas in the order in which they should lead, as of now."""
+        return self.leader_preferences.order(self.brokers)
 
     def begin_shutdown(self, broker: int) -> None:
         """The broker is in controlled shutdown, so it gets no leaders."""

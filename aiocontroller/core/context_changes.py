@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.debts import Debt
 from aiocontroller.core.ids import Broker
+from aiocontroller.core.leader_preferences import NO_PREFERENCES, LeaderPreferences
 from aiocontroller.core.partitions import Topic
 
 
@@ -30,11 +31,14 @@ class TermBegun(NamedTuple):
 
     epoch: int
     epoch_zk_version: int
+    leader_preferences: LeaderPreferences = NO_PREFERENCES
 
     def apply(self, context: ControllerContext) -> None:
-        """Set the epoch of the term and of the debts, and the fence (the version of ``/controller_epoch``)."""
+        """Set the epoch of the term and of the debts, the fence (the version of ``/controller_epoch``), and who should
+        lead."""
         context.epoch = context.debts_epoch = self.epoch
         context.epoch_zk_version = self.epoch_zk_version
+        context.leader_preferences = self.leader_preferences
 
 
 # -- brokers -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ interned assignment, the interned ISR, the replicas on failed directories, and w
 broker that dies leaves thousands of partitions but only dozens of such combinations.
 
 A replica is *online* when its broker is live (neither shutting down nor suspected to be dead) and its log directory
-works.  A suspicion does not justify an unclean election: a suspected broker may hold records and serve clients.
+works.  Replicas are tried in the order of the assignment, or in that of ``leader_preferences``.  A suspicion does not
+justify an unclean election: a suspected broker may hold records and serve clients.
 """
 
 from __future__ import annotations
@@ -149,22 +150,25 @@ _Rule = Callable[[ReplicaAssignment, Replicas, Replicas, bool], Outcome | None]
 def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
     """The strategy's scalar rule, bound to the brokers that are live now."""
     live = context.live
+    order = context.leader_order()
     registered = frozenset(context.brokers)
     leaving, suspected = context.leaving, frozenset(context.suspected)
     match strategy:
         case Strategy.OFFLINE:
             return lambda a, isr, failed, unclean: offline_partition_leader_election(
-                a.replicas, isr, live.difference(failed), unclean and suspected.isdisjoint(isr)
+                order(a.replicas), isr, live.difference(failed), unclean and suspected.isdisjoint(isr)
             )
         case Strategy.REASSIGN:
-            return lambda a, isr, failed, _: reassign_partition_leader_election(a.target, isr, live.difference(failed))
+            return lambda a, isr, failed, _: reassign_partition_leader_election(
+                order(a.target), isr, live.difference(failed)
+            )
         case Strategy.PREFERRED:
             return lambda a, isr, failed, _: preferred_replica_partition_leader_election(
-                a.replicas, isr, live.difference(failed)
+                order(a.replicas), isr, live.difference(failed)
             )
         case Strategy.CONTROLLED_SHUTDOWN:
             return lambda a, isr, failed, _: controlled_shutdown_partition_leader_election(
-                a.replicas, isr, registered.difference(failed), leaving
+                order(a.replicas), isr, registered.difference(failed), leaving
             )
 
 

@@ -42,7 +42,7 @@ def refusal(context: ControllerContext, row: int, election_type: ElectionType) -
         return KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "The partition has never had a leader"
     leader, replicas = table.leader[row], table.replicas(row)
     if election_type is ElectionType.PREFERRED:
-        needed = not replicas or leader != replicas[0]
+        needed = not replicas or leader != context.leader_order()(replicas)[0]
     else:
         needed = leader not in context.live
     return None if needed else (KafkaErrorCode.ELECTION_NOT_NEEDED, "The leader is the right one already")

@@ -433,6 +433,13 @@ class AutoPreferredReplicaLeaderElection(Signal, frozen=True, gc=False):
     state = ControllerState.AutoLeaderBalance
 
 
+class AvoidedLeaders(Signal, frozen=True, gc=False):
+    """Time to look for partitions led by brokers that should not lead (``aiocontroller.leader.avoid.brokers``)."""
+
+    state = ControllerState.AutoLeaderBalance
+    is_routine = True
+
+
 class OfflinePartitionsSweep(Signal, frozen=True, gc=False):
     """Time to look again at partitions that have no leader although a replica is online."""
 

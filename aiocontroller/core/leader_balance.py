@@ -1,14 +1,14 @@
 """Which partitions should go back to their preferred leader (Kafka's ``checkAndTriggerAutoLeaderRebalance``).
 
-Partitions are grouped by their preferred replica, the head of the assignment.  If other brokers lead more than the
-allowed share of a broker's group, the partitions that the broker can lead are moved back.  Departure from Kafka: one
-batch covers all brokers, while Kafka writes and sends for each broker separately.
+Partitions are grouped by their preferred replica: the head of the assignment, or of what ``leader_preferences`` makes
+of it.  If other brokers lead more than the allowed share of a broker's group, the partitions that the broker can lead
+are moved back.  Departure from Kafka: one batch covers all brokers, while Kafka writes and sends for each separately.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import ne
 from typing import NamedTuple
@@ -37,7 +37,8 @@ class Imbalance(NamedTuple):
 def leader_imbalance(context: ControllerContext) -> list[Imbalance]:
     """Every preferred broker's imbalance, by broker id; topics being deleted do not count."""
     table = context.table
-    heads = [a.replicas[0] if a.replicas else -1 for a in table.assignments.values]
+    order = context.leader_order()
+    heads = [order(a.replicas)[0] if a.replicas else -1 for a in table.assignments.values]
     rows = table.rows()
     going = {topic.number for topic in table.topics if topic is not None and topic.deleting}
     if going:
@@ -55,7 +56,7 @@ def leader_imbalance(context: ControllerContext) -> list[Imbalance]:
 
 def partitions_to_rebalance(context: ControllerContext, leader_imbalance_per_broker_percentage: int) -> list[int]:
     """The rows whose preferred leader should and can lead again, ascending."""
-    if not context.table.preferred_replica_imbalance:
+    if not context.table.preferred_replica_imbalance and not context.leader_preferences.any:
         return []
     candidates = [
         row
@@ -64,3 +65,18 @@ def partitions_to_rebalance(context: ControllerContext, leader_imbalance_per_bro
         for row in imbalance.not_led
     ]
     return sorted(elect(context, candidates, Strategy.PREFERRED).rows)
+
+
+def leaders_to_move(context: ControllerContext) -> list[int]:
+    """The rows that a broker to avoid leads although another replica could, ascending; none of a topic being
+    deleted."""
+    avoided = context.leader_preferences.avoided
+    table = context.table
+    rows = table.partitions_on_brokers(sorted(avoided))
+    return [row for row in rows if table.leader[row] in avoided and _another_can_lead(context, row, avoided)]
+
+
+def _another_can_lead(context: ControllerContext, row: int, avoided: Iterable[int]) -> bool:
+    table = context.table
+    others = set(table.assignment(row).target).intersection(table.isr(row)).difference(avoided)
+    return not table.topic(row).deleting and any(context.is_replica_online(row, other) for other in others)

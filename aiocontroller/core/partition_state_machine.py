@@ -121,7 +121,7 @@ def _may_lead_unheard(context: ControllerContext, row: int) -> bool:
 
 def plan_initialization(context: ControllerContext, rows: Sequence[int]) -> tuple[Decisions, list[int]]:
     """The first leadership of New partitions, and the rows of those without a live replica."""
-    table, live = context.table, context.live
+    table, live, order = context.table, context.live, context.leader_order()
     decisions, failed = Decisions.none(), []
     memo: dict[int, tuple[int, ...]] = {}
     first: dict[tuple[int, ...], LeaderAndIsr] = {}
@@ -136,7 +136,7 @@ def plan_initialization(context: ControllerContext, rows: Sequence[int]) -> tupl
             failed.append(row)
             continue
         if alive not in first:
-            first[alive] = LeaderAndIsr(alive[0], INITIAL_LEADER_EPOCH, alive, context.epoch, -1, RECOVERED)
+            first[alive] = LeaderAndIsr(order(alive)[0], INITIAL_LEADER_EPOCH, alive, context.epoch, -1, RECOVERED)
         decisions.rows.append(row)
         decisions.leaderships.append(first[alive])
         decisions.recipients.append(alive)

@@ -78,6 +78,9 @@ class Plan(msgspec.Struct, frozen=True):
     steps_stay: bool = False
     """Forks draw no other steps."""
 
+    avoided: int = 0
+    """A broker that should not lead, by the controllers' files (``aiocontroller.leader.avoid.brokers``); 0: none."""
+
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
         return msgspec.structs.replace(self, steps=self._work(), crash_at=number, crash_before=before)
@@ -265,6 +268,7 @@ def draw(seed: int) -> Plan:
         task_order=random.Random(f"task order {seed}").random() < 0.5,
         warm=controllers > 1 and random.Random(f"warm {seed}").random() < 2 / 3,
         authorizer=random.Random(f"authorizer {seed}").random() < 0.125,
+        avoided=max(0, random.Random(f"avoided {seed}").randint(-4 * brokers, brokers)),
     )
     return drawn.with_data() if data else drawn
 

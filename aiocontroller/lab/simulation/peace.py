@@ -166,6 +166,9 @@ class Peace:
             )
         except SessionExpiredError:  # the observer's own session also suffers the faults
             return ["the observer's session has expired"]
+        for (topic, number), state in simulation.history.states.items():
+            if state.leader > 0 and state.leader == simulation.plan.avoided and len(state.isr) > 1:
+                missing.append(f"leader: broker {state.leader} leads {topic}-{number}, and others could: {state.isr}")
         for service, _ in simulation.controllers.values():
             if service.controller.election.active:
                 missing += simulation.settings.wrong(service.shell.settings)

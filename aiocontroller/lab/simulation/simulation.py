@@ -282,6 +282,7 @@ class Simulation:
             "small limits": len(self.plan.limits),
             "an authorizer": int(self.plan.authorizer),
             "drawn order of tasks": int(self.plan.task_order),
+            "a broker that should not lead": self.plan.avoided,
             "seconds without a leader that a controller could have elected": round(self.leader_watch.spent_s),
         }
         self.marks.update({f"probe/{name}": count for name, count in seen.items() if count})
@@ -415,6 +416,7 @@ class Simulation:
             aiocontroller_early_detection_silence_ms=SILENCE_MS,
             aiocontroller_early_detection_heartbeat_interval_ms=HEARTBEAT_MS,
             aiocontroller_early_fast_bounce_ms=FAST_BOUNCE_MS if self.plan.fast_bounce else 0,
+            aiocontroller_leader_avoid_brokers=(self.plan.avoided,) if self.plan.avoided else (),
         )
 
         async def serve(world: World) -> None:

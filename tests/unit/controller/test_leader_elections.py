@@ -8,12 +8,18 @@ import msgspec
 import pytest
 
 from aiocontroller.controller import leader_elections
-from aiocontroller.controller.leader_elections import AUTO_REBALANCE, schedule_auto_leader_rebalance
+from aiocontroller.controller.leader_elections import (
+    AUTO_REBALANCE,
+    AVOIDED,
+    schedule_auto_leader_rebalance,
+    schedule_avoided_leaders,
+)
 from aiocontroller.controller.obeyed_settings import PROTOCOL, ReportedSettings
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
 from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.leader_preferences import LeaderPreferences
 from aiocontroller.zookeeper.znodes import BadZNode
 from tests.unit.controller.pure_cluster import PureCluster, cluster
 
@@ -212,3 +218,32 @@ def test_the_sweep_elects_where_zookeeper_shows_a_live_replica(it: PureCluster) 
     it.queue.append(ev.OfflinePartitionsSweep())
     it.step()
     assert leaders(it) == (2, 2, 2)
+
+
+def avoiding(it: PureCluster, *brokers: int) -> None:
+    it.shell.context.leader_preferences = LeaderPreferences(frozenset(brokers))
+    schedule_avoided_leaders(it.shell, 0.0)
+    it.queue.append(ev.AvoidedLeaders())
+    it.step()
+
+
+def test_a_broker_that_should_not_lead_loses_its_leaders_and_stays_in_sync(it: PureCluster) -> None:
+    it.shell.policy = msgspec.structs.replace(it.shell.policy, auto_leader_rebalance_enable=False)
+    avoiding(it, 1)
+    assert leaders(it) == (2, 2, 2)
+    assert {it.znodes.states[tp].isr for tp in (T0, T1, U0)} == {(1, 2)}
+    assert it.queue.scheduled(AVOIDED)  # another replica may join an ISR later
+    assert elect(it, ElectionType.PREFERRED, U0) == {U0: Code.ELECTION_NOT_NEEDED}
+
+
+def test_a_broker_that_should_not_lead_leads_what_no_other_can(it: PureCluster) -> None:
+    it.unregister(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    avoiding(it, 1)
+    assert leaders(it) == (1, 1, 1)
+
+
+def test_nobody_looks_for_leaders_to_avoid_without_brokers_to_avoid(it: PureCluster) -> None:
+    schedule_avoided_leaders(it.shell)
+    assert not it.queue.scheduled(AVOIDED)

@@ -1,0 +1,52 @@
+"""Which brokers should not lead: ``aiocontroller.leader.*`` (as in KIP-491 and KIP-1066).
+
+A partition's candidates are considered in the order of its assignment.  With preferences, that order is changed: first
+the replicas in a preferred rack, then the others, last the brokers to avoid.  So every election honours them unless no
+other replica can lead, and the preferred leader is the first in the new order.  The assignment stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from aiocontroller.core.ids import Broker
+
+Replicas = tuple[int, ...]
+_PREFERRED, _ORDINARY, _AVOIDED = range(3)
+
+
+def unchanged(replicas: Replicas) -> Replicas:
+    """The order without preferences: the assignment's own."""
+    return replicas
+
+
+class LeaderPreferences(NamedTuple):
+    """What an operator prefers; empty by default."""
+
+    avoided: frozenset[int] = frozenset()
+    """Ids of brokers that lead only what no other replica can lead."""
+    racks: frozenset[str] = frozenset()
+    """Racks whose brokers lead before others do."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is preferred at all."""
+        return bool(self.avoided or self.racks)
+
+    def order(self, brokers: Mapping[int, Broker]) -> Callable[[Replicas], Replicas]:
+        """A function that puts replicas in the order in which they should lead.  A broker that is not registered has no
+        rack."""
+        if not self.any:
+            return unchanged
+
+        def rank(replica: int) -> int:
+            if replica in self.avoided:
+                return _AVOIDED
+            broker = brokers.get(replica)
+            return _PREFERRED if broker is not None and broker.rack in self.racks else _ORDINARY
+
+        return lambda replicas: tuple(sorted(replicas, key=rank))
+
+
+NO_PREFERENCES = LeaderPreferences()
