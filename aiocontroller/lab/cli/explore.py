@@ -13,6 +13,7 @@ from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
     from aiocontroller.lab.exploration.exploration import Progress
+    from aiocontroller.lab.exploration.specification import Bounds
 
 PROGRESS_EVERY_S = 2.0
 
@@ -20,13 +21,13 @@ PROGRESS_EVERY_S = 2.0
 @click.command()
 @click.option("--bug", metavar="NAME", help="Plant this bug of the zoo, and print the shortest way to a violation.")
 @click.option("--bugs", "list_bugs", is_flag=True, help="List the bugs that can be planted.")
-@click.option("--replicas", type=click.IntRange(1, 4), help="[default: 2; with --bug, 3]")
-@click.option("--records", type=click.IntRange(0, 5), help="The longest log.  [default: 3]")
-@click.option("--elections", type=click.IntRange(0, 5), help="The highest leader epoch.  [default: 1; with --bug, 2]")
+@click.option("--replicas", type=click.IntRange(1, 4), default=3, show_default=True, help="Brokers of the partition.")
+@click.option("--records", type=click.IntRange(0, 5), default=3, show_default=True, help="The longest log.")
+@click.option("--elections", type=click.IntRange(0, 5), default=2, show_default=True, help="The highest leader epoch.")
 @click.option(
     "--faults",
     type=click.IntRange(0, 5),
-    default=1,
+    default=2,
     show_default=True,
     help="Brokers that die, lose their session or are suspected, in all.",
 )
@@ -34,15 +35,15 @@ PROGRESS_EVERY_S = 2.0
 def explore(
     bug: str | None,
     list_bugs: bool,
-    replicas: int | None,
-    records: int | None,
-    elections: int | None,
+    replicas: int,
+    records: int,
+    elections: int,
     faults: int,
     as_json: bool,
 ) -> None:
     """Check a specification of the controller in every state that it can reach.
 
-    One partition, two controllers, three records: every order of every step within the bounds.
+    One partition, three replicas, two controllers, three records: every order of every step within the bounds.
     docs/exploration.md says what the specification holds, what it leaves out, and how long which bounds take.
     """
     from aiocontroller.lab.exploration.exploration import explore as visit
@@ -57,12 +58,7 @@ def explore(
         return
     if bug is not None and bug not in PLANTED:
         raise BadInputError(f"no bug is named {bug!r}; there are: {'; '.join(PLANTED)}")
-    bounds = Bounds(
-        replicas=(2 if bug is None else 3) if replicas is None else replicas,
-        records=3 if records is None else records,
-        elections=(1 if bug is None else 2) if elections is None else elections,
-        faults=faults,
-    )
+    bounds = Bounds(replicas=replicas, records=records, elections=elections, faults=faults)
     printed_s = time.monotonic()
 
     def each(progress: Progress) -> None:
@@ -85,6 +81,7 @@ def explore(
             }
         )
     else:
+        say(_bounds(bounds))
         for number, step in enumerate(explored.trace):
             say(f"{number:3}  {step}")
         for violation in explored.violations:
@@ -93,6 +90,13 @@ def explore(
         say("Verdict: no violation." if not explored.violations else "Verdict: FAILED.")
     if explored.violations:
         sys.exit(1)
+
+
+def _bounds(bounds: Bounds) -> str:
+    return (
+        f"Bounds: {plural(bounds.replicas, 'replica')}, {plural(bounds.controllers, 'controller')}, "
+        f"{plural(bounds.records, 'record')}, {plural(bounds.elections, 'election')}, {plural(bounds.faults, 'fault')}"
+    )
 
 
 def _line(progress: Progress) -> str:

@@ -1,130 +1,195 @@
 """One state for all those that cannot be distinguished: the exploration visits each of these once.
 
-* What is out of date is forgotten: requests that every controller would refuse, messages that every broker would
-  ignore, and what a deposed controller knows.  By the fence it writes nothing any more.  It may still answer a leader,
-  but the leader could have had the same answer earlier, when it was written.
-* Versions are counted anew in each leader epoch, without gaps, and controller epochs not at all: how many changes and
-  elections of a controller there were before makes no difference.
-* Brokers, and controllers, are the same under other names.
+What is out of date is forgotten, where the fence makes it harmless (``Specification.fenced``):
+
+ 1. Requests that every controller would refuse, and what a deposed controller knows.  By the fence it writes nothing
+    any more.  It may still answer a leader, but the leader could have had the same answer earlier, when it was written.
+ 2. That nobody is active.  The one that lost its session last is taken for one that is slow: whoever is elected next
+    deposes it either way, and till then a slow controller may do nothing, too.  (Not if there is no other.)
+ 3. How often anything happened.  Versions are counted from ZooKeeper's (and from what the active controller believes to
+    be ZooKeeper's), and all that are lower are the same: an AlterPartition with them is refused.  Controller epochs are
+    not counted at all.
+ 4. That a leader which ZooKeeper has left behind asked to remove a member: it is never answered, and waits for that
+    member either way.
+
+Nobody can tell these apart, fence or no fence:
+
+ 5. Messages that every broker would ignore.  Of the others a follower takes the leader epoch, and nothing else.
+ 6. Whether a controller knows the present incarnation of a broker that it believes dead.
+ 7. Brokers, and controllers, under other names.
+
+Each part of a state has a canonical form of its own: that of ``Data`` comes with all orders of brokers that lead to it,
+and that of ``Control`` is the least under these orders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from itertools import chain, permutations, product
 
 from aiocontroller.lab.exploration.specification import (
     LEADER,
     NO_ID,
+    Control,
     Controller,
+    Data,
+    Face,
     Message,
     Replica,
     Request,
     Specification,
     State,
     ZNode,
+    face,
     members,
 )
 
+Order = tuple[int, ...]
+"""The broker ``order[i]`` is called i."""
+
 
 def canonical(specification: Specification, s: State) -> State:
-    s = _without_the_past(s) if specification.fenced else _without_dead_letters(s)
-    return _renamed(s)
+    control, zero = normal_control(specification, s.control, face(s.data))
+    data, orders = arranged_data(normal_data(specification, s.data, zero))
+    return State(arranged_control(control, orders), data)
 
 
-def _without_dead_letters(s: State) -> State:
+# -- forgetting --------------------------------------------------------------------------------------------------------
+
+
+def normal_control(specification: Specification, s: Control, face: Face) -> tuple[Control, int]:
+    """Return the version that counts as 0 now, too."""
+    zero = 0
+    if specification.fenced:
+        s, zero = _counted_anew(_without_the_past(s))
+    controllers = tuple([c._replace(current=c.current & c.live) for c in s.controllers])
+    s = s._replace(messages=_offers(s, face), requests=tuple(sorted(set(s.requests))), controllers=controllers)
+    return s, zero
+
+
+def _offers(s: Control, face: Face) -> tuple[Message, ...]:
     under_way: dict[ZNode, int] = {}
     for state, to in s.messages:
         for b in members(to):
-            replica = s.replicas[b]
-            if replica.role and replica.epoch < state.epoch:
-                under_way[state] = under_way.get(state, 0) | 1 << b
-    messages = tuple(sorted(Message(state, to) for state, to in under_way.items()))
-    return s._replace(messages=messages, requests=tuple(sorted(set(s.requests))))
+            role, epoch = face[b]
+            if role and epoch < state.epoch:
+                taken = state if state.leader == b else ZNode(NO_ID, state.epoch, 0, -1)
+                under_way[taken] = under_way.get(taken, 0) | 1 << b
+    return tuple(sorted([Message(state, to) for state, to in under_way.items()]))
 
 
-def _without_the_past(s: State) -> State:
-    s = _without_dead_letters(s)
-    requests = tuple(r for r in s.requests if (r.epoch, r.version) == (s.znode.epoch, s.znode.version))
-    controllers = tuple(
-        controller._replace(epoch=1) if c == s.owner else Controller() for c, controller in enumerate(s.controllers)
-    )
-    s = s._replace(epoch=int(s.owner >= 0), controllers=controllers, requests=requests)
-    return _counted_anew(s)
+def _without_the_past(s: Control) -> Control:
+    owner = s.owner
+    if owner == NO_ID and len(s.controllers) > 1:
+        owner = next((c for c, one in enumerate(s.controllers) if s.epoch == one.epoch > 0), NO_ID)
+    controllers = [one._replace(epoch=1) if c == owner else Controller() for c, one in enumerate(s.controllers)]
+    requests = tuple([r for r in s.requests if _current(s, r)])
+    return s._replace(owner=owner, epoch=int(owner >= 0), controllers=tuple(controllers), requests=requests)
 
 
-def _counted_anew(s: State) -> State:
-    used = {(z.epoch, z.version) for z in (s.znode, *(m.state for m in s.messages), *(c.seen for c in s.controllers))}
-    used |= {(r.epoch, r.version) for r in s.replicas if r.role == LEADER}
-    rank: dict[tuple[int, int], int] = {}
-    number = last = -1
-    for epoch, version in sorted(used):
-        number = number + 1 if epoch == last else 0
-        rank[epoch, version] = number if version >= 0 else version
-        last = epoch
-    if all(version == number for (_, version), number in rank.items()):
+def _current(s: Control, request: Request) -> bool:
+    return (request.epoch, request.version) == (s.znode.epoch, s.znode.version)
+
+
+def requested(specification: Specification, s: Control, request: Request) -> Control:
+    """The normal form, when a request is sent to the controllers."""
+    if specification.fenced and not _current(s, request):
         return s
-
-    def znode(z: ZNode) -> ZNode:
-        return z._replace(version=rank[z.epoch, z.version])
-
-    return s._replace(
-        znode=znode(s.znode),
-        controllers=tuple(c._replace(seen=znode(c.seen)) for c in s.controllers),
-        replicas=tuple(r._replace(version=rank[r.epoch, r.version]) if r.role == LEADER else r for r in s.replicas),
-        messages=tuple(Message(znode(m.state), m.to) for m in s.messages),
-        requests=tuple(r._replace(version=rank[r.epoch, r.version]) for r in s.requests),
-    )
+    return s._replace(requests=tuple(sorted({*s.requests, request})))
 
 
-def _renamed(s: State) -> State:
-    """Put controllers and brokers into an order by what is true of them.  (Of several with the same, any may come
-    first; the states that differ by that are then visited more than once.)"""
-    order = sorted(range(len(s.controllers)), key=s.controllers.__getitem__)
-    if order != list(range(len(order))):
-        owner = order.index(s.owner) if s.owner >= 0 else NO_ID
-        s = s._replace(controllers=tuple(s.controllers[c] for c in order), owner=owner)
+def _counted_anew(s: Control) -> tuple[Control, int]:
+    zero = s.znode.version
+    if s.owner >= 0:
+        zero = min(zero, s.controllers[s.owner].seen.version)
+
+    def counted(z: ZNode) -> ZNode:
+        return z._replace(version=max(z.version - zero, -1))
+
+    controllers = [c._replace(seen=counted(c.seen)) if c.epoch else c for c in s.controllers]
+    messages = tuple([Message(counted(m.state), m.to) for m in s.messages])
+    requests = tuple([r._replace(version=max(r.version - zero, -1)) for r in s.requests])
+    after = s._replace(znode=counted(s.znode), controllers=tuple(controllers), messages=messages, requests=requests)
+    return after, zero
+
+
+def normal_data(specification: Specification, s: Data, zero: int) -> Data:
+    if not specification.fenced or all(replica.role != LEADER for replica in s.replicas):
+        return s
+    return s._replace(replicas=tuple([_leader(r, zero) if r.role == LEADER else r for r in s.replicas]))
+
+
+def _leader(r: Replica, zero: int) -> Replica:
+    version = max(r.version - zero, -1)
+    stays = version >= 0 or r.asked & r.isr == r.isr
+    return r._replace(version=version, asked=r.asked if stays else 0)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def arranged_data(s: Data) -> tuple[Data, tuple[Order, ...]]:
+    """Name brokers in an order by what is true of them; where several orders lead to the same, return all."""
     traits = [_traits(s, b) for b in range(len(s.replicas))]
-    order = sorted(range(len(traits)), key=traits.__getitem__)
-    return s if order == list(range(len(order))) else _with_brokers(s, order)
+    alike: dict[object, list[int]] = {}
+    for b in sorted(range(len(traits)), key=traits.__getitem__):
+        alike.setdefault(traits[b], []).append(b)
+    orders = [tuple(chain(*parts)) for parts in product(*map(permutations, alike.values()))]
+    if len(orders) == 1:
+        return _data(s, orders[0]), (orders[0],)
+    named = [(_data(s, order), order) for order in orders]
+    least = min(data for data, _ in named)
+    return least, tuple([order for data, order in named if data == least])
 
 
-def _traits(s: State, b: int) -> tuple[tuple[Hashable, ...], list[tuple[int, ...]]]:
-    """All that is true of a broker, without its name and the others' names."""
+def _traits(s: Data, b: int) -> tuple[object, ...]:
+    """What is true of a broker, without its name and the others' names."""
     r = s.replicas[b]
-    z = s.znode
-    about: list[tuple[int, ...]] = [(z.leader == b, z.isr >> b & 1, s.registered >> b & 1)]
-    for c in s.controllers:
-        about.append(
-            (c.seen.leader == b, c.seen.isr >> b & 1, c.live >> b & 1, c.current >> b & 1, c.suspected >> b & 1)
-        )
-    about += [(m.state.leader == b, m.to >> b & 1, m.state.isr >> b & 1) for m in s.messages]
-    about += [(q.leader == b, q.isr >> b & 1) for q in s.requests]
-    about += sorted(
-        (o.epoch, o.version, o.hw, o.isr >> b & 1, o.asked >> b & 1, o.ends[b]) for o in s.replicas if o.role == LEADER
-    )
-    return (r.role, r.epoch, r.log, r.version, r.hw, r.start, sum(e >= 0 for e in r.ends)), about
+    seen = [(o.epoch, o.isr >> b & 1, o.asked >> b & 1, o.ends[b]) for o in s.replicas if o.role == LEADER]
+    return (r.role, r.epoch, r.log, r.version, r.hw, r.start, r.isr.bit_count(), tuple(sorted(seen)))
 
 
-def _with_brokers(s: State, order: list[int]) -> State:
-    """The same state where broker ``order[i]`` is called i."""
+def _data(s: Data, order: Order) -> Data:
+    masks = _masks(order)
+    replicas = []
+    for b in order:
+        r = s.replicas[b]
+        if r.role == LEADER:
+            r = r._replace(isr=masks[r.isr], asked=masks[r.asked], ends=tuple([r.ends[b] for b in order]))
+        replicas.append(r)
+    return s._replace(replicas=tuple(replicas))
+
+
+def arranged_control(s: Control, orders: tuple[Order, ...]) -> Control:
+    return min([_control(s, order) for order in orders])
+
+
+def _control(s: Control, order: Order) -> Control:
     name = [*sorted(range(len(order)), key=order.__getitem__), NO_ID]  # its last place is that of NO_ID
-    masks = [sum(1 << name[b] for b in members(mask)) for mask in range(1 << len(order))]
+    masks = _masks(order)
 
     def znode(z: ZNode) -> ZNode:
         return ZNode(name[z.leader], z.epoch, masks[z.isr], z.version)
 
-    def replica(r: Replica) -> Replica:
-        ends = tuple(r.ends[b] for b in order) if r.ends else ()
-        return r._replace(isr=masks[r.isr], asked=masks[r.asked], ends=ends)
-
-    return s._replace(
-        znode=znode(s.znode),
-        registered=masks[s.registered],
-        controllers=tuple(
-            c._replace(seen=znode(c.seen), live=masks[c.live], current=masks[c.current], suspected=masks[c.suspected])
-            for c in s.controllers
-        ),
-        replicas=tuple(replica(s.replicas[b]) for b in order),
-        messages=tuple(sorted(Message(znode(m.state), masks[m.to]) for m in s.messages)),
-        requests=tuple(sorted(Request(name[r.leader], r.epoch, masks[r.isr], r.version) for r in s.requests)),
+    controllers = [
+        c._replace(seen=znode(c.seen), live=masks[c.live], current=masks[c.current], suspected=masks[c.suspected])
+        for c in s.controllers
+    ]
+    ranks = sorted(range(len(controllers)), key=controllers.__getitem__)
+    return Control(
+        znode(s.znode),
+        ranks.index(s.owner) if s.owner >= 0 else NO_ID,
+        s.epoch,
+        masks[s.registered],
+        tuple([controllers[c] for c in ranks]),
+        tuple(sorted([Message(znode(m.state), masks[m.to]) for m in s.messages])),
+        tuple(sorted([Request(name[r.leader], r.epoch, masks[r.isr], r.version) for r in s.requests])),
+        s.faults,
     )
+
+
+def _masks(order: Order) -> list[int]:
+    """For each set of brokers the same set under the new names."""
+    masks = [0]
+    for b in range(len(order)):
+        masks += [mask | 1 << order.index(b) for mask in masks]
+    return masks

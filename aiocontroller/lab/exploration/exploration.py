@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
 
 from aiocontroller.lab.exploration.canonical import canonical
-from aiocontroller.lab.exploration.invariants import shown, violated
-from aiocontroller.lab.exploration.specification import Label, Specification, State, Step
+from aiocontroller.lab.exploration.invariants import Invariants, shown
+from aiocontroller.lab.exploration.parts import Parts, States
+from aiocontroller.lab.exploration.specification import Label, Specification, State, affected, face, sent
 
-T = TypeVar("T", bound=Hashable)
-Invariants = Callable[[State, Label, State], Iterator[str]]
+AT_ONCE = 1 << 18
+"""States whose steps are looked up together."""
 
 
 class Progress(NamedTuple):
@@ -36,84 +39,118 @@ def explore(
     specification: Specification,
     each: Callable[[Progress], None] = lambda progress: None,
     *,
-    invariants: Invariants = violated,
+    invariants: Invariants | None = None,
     most_states: int | None = None,
 ) -> Explored:
     """Explore until all is visited, an invariant is violated, or there are too many states; ``each`` is called for
     each depth."""
     began_s = time.process_time()
-    shared: dict[Hashable, Hashable] = {}
-
-    def share(value: T) -> T:
-        return shared.setdefault(value, value)  # type: ignore[return-value]
-
-    def compact(s: State) -> State:
-        """Share the parts with other states: they are nearly all of the memory."""
-        s = canonical(specification, s)
-        return s._replace(
-            znode=share(s.znode),
-            controllers=share(s.controllers),
-            replicas=share(tuple(map(share, s.replicas))),
-            messages=share(s.messages),
-            requests=share(s.requests),
-        )
-
-    first = compact(specification.first())
-    came_from: dict[State, State | None] = {first: None}
-    frontier, depth, taken = [first], 0, 0
+    invariants = invariants or Invariants()
+    parts = Parts(specification, invariants)
+    frontier = parts.first()
+    levels, visited, taken = [frontier], Visited(frontier), 0
 
     def progress() -> Progress:
-        return Progress(depth, len(came_from), taken, len(frontier), round(time.process_time() - began_s, 2))
+        spent_s = round(time.process_time() - began_s, 2)
+        return Progress(len(levels) - 1, len(visited), taken, len(frontier), spent_s)
 
-    while frontier:
-        found: list[State] = []
-        for state in frontier:
-            for label, after in specification.steps(state):
-                taken += 1
-                wrong = tuple(invariants(state, label, after))
-                if wrong:
-                    lines, complaints = _trace(specification, came_from, state, invariants)
-                    return Explored(progress()._replace(depth=depth + 1), False, complaints, lines)
-                after = compact(after)
-                if after not in came_from:
-                    came_from[after] = state
-                    found.append(after)
-        frontier = found
-        depth += bool(found)
+    while len(frontier):
+        found: list[States] = []
+        for some in _portions(frontier):
+            steps = parts.steps(some)
+            taken += len(steps.after)
+            if steps.wrong.any():
+                last = int(some[steps.source[steps.wrong].min()])
+                lines, complaints = _trace(specification, invariants, _path(parts, levels, last))
+                return Explored(progress()._replace(depth=len(levels)), False, complaints, lines)
+            found.append(visited.new(np.unique(steps.after)))
+        frontier = np.unique(np.concatenate(found))
+        if len(frontier):
+            levels.append(frontier)
+            visited.add(frontier)
         each(progress())
-        if most_states is not None and len(came_from) >= most_states:
+        if most_states is not None and len(visited) >= most_states:
             break
-    return Explored(progress(), not frontier)
+    return Explored(progress(), not len(frontier))
+
+
+class Visited:
+    """A set of states, as few sorted arrays."""
+
+    def __init__(self, first: States) -> None:
+        self._sorted = [first]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sorted))
+
+    def new(self, states: States) -> States:
+        for known in self._sorted:
+            at = np.searchsorted(known, states)
+            at[at == len(known)] = 0
+            states = states[known[at] != states]
+        return states
+
+    def add(self, states: States) -> None:
+        """Merge with arrays that are no longer, so there are few, and each state is seldom copied."""
+        while self._sorted and len(self._sorted[-1]) <= 2 * len(states):
+            states = np.concatenate([self._sorted.pop(), states])
+            states.sort(kind="stable")
+        self._sorted.append(states)
+
+
+def _portions(states: States) -> Iterator[States]:
+    for begin in range(0, len(states), AT_ONCE):
+        yield states[begin : begin + AT_ONCE]
+
+
+def _path(parts: Parts, levels: list[States], last: int) -> list[State]:
+    """The states on a shortest way, found backwards: of each level one whose step leads to the next."""
+    path = [last]
+    for level in levels[-2::-1]:
+        for some in _portions(level):
+            steps = parts.steps(some)
+            leads = steps.source[steps.after == path[-1]]
+            if len(leads):
+                path.append(int(some[leads.min()]))
+                break
+    return [parts.state(number) for number in reversed(path)]
 
 
 def _trace(
-    specification: Specification, came_from: dict[State, State | None], last: State, invariants: Invariants
+    specification: Specification, invariants: Invariants, path: list[State]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Walk to the violation again, in states whose brokers keep their names."""
-    path: list[State] = []
-    state: State | None = last
-    while state is not None:
-        path.append(state)
-        state = came_from[state]
+    """Walk to the violation again, in states that nothing is forgotten of, and whose brokers keep their names."""
     now = specification.first()
-    lines = [f"at first: {shown(now.znode)}"]
-    for wanted in path[-2::-1]:
+    lines = [f"at first: {shown(now.control.znode)}"]
+    for wanted in path[1:]:
         label, after = next(step for step in specification.steps(now) if canonical(specification, step[1]) == wanted)
-        lines.append(_line(now, (label, after)))
+        lines.append(_line(now, label, after))
         now = after
-    for label, after in specification.steps(now):
-        wrong = tuple(invariants(now, label, after))
+    for label, after, wrong in _judged(specification, invariants, now):
         if wrong:
-            return (*lines, _line(now, (label, after))), wrong
+            return (*lines, _line(now, label, after)), wrong
     raise AssertionError("the violation depends on names")
 
 
-def _line(before: State, step: Step) -> str:
+def _judged(
+    specification: Specification, invariants: Invariants, s: State
+) -> Iterator[tuple[Label, State, tuple[str, ...]]]:
+    """All steps, and what is wrong with each."""
+    for label, control, effect in specification.control_steps(s.control, face(s.data)):
+        data = affected(s.data, effect) if effect else s.data
+        if data is not None:
+            after = State(control, data)
+            yield label, after, (*invariants.step(s.control, label, control, effect), *invariants.state(after))
+    for label, data, request in specification.data_steps(s.data):
+        after = State(sent(s.control, request) if request else s.control, data)
+        yield label, after, tuple(invariants.state(after))
+
+
+def _line(before: State, label: Label, after: State) -> str:
     """A step in words."""
-    (name, who), after = step
+    name, who = label
     controllers = ("is elected", "loses its", "learns", "sees", "trusts", "suspects", "elects", "alters", "cannot")
     subject = "controller" if name.startswith(controllers) else "broker"
     text = f"{subject} {who[0]} {name} {', '.join(map(str, who[1:]))}".rstrip()
-    if after.znode != before.znode:
-        text += f": {shown(after.znode)}"
-    return text
+    znode = after.control.znode
+    return text if znode == before.control.znode else f"{text}: {shown(znode)}"

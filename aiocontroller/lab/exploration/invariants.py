@@ -18,23 +18,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiocontroller.lab.exploration.specification import LEADER, Label, Request, State, ZNode, members
+from aiocontroller.lab.exploration.specification import (
+    LEADER,
+    Control,
+    Data,
+    Effect,
+    Label,
+    Request,
+    State,
+    ZNode,
+    members,
+)
 
 
-def violated(before: State, label: Label, after: State) -> Iterator[str]:
-    """What is wrong with a step and the state that it leads to."""
-    if before.znode != after.znode:
-        yield from _written(before, label[1][0], after)
-    for message in after.messages[len(before.messages) :]:
-        if message.state != after.znode:
-            yield f"I5: brokers receive {shown(message.state)}, ZooKeeper holds {shown(after.znode)}"
-    for b, (was, now) in enumerate(zip(before.replicas, after.replicas, strict=True)):
-        answered = was.role == now.role == LEADER and was.epoch == now.epoch and was.version != now.version
-        if answered and _not_written(ZNode(b, now.epoch, now.isr, now.version), after.znode):
-            yield f"I3: broker {b} is answered what ZooKeeper does not hold: {shown(after.znode)}"
-    if after.owner >= 0 and not after.controllers[after.owner].epoch:
-        yield f"I6: controller {after.owner} owns the role and does not know it"
-    yield from _data(after)
+class Invariants:
+    """What is wrong with a step of control, and with the data that a step leads to."""
+
+    def step(self, before: Control, label: Label, after: Control, effect: Effect | None) -> Iterator[str]:
+        if before.znode != after.znode:
+            yield from _written(before, label[1][0], after)
+        for message in after.messages[len(before.messages) :]:
+            if message.state != after.znode:
+                yield f"I5: brokers receive {shown(message.state)}, ZooKeeper holds {shown(after.znode)}"
+        if effect and effect.asked:
+            answer = ZNode(effect.broker, effect.epoch, effect.isr, effect.version)
+            if _not_written(answer, after.znode):
+                yield f"I3: broker {effect.broker} is answered what ZooKeeper does not hold: {shown(after.znode)}"
+        if after.owner >= 0 and not after.controllers[after.owner].epoch:
+            yield f"I6: controller {after.owner} owns the role and does not know it"
+
+    def data(self, data: Data) -> Iterator[str]:
+        safe = data.acknowledged
+        leaders = [replica for replica in data.replicas if replica.role == LEADER]
+        for replica in leaders:
+            if replica.log[: replica.hw] != safe[: replica.hw]:
+                where = f"{replica.log}, {safe}"
+                yield f"I14: a leader of epoch {replica.epoch} diverges below its high watermark: {where}"
+        if len({replica.epoch for replica in leaders}) < len(leaders):
+            yield "one leader: two replicas lead in one epoch"
+
+    def state(self, s: State) -> Iterator[str]:
+        yield from self.data(s.data)
+        for b in members(s.control.znode.isr & self.lacking(s.data)):
+            log, safe = s.data.replicas[b].log, s.data.acknowledged
+            yield f"I13: broker {b} is in sync and has not every acknowledged record: {log}, acknowledged {safe}"
+
+    def lacking(self, data: Data) -> int:
+        """The brokers that lack an acknowledged record, so that none of them may be in the ISR (I13)."""
+        safe = data.acknowledged
+        return sum(1 << b for b, replica in enumerate(data.replicas) if replica.log[: len(safe)] != safe)
 
 
 def _not_written(sent: ZNode, znode: ZNode) -> bool:
@@ -43,7 +75,7 @@ def _not_written(sent: ZNode, znode: ZNode) -> bool:
     return ahead or ((sent.epoch, sent.version) == (znode.epoch, znode.version) and sent != znode)
 
 
-def _written(before: State, c: int, after: State) -> Iterator[str]:
+def _written(before: Control, c: int, after: Control) -> Iterator[str]:
     old, new = before.znode, after.znode
     change = f"{shown(old)} becomes {shown(new)}"
     if before.owner != c:
@@ -61,20 +93,6 @@ def _written(before: State, c: int, after: State) -> Iterator[str]:
         yield f"I3: no leader asked for this ISR: {change}"
     if new.leader not in (-1, old.leader) and not old.isr >> new.leader & 1:
         yield f"I4: the leader comes from outside the ISR: {change}"
-
-
-def _data(s: State) -> Iterator[str]:
-    safe = s.acknowledged
-    for b in members(s.znode.isr):
-        log = s.replicas[b].log
-        if log[: len(safe)] != safe:
-            yield f"I13: broker {b} is in sync and has not every acknowledged record: {log}, acknowledged {safe}"
-    leaders = [replica for replica in s.replicas if replica.role == LEADER]
-    for replica in leaders:
-        if replica.log[: replica.hw] != safe[: replica.hw]:
-            yield f"I14: a leader of epoch {replica.epoch} diverges below its high watermark: {replica.log}, {safe}"
-    if len({replica.epoch for replica in leaders}) < len(leaders):
-        yield "one leader: two replicas lead in one epoch"
 
 
 def shown(z: ZNode) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from aiocontroller.lab.exploration.specification import (
     NEVER_READ,
     NO_ID,
+    Control,
     Controller,
     Request,
     Specification,
-    State,
     ZNode,
     alteration,
     elections,
@@ -26,26 +26,26 @@ from aiocontroller.lab.exploration.specification import (
 class NoFence(Specification):
     fenced = False
 
-    def fence(self, s: State, c: int) -> bool:
+    def fence(self, s: Control, c: int) -> bool:
         return True
 
 
 class FenceReadLate(Specification):
     fenced = False
 
-    def fence(self, s: State, c: int) -> bool:
+    def fence(self, s: Control, c: int) -> bool:
         return s.owner == c or s.controllers[c].epoch < s.epoch  # the session of one that was deposed still lives
 
 
 class FenceOutlivesSession(Specification):
     fenced = False
 
-    def fence(self, s: State, c: int) -> bool:
+    def fence(self, s: Control, c: int) -> bool:
         return s.controllers[c].epoch == s.epoch
 
 
 class ElectionLostWithItsAnswer(Specification):
-    def resolve(self, s: State, c: int) -> State:
+    def resolve(self, s: Control, c: int) -> Control:
         return with_controller(s, c, Controller())
 
 
@@ -100,14 +100,14 @@ class BothEpochsIgnored(Specification):
 
 
 class AcknowledgedUnwritten(Specification):
-    def write_alteration(self, s: State, c: int, after: ZNode) -> State:
+    def write_alteration(self, s: Control, c: int, after: ZNode) -> Control:
         return with_controller(s, c, s.controllers[c]._replace(seen=after))
 
 
 class LostAnswerIsSuccess(Specification):
     """The connection breaks before ZooKeeper has the write, and the controller believes that it was applied."""
 
-    def write(self, s: State, c: int, after: ZNode, tell: int = 0) -> State:
+    def write(self, s: Control, c: int, after: ZNode, tell: int = 0) -> Control:
         written = super().write(s, c, after, tell)
         if s.owner != c or after.epoch == s.znode.epoch or s.controllers[c].seen == NEVER_READ:
             return written

@@ -1,8 +1,12 @@
 """What a controller and brokers may do with one partition: an executable specification.
 
-A ``State`` is all that matters of a cluster: ZooKeeper, the controllers, the replicas with their logs, and what is
-under way between them.  ``Specification.steps`` names every step that is possible in it.  No step has a time, so a
-broker may be slow, a message late and a process stuck for as long as one likes.
+A ``State`` is all that matters of a cluster, in two parts: ``Control`` is ZooKeeper, the controllers and what is under
+way between them and brokers; ``Data`` is the replicas with their logs.  The parts meet in little: what control does to
+a replica is an ``Effect``, and all that it knows of replicas is their ``Face``; replicas do nothing to control but send
+requests.  So the steps of each part can be computed without the other (``parts``).
+
+``Specification.steps`` names every step that is possible in a state.  No step has a time, so a broker may be slow, a
+message late and a process stuck for as long as one likes.
 
 Sets of brokers are bit masks, and everything is a tuple: equal states are equal keys.
 
@@ -83,7 +87,7 @@ class Request(NamedTuple):
     version: int
 
 
-class State(NamedTuple):
+class Control(NamedTuple):
     znode: ZNode
     owner: int
     """The controller that is active: ``/controller`` names it, and its session lives."""
@@ -91,12 +95,36 @@ class State(NamedTuple):
     """The controller epoch in ZooKeeper."""
     registered: int
     controllers: tuple[Controller, ...]
-    replicas: tuple[Replica, ...]
     messages: tuple[Message, ...] = ()
     requests: tuple[Request, ...] = ()
+    faults: int = 0
+
+
+class Data(NamedTuple):
+    replicas: tuple[Replica, ...]
     acknowledged: tuple[int, ...] = ()
     """The records that were acknowledged to producers with acks=all: the log up to the highest high watermark."""
-    faults: int = 0
+
+
+class State(NamedTuple):
+    control: Control
+    data: Data
+
+
+Face = tuple[tuple[int, int], ...]
+"""For each replica its role and leader epoch."""
+
+
+class Effect(NamedTuple):
+    """What a step of control does to a replica."""
+
+    broker: int
+    role: int
+    epoch: int = -1
+    isr: int = 0
+    version: int = 0
+    asked: int = 0
+    """The ISR that the leader must have asked for if this is the answer; 0 if the replica becomes the leader."""
 
 
 class Bounds(NamedTuple):
@@ -117,6 +145,8 @@ class Bounds(NamedTuple):
 Label = tuple[str, tuple[int, ...]]
 """The name of a step, and who takes it."""
 Step = tuple[Label, State]
+ControlStep = tuple[Label, Control, Effect | None]
+DataStep = tuple[Label, Data, Request | None]
 
 
 def members(mask: int) -> Iterator[int]:
@@ -179,26 +209,40 @@ class Specification:
         replicas = [Replica(FOLLOWER, 0, ()) for _ in self.brokers]
         replicas[0] = Replica(LEADER, 0, (), isr=everybody, ends=self.unknown)
         controllers = (Controller(),) * self.bounds.controllers
-        return State(ZNode(0, 0, everybody, 0), NO_ID, 0, everybody, controllers, tuple(replicas))
+        return State(Control(ZNode(0, 0, everybody, 0), NO_ID, 0, everybody, controllers), Data(tuple(replicas)))
 
     def steps(self, s: State) -> Iterator[Step]:
+        for label, control, effect in self.control_steps(s.control, face(s.data)):
+            data = affected(s.data, effect) if effect else s.data
+            if data is not None:
+                yield label, State(control, data)
+        for label, data, request in self.data_steps(s.data):
+            yield label, State(sent(s.control, request) if request else s.control, data)
+
+    def control_steps(self, s: Control, face: Face) -> Iterator[ControlStep]:
+        """Steps of controllers and of brokers' lives.  One whose effect the replica refuses is not possible."""
         for c in range(self.bounds.controllers):
-            yield from self.office(s, c)
+            for label, after in self.office(s, c):
+                yield label, after, None
             if s.controllers[c].epoch:
-                yield from self.knowledge(s, c)
-                yield from self.decides(s, c)
+                for label, after in (*self.knowledge(s, c), *self.decides(s, c)):
+                    yield label, after, None
                 for request in s.requests:
                     yield from self.alters(s, c, request)
         for b in self.brokers:
-            yield from self.lives(s, b)
-            if s.replicas[b].role:
-                yield from self.receives(s, b)
+            yield from self.lives(s, b, face[b][0])
+            if face[b][0]:
+                yield from self.receives(s, b, face[b][1])
+
+    def data_steps(self, s: Data) -> Iterator[DataStep]:
+        """Steps of leaders and their followers."""
+        for b in self.brokers:
             if s.replicas[b].role == LEADER:
                 yield from self.leads(s, b)
 
     # -- the role of the controller --------------------------------------------------------------------------------
 
-    def office(self, s: State, c: int) -> Iterator[Step]:
+    def office(self, s: Control, c: int) -> Iterator[tuple[Label, Control]]:
         if not s.controllers[c].epoch and s.epoch < self.bounds.terms:
             # Where another is active, the standby believes it dead and deposes it: early detection, perhaps wrongly.
             won = s._replace(owner=c, epoch=s.epoch + 1)
@@ -209,18 +253,18 @@ class Specification:
         elif s.controllers[c].epoch:
             yield ("learns that it is not active", (c,)), with_controller(s, c, Controller())
 
-    def load(self, s: State, c: int) -> State:
+    def load(self, s: Control, c: int) -> Control:
         """Read the cluster and tell all brokers.  (No other controller's write can come between.)"""
         me = Controller(s.epoch, s.znode, s.registered, s.registered)
         return self.send(with_controller(s, c, me), c, s.registered)
 
-    def resolve(self, s: State, c: int) -> State:
+    def resolve(self, s: Control, c: int) -> Control:
         """The answer was lost: read who was elected."""
         return self.load(s, c)
 
     # -- what a controller knows of brokers ------------------------------------------------------------------------
 
-    def knowledge(self, s: State, c: int) -> Iterator[Step]:
+    def knowledge(self, s: Control, c: int) -> Iterator[tuple[Label, Control]]:
         me = s.controllers[c]
         if s.owner != c:
             return  # a controller that reads anything new reads first that another controller was elected
@@ -243,7 +287,7 @@ class Specification:
 
     # -- what a controller writes ----------------------------------------------------------------------------------
 
-    def fence(self, s: State, c: int) -> bool:
+    def fence(self, s: Control, c: int) -> bool:
         """Whether ZooKeeper accepts this controller's writes."""
         return s.owner == c
 
@@ -253,7 +297,7 @@ class Specification:
     def alteration(self, seen: ZNode, request: Request, online: int) -> ZNode | None:
         return alteration(seen, request, online)
 
-    def decides(self, s: State, c: int) -> Iterator[Step]:
+    def decides(self, s: Control, c: int) -> Iterator[tuple[Label, Control]]:
         me = s.controllers[c]
         for after in self.elections(me.seen, me.live, me.suspected):
             if self.within(after):
@@ -263,7 +307,7 @@ class Specification:
     def within(self, znode: ZNode) -> bool:
         return znode.epoch <= self.bounds.elections and znode.version <= self.bounds.changes
 
-    def write(self, s: State, c: int, after: ZNode, tell: int = 0) -> State:
+    def write(self, s: Control, c: int, after: ZNode, tell: int = 0) -> Control:
         """Write and commit, or learn from the refusal that another is active."""
         if not self.fence(s, c):
             return with_controller(s, c, Controller())
@@ -273,12 +317,12 @@ class Specification:
         written = with_controller(s._replace(znode=after), c, me._replace(seen=after))
         return self.send(written, c, tell)
 
-    def send(self, s: State, c: int, to: int) -> State:
+    def send(self, s: Control, c: int, to: int) -> Control:
         me = s.controllers[c]
         return s._replace(messages=(*s.messages, Message(me.seen, to))) if to else s
 
-    def alters(self, s: State, c: int, request: Request) -> Iterator[Step]:
-        me, leader = s.controllers[c], s.replicas[request.leader]
+    def alters(self, s: Control, c: int, request: Request) -> Iterator[ControlStep]:
+        me = s.controllers[c]
         after = self.alteration(me.seen, request, me.live & ~me.suspected)
         if after is None or (s.owner == c and not (me.live & me.current) >> request.leader & 1):
             return  # the second is STALE_BROKER_EPOCH
@@ -288,73 +332,90 @@ class Specification:
                 return
             s = self.write_alteration(s, c, after)
             if s.controllers[c].seen != after:
-                yield ("cannot alter the ISR of", who), s
+                yield ("cannot alter the ISR of", who), s, None
                 return
-            yield ("alters, without an answer, the ISR of", who), s
-        if (leader.role, leader.epoch, leader.asked) == (LEADER, request.epoch, request.isr):
-            answered = leader._replace(isr=after.isr, version=after.version, asked=0)
-            yield ("alters the ISR of", who), advance(s, request.leader, answered)
+            yield ("alters, without an answer, the ISR of", who), s, None
+        answer = Effect(request.leader, LEADER, request.epoch, after.isr, after.version, asked=request.isr)
+        yield ("alters the ISR of", who), s, answer
 
-    def write_alteration(self, s: State, c: int, after: ZNode) -> State:
+    def write_alteration(self, s: Control, c: int, after: ZNode) -> Control:
         return self.write(s, c, after)
 
     # -- brokers ---------------------------------------------------------------------------------------------------
 
-    def lives(self, s: State, b: int) -> Iterator[Step]:
-        bit, me = 1 << b, s.replicas[b]
+    def lives(self, s: Control, b: int, role: int) -> Iterator[ControlStep]:
+        bit = 1 << b
         fault = s._replace(faults=s.faults + 1) if s.faults < self.bounds.faults else None
-        if me.role:
+        if role:
             if fault:
-                yield ("dies", (b,)), with_replica(fault, b, Replica(DEAD, -1, me.log))
+                yield ("dies", (b,)), fault, Effect(b, DEAD)
             if not s.registered & bit:
-                yield ("registers again", (b,)), incarnate(s, b)
+                yield ("registers again", (b,)), incarnate(s, b), None
         elif not s.registered & bit:
             started = incarnate(s, b)._replace(requests=tuple(r for r in s.requests if r.leader != b))
-            yield ("starts", (b,)), with_replica(started, b, Replica(STARTED, -1, me.log))
-        if s.registered & bit and (fault or not me.role):
-            lost = fault if fault and me.role else s
-            yield ("is no longer registered", (b,)), lost._replace(registered=s.registered & ~bit)
+            yield ("starts", (b,)), started, Effect(b, STARTED)
+        if s.registered & bit and (fault or not role):
+            lost = fault if fault and role else s
+            yield ("is no longer registered", (b,)), lost._replace(registered=s.registered & ~bit), None
 
-    def receives(self, s: State, b: int) -> Iterator[Step]:
-        me = s.replicas[b]
+    def receives(self, s: Control, b: int, epoch: int) -> Iterator[ControlStep]:
         for state, to in s.messages:
-            if to >> b & 1 and state.epoch > me.epoch:
+            if to >> b & 1 and state.epoch > epoch:
                 if state.leader == b:
-                    leads = Replica(
-                        LEADER, state.epoch, me.log, state.isr, state.version, start=len(me.log), ends=self.unknown
-                    )
-                    yield ("becomes leader", (b, state.epoch)), advance(s, b, leads)
+                    leads = Effect(b, LEADER, state.epoch, state.isr, state.version)
+                    yield ("becomes leader", (b, state.epoch)), s, leads
                 else:
-                    follows = Replica(FOLLOWER, state.epoch, me.log)
-                    yield ("becomes follower", (b, state.epoch)), with_replica(s, b, follows)
+                    yield ("becomes follower", (b, state.epoch)), s, Effect(b, FOLLOWER, state.epoch)
 
-    def leads(self, s: State, b: int) -> Iterator[Step]:
+    def leads(self, s: Data, b: int) -> Iterator[DataStep]:
         me = s.replicas[b]
         if len(me.log) < self.bounds.records:
-            yield ("appends a record", (b,)), advance(s, b, me._replace(log=(*me.log, me.epoch)))
+            yield ("appends a record", (b,)), advance(s, b, me._replace(log=(*me.log, me.epoch))), None
         for f in self.brokers:
             other = s.replicas[f]
             if other.role == FOLLOWER and other.epoch == me.epoch:
-                yield ("fetches from", (f, b)), fetch(s, f, b)
+                yield ("fetches from", (f, b)), fetch(s, f, b), None
         if not me.asked:
             for f in self.brokers:
                 bit = 1 << f
                 if f != b and (me.isr & bit or me.ends[f] >= max(me.hw, me.start)):
                     request = Request(b, me.epoch, me.isr ^ bit, me.version)
-                    asks = s._replace(requests=(*s.requests, request))
                     name = "asks to remove" if me.isr & bit else "asks to add"
-                    yield (name, (b, f)), with_replica(asks, b, me._replace(asked=request.isr))
+                    yield (name, (b, f)), with_replica(s, b, me._replace(asked=request.isr)), request
 
 
-def with_controller(s: State, c: int, controller: Controller) -> State:
+def with_controller(s: Control, c: int, controller: Controller) -> Control:
     return s._replace(controllers=(*s.controllers[:c], controller, *s.controllers[c + 1 :]))
 
 
-def with_replica(s: State, b: int, replica: Replica) -> State:
+def with_replica(s: Data, b: int, replica: Replica) -> Data:
     return s._replace(replicas=(*s.replicas[:b], replica, *s.replicas[b + 1 :]))
 
 
-def advance(s: State, b: int, leader: Replica) -> State:
+def face(s: Data) -> Face:
+    return tuple([(replica.role, replica.epoch) for replica in s.replicas])
+
+
+def sent(s: Control, request: Request) -> Control:
+    return s._replace(requests=(*s.requests, request))
+
+
+def affected(s: Data, effect: Effect) -> Data | None:
+    """The replicas after a step of control; None if a leader does not wait for this answer, or knows a later version
+    (one that was deposed may answer an old request that had the same ISR)."""
+    b, me = effect.broker, s.replicas[effect.broker]
+    if effect.role != LEADER:
+        return with_replica(s, b, Replica(effect.role, effect.epoch, me.log))
+    if effect.asked:
+        if (me.role, me.epoch, me.asked) != (LEADER, effect.epoch, effect.asked) or effect.version < me.version:
+            return None
+        return advance(s, b, me._replace(isr=effect.isr, version=effect.version, asked=0))
+    unknown = (-1,) * len(s.replicas)
+    leads = Replica(LEADER, effect.epoch, me.log, effect.isr, effect.version, start=len(me.log), ends=unknown)
+    return advance(s, b, leads)
+
+
+def advance(s: Data, b: int, leader: Replica) -> Data:
     """Put the leader into the state, its high watermark where all have the records that must have them."""
     needed = leader.isr | leader.asked if leader.asked & leader.isr == leader.isr else leader.isr
     end = min([len(leader.log), *(leader.ends[f] for f in members(needed & ~(1 << b)))])
@@ -365,7 +426,7 @@ def advance(s: State, b: int, leader: Replica) -> State:
     return with_replica(s, b, leader)
 
 
-def fetch(s: State, f: int, b: int) -> State:
+def fetch(s: Data, f: int, b: int) -> Data:
     """A follower cuts off what its leader does not have, says where its log ends, and gets all that follows."""
     leader, follower = s.replicas[b], s.replicas[f]
     end = 0
@@ -377,7 +438,7 @@ def fetch(s: State, f: int, b: int) -> State:
     return with_replica(s, f, follower._replace(log=leader.log))
 
 
-def incarnate(s: State, b: int) -> State:
+def incarnate(s: Control, b: int) -> Control:
     """Register a broker: no controller knows this incarnation, and what was sent to the last one is lost."""
     bit = 1 << b
     return s._replace(
