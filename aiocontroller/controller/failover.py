@@ -34,10 +34,10 @@ from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.apply import apply, load_states
 from aiocontroller.core.audit import replaced_topics, rewritten_topics
-from aiocontroller.core.context_changes import TopicsGone, TopicsLoaded, TopicsRemoved
+from aiocontroller.core.context_changes import TopicsLoaded, TopicsRemoved
 from aiocontroller.core.errors import AioControllerError, ControllerMovedError
 from aiocontroller.core.events import FailoverStep, ZkPreferredReplicaElection
-from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment
+from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.overlap import Give, taken_in
@@ -121,19 +121,20 @@ async def end_replaced_topics(shell: ControllerShell) -> None:
     anything in this term, so what they have under these names belongs to the earlier topics.
     """
     before, context = shell.before_reload, shell.context
-    replaced = [] if before is None else replaced_topics(before, context.table)
-    if before is not None and replaced:
-        known = context.table.topic_by_name
-        log.warning("Topics replaced by a foreign write: %s", [topic.name for topic in replaced])
+    known = context.table.topic_by_name
+    replaced = repairs.replaced_by(shell, [(name, topic.id) for name, topic in known.items()])
+    if before is not None:
+        replaced += [repairs.as_assignment(before, topic) for topic in replaced_topics(before, context.table)]
+        for name, topic in before.topic_by_name.items():
+            if name not in known and not topic.deleting:
+                shell.vanished[name] = repairs.as_assignment(before, topic)
+    if replaced:
+        names = [earlier.topic for earlier in replaced]
+        log.warning("Topics replaced by a foreign write: %s", names)
         await _wait_for_senders(shell)  # a request is encoded when it is queued, and their rows go
-        apply(context, TopicsRemoved([known[topic.name] for topic in replaced]))
-        for topic in replaced:
-            partitions = {n: before.assignment(row) for n, row in enumerate(topic.rows) if row >= 0}
-            await topics.add_partitions(shell, [TopicAssignment(topic.name, topic.id, partitions)])
-        ended = [known[topic.name] for topic in replaced]
-        apply(context, TopicsGone(ended))
-        await repairs.end_topics(shell, ended)
-        await _load(shell, [topic.name for topic in replaced])
+        apply(context, TopicsRemoved([known[name] for name in names]))
+        await repairs.end_earlier_topics(shell, replaced)
+        await _load(shell, names)
 
 
 async def restore_lost_partitions(shell: ControllerShell) -> None:

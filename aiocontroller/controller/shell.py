@@ -29,7 +29,7 @@ from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.context_changes import TermBegun
 from aiocontroller.core.full_metadata import FullMetadata
-from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
+from aiocontroller.core.ids import Broker, Endpoint, TopicAssignment, TopicPartition
 from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.core.ownership import Check, NotTheOwnerError, owned_context
 from aiocontroller.core.partitions import PartitionTable
@@ -161,6 +161,8 @@ class ControllerShell:
         self.before_reload: PartitionTable | None = None
         """What brokers heard of in this term before it was restarted, until topics that were replaced meanwhile have
         been found; else None."""
+        self.vanished: dict[str, TopicAssignment] = {}
+        """Topics that a foreign write has deleted in this term, by name: brokers still have their replicas."""
         self._reported_bad: dict[str, BadZNode] = {}
         """By path, as last reported."""
         self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
@@ -194,8 +196,9 @@ class ControllerShell:
         ``again``: the same term restarts.  ``copy``: go on with the context of this copy of the cluster.
         """
         before = (self.context.table if self.context.loaded else self.before_reload) if again else None
+        vanished = self.vanished if again else {}
         self.end_term()
-        self.before_reload = before
+        self.before_reload, self.vanished = before, vanished
         self.leaving = False
         self.reloaded = again
         self.copy = copy
@@ -233,6 +236,7 @@ class ControllerShell:
             self.channels = None
         self._requests = None
         self.before_reload = None
+        self.vanished = {}
         self.reported_offline = frozenset()
         self._deletion_waiters.clear()
         self._reported_bad.clear()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aiocontroller.controller import own_replicas
+from aiocontroller.controller import own_replicas, repairs
 from aiocontroller.controller.leadership_writes import is_still_there
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
@@ -38,6 +38,8 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
     gone = [topic for topic in table.topic_by_name if topic not in present]
     found = await read_assignments(shell, [topic for topic in topics if topic not in table.topic_by_name])
     for topic in gone:
+        # Unlike a deletion, which removes the topic from the table itself: a foreign write
+        shell.vanished[topic] = repairs.as_assignment(table, table.topic_by_name[topic])
         if any(row in shell.context.partitions_being_reassigned for row in table.topic_by_name[topic].partitions()):
             shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
         apply(shell.context, TopicsRemoved([table.topic_by_name[topic]]))
@@ -52,6 +54,7 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
         shell.queue.append(TopicDeletion())  # it may have been requested before the topic was known
     if found or gone:
         log.info("New topics: %s, deleted topics: %s", [a.topic for a in found][:10], gone[:10])
+    await repairs.replace_vanished_topics(shell, found)
     created = await add_partitions(shell, found)
     return await on_new_partition_creation(shell, created) if created else None
 

@@ -204,6 +204,52 @@ def test_a_reload_owes_nothing_that_this_term_has_not_loaded() -> None:
     assert it.views[1].hosted.keys() == {T0}
 
 
+@pytest.mark.parametrize("seen_by", ["a watch", "a reload"])
+@pytest.mark.parametrize("found_by", ["a watch", "a reload"])
+def test_a_topic_deleted_by_hand_does_not_keep_the_next_of_its_name_from_brokers(seen_by: str, found_by: str) -> None:
+    """Brokers refuse requests about replicas of another id, so those of the earlier topic must go."""
+    it = cluster(1, 2, 3, t=[[1, 2], [2, 1]], u=[[1]])
+    it.unregister(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    earlier = it.znodes.topics["t"].topic_id
+    delete(it, "t")
+    look(it, seen_by)
+    assert T0 in it.views[1].hosted, "as with Kafka: the operator may restore the znode"
+    replace(it, "t", b"the present one.", {0: ReplicaAssignment((1, 3))})
+    look(it, found_by)
+    assert it.znodes.debts.held == {(2, "t"): ({0: earlier, 1: earlier}, 0)}, "broker 1 has deleted its replicas"
+    assert {tp for view in (it.views[1], it.views[3]) for tp in view.metadata} == {T0, TopicPartition("u", 0)}
+    assert [it.views[broker].topic_ids[T0] for broker in (1, 3)] == [b"the present one."] * 2
+
+
+@pytest.mark.parametrize("seen_by", ["a watch", "a reload"])
+def test_a_topic_deleted_by_hand_and_restored_keeps_its_replicas(seen_by: str) -> None:
+    it = cluster(1, 2, t=[[1, 2]])
+    before = it.znodes.topics["t"]
+    delete(it, "t")
+    look(it, seen_by)
+    it.znodes.topics["t"] = before
+    look(it, "a watch")
+    assert it.znodes.debts.held == {}
+    assert T0 in it.views[1].hosted
+    assert T0 in it.views[2].hosted
+
+
+def look(it: PureCluster, by: str) -> None:
+    if by == "a reload":
+        it.reload()
+    else:
+        it.queue.append(ev.TopicChange())
+    it.step()
+
+
+def delete(it: PureCluster, name: str) -> None:
+    """A foreign client deletes the topic with all that is below it."""
+    del it.znodes.topics[name]
+    it.znodes.states = {tp: state for tp, state in it.znodes.states.items() if tp.topic != name}
+
+
 def replace(it: PureCluster, name: str, topic_id: bytes, partitions: dict[int, ReplicaAssignment]) -> None:
     """A foreign client deletes the topic, with all that is below it, and creates another one."""
     it.znodes.topics[name] = TopicAssignment(name, topic_id, partitions)

@@ -21,6 +21,8 @@ Partition = tuple[str, int]
 
 BLIND_S = (0.0, 0.0, 0.3, 1.0)
 """How long the controller receives nothing; less than a session."""
+APART_S = (0.0, 0.0, 0.1, 1.0)
+"""How long a topic is away that is made anew."""
 
 
 class ForeignSteps(StepTaker):
@@ -83,8 +85,9 @@ class ForeignSteps(StepTaker):
         await self._write(name, lambda transaction: transaction.set_data(paths.topic(name), data, -1))
 
     async def step_make_topic_anew(self) -> None:
-        """Delete a topic with everything below it, and create it again under the same name."""
+        """Delete a topic with everything below it, and create it again under the same name, at once or soon."""
         name = self._a_topic()
+        later_s = self.chance.choice(APART_S)
         ids = sorted(self.simulation.brokers)
         if name is None or not ids:
             return
@@ -96,14 +99,24 @@ class ForeignSteps(StepTaker):
         top = paths.topic(name)
         self.topics[name] = count
 
-        def write(transaction: Transaction) -> None:
+        def delete(transaction: Transaction) -> None:
             below = [path for path in self.simulation.model.tree.nodes if path.startswith(f"{top}/")]
             for path in sorted(below, key=len, reverse=True):
                 transaction.remove(path)
             transaction.remove(top)
-            transaction.create(top, data, OPEN, 0)
 
-        await self._write(name, write)
+        def create(transaction: Transaction) -> None:
+            if top not in self.simulation.model.tree.nodes:  # otherwise somebody else was sooner
+                transaction.create(top, data, OPEN, 0)
+
+        def both(transaction: Transaction) -> None:
+            delete(transaction)
+            create(transaction)
+
+        await self._write(name, delete if later_s else both)
+        if later_s:
+            await self.simulation.clock.sleep(later_s)
+            await self._write(name, create)
 
     # -- existing topics ------------------------------------------------------------------------------------------
 
