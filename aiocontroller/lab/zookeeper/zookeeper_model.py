@@ -13,12 +13,14 @@ Its behaviour (observed on ZooKeeper 3.9.5):
  * SetWatches immediately reports what changed after the zxid that it names, and arms the other watches;
  * a client that has seen a higher zxid than this server is disconnected without a reply; a request for an unknown
    session, or with a wrong password, is answered with session id 0;
- * a second connection of a session ends the first.
+ * a second connection of a session ends the first; through another server, the first one's next write does.
 
 A follower (``zookeeper_follower``) answers reads from what it has received so far.
 
-The model omits quotas, TTL and container znodes, persistent watches that are not recursive, SASL and dynamic
-configuration.
+It refuses as a server does: connections at once or at the handshake (``refuses``), a SASL login that is not among its
+``users``, everything but a login (``requires_login``), and what an ACL does not allow.
+
+The model omits quotas, TTL and container znodes, persistent watches that are not recursive, and dynamic configuration.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, Protocol
 
 from aiocontroller.lab.zookeeper.jute import Reader, buffer, string, strings
+from aiocontroller.lab.zookeeper.zookeeper_sasl import DigestLogin, LoginRefusedError
 from aiocontroller.lab.zookeeper.zookeeper_tree import (
     CHANGED,
     CHILD,
@@ -49,7 +52,7 @@ MAX_FRAME_BYTES = 1_048_575
 EPOCH_BITS = 32
 """The bits of a zxid above these are the leader's epoch."""
 """``jute.maxbuffer``: a longer request ends its connection."""
-UNIMPLEMENTED, RUNTIME_INCONSISTENCY, AUTH_FAILED, NO_WATCHER = -6, -2, -115, -121
+UNIMPLEMENTED, RUNTIME_INCONSISTENCY, AUTH_FAILED, NO_WATCHER, LOGIN_REQUIRED = -6, -2, -115, -121, -124
 SYNC_CONNECTED = 3
 EVENT_XID, PING_XID, AUTH_XID = -1, -2, -4
 (CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN, SYNC, PING) = (
@@ -64,13 +67,16 @@ EVENT_XID, PING_XID, AUTH_XID = -1, -2, -4
     9,
     11,
 )
-GET_CHILDREN2, CHECK, MULTI, CREATE2, MULTI_READ, AUTH, SET_WATCHES = 12, 13, 14, 15, 22, 100, 101
+GET_CHILDREN2, CHECK, MULTI, CREATE2, MULTI_READ, AUTH, SET_WATCHES, SASL = 12, 13, 14, 15, 22, 100, 101, 102
 GET_EPHEMERALS, GET_ALL_CHILDREN_NUMBER, CLOSE_SESSION = 103, 104, -11
 REMOVE_WATCHES, SET_WATCHES2, ADD_WATCH = 18, 105, 106
 PERSISTENT_RECURSIVE, ANY_WATCH = 1, 3
 RecursiveWatches = Literal["3.9", "3.8", "no"]
 """How a server treats persistent recursive watches.  Before 3.9 events carry no zxid, and a one-shot watch on the same
 path takes the place of a recursive one; before 3.6 there are none."""
+Refuses = Literal["", "connections", "handshakes"]
+"""What ends new connections: at once, as when there are too many, or at the handshake, as by a server without an
+ensemble."""
 WRITES = (CREATE, CREATE2, DELETE, SET_DATA, SET_ACL)
 
 _REPLY = struct.Struct(">iqi")
@@ -105,6 +111,9 @@ class Connection:
         self.session: Session | None = None
         self.identities: list[Identity] = [("ip", "127.0.0.1")]
         self.open = True
+        self.login: DigestLogin | None = None
+        """The SASL exchange that is under way."""
+        self.logged_in = False
         self._held: list[bytes] | None = None
 
     def frame(self, payload: bytes, now_ms: int) -> None:
@@ -227,6 +236,11 @@ class ZooKeeperModel:
         self.sessions: dict[int, Session] = {}
         self.zxid = 0
         self.tick_ms = tick_ms
+        self.refuses: Refuses = ""
+        self.users: dict[str, str] | None = None
+        """Who may log in by SASL, with their passwords; None: the server has no SASL, and lets every login pass."""
+        self.requires_login = False
+        self._logins = 0
         self._next_session = 0x100000000000001
 
     # -- sessions --------------------------------------------------------------------------------------------------
@@ -234,7 +248,7 @@ class ZooKeeperModel:
     def handshake(self, connection: Connection, body: Reader, now_ms: int) -> None:
         body.int32()
         seen, timeout_ms, session_id, password = body.int64(), body.int32(), body.int64(), body.buffer() or b""
-        if seen > connection.server.zxid:
+        if self.refuses or seen > connection.server.zxid:
             connection.end()
             return
         if session_id == 0:
@@ -242,7 +256,7 @@ class ZooKeeperModel:
             connection.server.catch_up()
         else:
             known = self.sessions.get(session_id)
-            if known is not None and known.connection is not None:
+            if known is not None and known.connection is not None and known.connection.server is connection.server:
                 known.connection.end()  # before the password is checked
             if known is None or known.password != password:
                 connection.write(struct.pack(">iiq", 0, 0, 0) + buffer(bytes(16)) + b"\0")
@@ -322,9 +336,19 @@ class ZooKeeperModel:
         if opcode == AUTH:
             self._authenticate(connection, xid, body)
             return
+        if opcode == SASL:
+            self._log_in(connection, xid, body)
+            return
+        if self.requires_login and not connection.logged_in:
+            connection.write(_REPLY.pack(xid, 0, LOGIN_REQUIRED))
+            connection.end()
+            return
         transaction = None
         if opcode in WRITES or opcode == MULTI:
             self.zxid += 1
+            if session.connection is not connection:  # SessionMoved
+                connection.end()
+                return
             transaction = Transaction(self.tree, self.zxid, now_ms, session.id, connection.identities)
         code, payload = OK, b""
         try:
@@ -358,13 +382,31 @@ class ZooKeeperModel:
     def _authenticate(self, connection: Connection, xid: int, body: Reader) -> None:
         body.int32()
         scheme, credential = body.string(), body.buffer() or b""
-        if scheme != "digest" or b":" not in credential:
-            connection.write(_REPLY.pack(xid, self.zxid, AUTH_FAILED))
+        if scheme != "digest":
+            connection.write(_REPLY.pack(xid, 0, AUTH_FAILED))
             connection.end()
             return
         digest = base64.b64encode(hashlib.sha1(credential, usedforsecurity=False).digest()).decode()
         connection.identities.append(("digest", f"{credential.partition(b':')[0].decode()}:{digest}"))
-        connection.write(_REPLY.pack(xid, self.zxid, OK))
+        connection.write(_REPLY.pack(xid, 0, OK))
+
+    def _log_in(self, connection: Connection, xid: int, body: Reader) -> None:
+        """The last token of an exchange is the server's proof; after a refusal the server hangs up."""
+        token, answer = body.buffer() or b"", None
+        if self.users is not None and connection.login is None:
+            self._logins += 1
+            connection.login = DigestLogin(self.users, hashlib.sha256(b"login %d" % self._logins).hexdigest()[:40])
+            answer = connection.login.challenge()
+        elif connection.login is not None:
+            try:
+                user, answer = connection.login.answer(token)
+            except LoginRefusedError:
+                connection.write(_REPLY.pack(xid, 0, AUTH_FAILED) + buffer(None))
+                connection.end()
+                return
+            connection.identities.append(("sasl", user))
+            connection.logged_in = True
+        connection.write(_REPLY.pack(xid, 0, OK) + buffer(answer))
 
     def _multi(self, body: Reader, transaction: Transaction) -> bytes:
         ops = []
@@ -428,7 +470,7 @@ class ZooKeeperModel:
         server = connection.server
         node = server.tree.nodes.get(path)
         self.stale_reads += server is not self and node is not self.tree.nodes.get(path)
-        if node is not None and opcode != EXISTS:
+        if node is not None:
             check_acl(node, 1, connection.identities)
         if watch and (node is not None or opcode == EXISTS):
             children = opcode in (GET_CHILDREN, GET_CHILDREN2)

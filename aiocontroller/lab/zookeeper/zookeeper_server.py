@@ -22,10 +22,14 @@ class _ServerProtocol(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         model, served = self._server.model, self._server.served
+        if model.refuses == "connections":
+            transport.close()
+            return
         self._connection = Connection(model, transport.write, transport.close, served)
 
     def data_received(self, data: bytes) -> None:
-        assert self._connection is not None
+        if self._connection is None:
+            return
         received = self._received
         received += data
         at = 0

@@ -61,6 +61,9 @@ class Raw:
     def send(self, payload: bytes) -> None:
         self._writer.write(struct.pack(">i", len(payload)) + payload)
 
+    def send_together(self, payloads: list[bytes]) -> None:
+        self._writer.write(b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads))
+
     async def receive(self) -> bytes | None:
         try:
             async with asyncio.timeout(5):
@@ -267,6 +270,85 @@ async def test_same_requests_same_answers(real_port: int, model: ZooKeeperServer
             ends = [await end_session(side, client, xid) for side in sides]
             assert ends[0] == ends[1], f"step {step}: end of client {client}'s session"
     assert events > 100
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("CONTRACT_SEEDS", "2"))))
+async def test_requests_that_do_not_wait_for_answers(real_port: int, model: ZooKeeperServer, seed: int) -> None:
+    """One client sends many requests at once; what it and the others see comes in the same order from both servers."""
+    chance = random.Random(f"pipelined {seed}")
+    sides = [await begin(real_port), await begin(model.port)]
+    events = 0
+    for burst in range(60):
+        client, number, state = chance.randrange(CLIENTS), chance.randint(2, 30), chance.getstate()
+        answers = []
+        for side in sides:
+            chance.setstate(state)
+            asked = [request(chance, max(side.last_zxid - 2, 1), KINDS + RECURSIVE) for _ in range(number)]
+            answers.append(await pipelined(side, client, 100 * (burst + 1), asked))
+        assert answers[0] == answers[1], f"burst {burst} of client {client}"
+        events += sum(answer[0] == "event" for answer in answers[0])
+    assert events > 50
+
+
+async def begin(port: int) -> Side:
+    side = Side(port)
+    for index in range(CLIENTS):
+        await side.connect(index)
+    await exchange(side, 0, 1, CREATE, string("/t") + buffer(None) + ACL + struct.pack(">i", 0))
+    side.base = side.last_zxid
+    return side
+
+
+async def pipelined(side: Side, client: int, xid: int, asked: list[tuple[int, bytes]]) -> list[tuple[Any, ...]]:
+    raw = side.clients[client]
+    raw.send_together([struct.pack(">ii", xid + n, opcode) + body for n, (opcode, body) in enumerate(asked)])
+    seen = []
+    for frame in await raw.until(xid + len(asked) - 1):
+        at = struct.unpack_from(">i", frame)[0] - xid
+        seen.append(side.comparable(frame, asked[at][0] if at >= 0 else EXISTS))
+    for other in side.clients:
+        other.send(struct.pack(">ii", xid + 99, EXISTS) + string("/t") + b"\0")
+        seen += [side.comparable(frame, EXISTS) for frame in await other.until(xid + 99)]
+    return seen
+
+
+async def test_a_session_that_reconnects_while_its_old_connection_is_busy(
+    real_port: int, model: ZooKeeperServer
+) -> None:
+    """The handshake, watches and requests of the new connection come in one piece, before the old one is closed."""
+
+    async def play(port: int) -> list[Any]:
+        side = await begin(port)
+        old, other = side.clients[0], side.clients[1]
+        await exchange(side, 0, 3, CREATE, string("/t/mine") + buffer(None) + ACL + struct.pack(">i", 1))
+        await exchange(side, 0, 5, GET, string("/t") + b"\1")
+        await exchange(side, 1, 7, SET, string("/t/mine") + buffer(b"x") + struct.pack(">i", -1))
+        since, story = side.last_zxid, list[Any]()
+        for again in range(3):
+            new = Raw(*await asyncio.open_connection("127.0.0.1", port))
+            handshake = struct.pack(">iqiq", 0, since, 8000, old.session_id) + buffer(old.password) + b"\0"
+            watches = struct.pack(">iiq", -8, SET_WATCHES, since - 1) + strings(["/t/mine", "/t"]) + strings([]) * 2
+            write = struct.pack(">ii", 1, SET) + string("/t") + buffer(b"new") + struct.pack(">i", -1)
+            read = struct.pack(">ii", 2, EPHEMERALS) + string("/")
+            new.send_together([handshake, watches, write, read])
+            shaken = await new.receive()
+            assert shaken is not None
+            same = Reader(shaken[8:]).int64() == old.session_id
+            seen = [side.comparable(frame, {1: SET, 2: EPHEMERALS}.get(frame[3], 0)) for frame in await new.until(2)]
+            ended = await old.receive() is None
+            if again:
+                old.close()  # otherwise the server is alone in closing it
+            there = await exchange(side, 1, 100 + 2 * again, EXISTS, string("/t/mine") + b"\0")
+            story += [same, seen, ended, there]
+            new.session_id, new.password = old.session_id, old.password
+            old = side.clients[0] = new
+            since = side.last_zxid
+        assert other.session_id
+        return story
+
+    real, modelled = await play(real_port), await play(model.port)
+    assert modelled == real
+    assert real[0] is real[2] is True
 
 
 async def test_handshakes(real_port: int, model: ZooKeeperServer) -> None:
