@@ -21,7 +21,7 @@ from typing import cast
 
 from aiocontroller.net.ports import Clock
 from aiocontroller.zookeeper import codec
-from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError, ZooKeeperError
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, ZooKeeperError
 from aiocontroller.zookeeper.from_aiozk import AUTH_XID, PING_XID, WATCH_XID, PingRequest
 
 log = logging.getLogger(__name__)
@@ -113,6 +113,8 @@ class Connection(asyncio.Protocol):
         self._xid = 0
         self.bytes_in_flight = 0
         self.served = 0
+        self.refused = False
+        """The server requires a login."""
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.last_received = self.last_sent = clock.monotonic()
 
@@ -296,7 +298,10 @@ class Connection(asyncio.Protocol):
         if stop - at < 16:
             raise ZooKeeperError(f"a reply has {stop - at} bytes, expected at least 16")
         xid, zxid, code = _REPLY_HEAD.unpack_from(data, at)
-        if xid >= 0:
+        if code == Code.SESSION_CLOSED_REQUIRE_SASL_AUTH:  # it hangs up; nothing that it had not answered is applied
+            self.refused = True
+            self._lose("the server requires a login by SASL")
+        elif xid >= 0:
             self._reply(xid, zxid, code, data[at + 16 : stop])
         elif xid == WATCH_XID:
             kind, state, length = _EVENT_HEAD.unpack_from(data, at + 16)

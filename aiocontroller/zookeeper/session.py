@@ -60,6 +60,8 @@ GONE = (Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION)
 """Codes that a server returns while it ends the session and until it closes the connection."""
 STABLE_AFTER_S = 1.0
 """A connection that lived this long, or served a request, resets the back-off."""
+REFUSED_FOR_S = 1.0
+"""As Kafka's client: a refused login gives the session up, which every attempt keeps alive, and with it the role."""
 MAX_AUTH_ATTEMPTS = 10
 CLOSE_WITHIN_S = 6.0
 CLOSE_GRACE_S = 1.0
@@ -115,6 +117,7 @@ class ZooKeeperSession:
         self._closed = False
         self._heartbeat: Heartbeat | None = None
         self._next_host = 0
+        self._refused_s: float | None = None  # since when logins have been refused
         self.connected_to: tuple[str, int] | None = None
 
     def _show_gauges(self) -> None:
@@ -235,6 +238,7 @@ class ZooKeeperSession:
             reason = await asyncio.shield(conn.lost)
             await anyio.lowlevel.checkpoint_if_cancelled()  # ``close`` may have come in the same turn
             self._suspend(conn, reason)
+            self._note_login(refused=conn.refused)
             if conn.served or self._clock.monotonic() - since >= STABLE_AFTER_S:
                 failures = 0
             elif failures:
@@ -259,9 +263,19 @@ class ZooKeeperSession:
                 self.failed_attempts += 1
                 self.last_failure = f"{format_address(host, port)}: {error or type(error).__name__}"
                 log.info("No session through ZooKeeper server %s", self.last_failure)
+                if isinstance(error, AuthFailedError):
+                    self._note_login(refused=True)
                 continue
             return conn
         return None
+
+    def _note_login(self, *, refused: bool) -> None:
+        now_s = self._clock.monotonic()
+        if not refused or self._refused_s is None:
+            self._refused_s = now_s if refused else None
+        elif self.session_id and now_s - self._refused_s >= REFUSED_FOR_S:
+            log.warning("ZooKeeper has refused the login for %.1f s: giving the session up", now_s - self._refused_s)
+            self._expire()
 
     def _attempt_timeout_s(self) -> float:
         return float(max(self.timeout_s / 3 / len(self.hosts), MIN_ATTEMPT_TIMEOUT_S))

@@ -12,7 +12,8 @@ from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.zookeeper.client import ZooKeeperClient
-from aiocontroller.zookeeper.errors import AuthFailedError
+from aiocontroller.zookeeper.errors import AuthFailedError, SessionExpiredError
+from aiocontroller.zookeeper.session_events import SessionEvent
 
 
 class Stage:
@@ -23,9 +24,9 @@ class Stage:
         self.server = ZooKeeperServer(self.world, ZooKeeperModel(tick_ms=500))
         self.connections = 0
 
-    async def start(self) -> ZooKeeperClient:
+    async def start(self, sasl_digest: tuple[str, str] | None = None) -> ZooKeeperClient:
         await self.server.start()
-        client = ZooKeeperClient(self.server.address, world=self.world, session_timeout_s=6)
+        client = ZooKeeperClient(self.server.address, world=self.world, session_timeout_s=6, sasl_digest=sasl_digest)
         connect = self.world.network.connect
 
         async def counted(*given: Any, **named: Any) -> Any:
@@ -93,6 +94,51 @@ async def test_credentials_that_the_server_refuses_are_an_error_and_are_not_sent
     assert await client.exists("/")
     assert it.identities(client) == []
     assert it.connections == 2
+    await client.close()
+
+
+@pytest.mark.parametrize("refused_s, survives", [(0.8, True), (8.0, False)])
+@virtual_time
+async def test_a_session_whose_login_is_refused_does_not_live_on(refused_s: float, survives: bool) -> None:
+    """Each attempt would keep it alive, so that nobody could take the role that it holds."""
+    it = Stage()
+    it.server.model.users = {"kafka": "secret"}
+    client = await it.start(("kafka", "secret"))
+    await client.start(10)
+    events: list[SessionEvent] = []
+    client.session.on_session = events.append
+    first, connection = client.session_id, client.session.conn
+    assert connection is not None
+    it.server.model.users = {"kafka": "another"}
+    connection.abort("cable cut")
+    await it.world.clock.sleep(refused_s)
+    assert (first in it.server.model.sessions) is survives
+    it.server.model.users = {"kafka": "secret"}
+    while not client.connected:
+        await it.world.clock.sleep(0.1)
+    assert (client.session_id == first) is survives
+    assert it.identities(client) == [("sasl", "kafka")]
+    expired = [SessionEvent.EXPIRED, SessionEvent.NEW_SESSION]
+    assert events == [SessionEvent.SUSPENDED, *([SessionEvent.RECONNECTED] if survives else expired)]
+    await client.close()
+
+
+@virtual_time
+async def test_requests_wait_while_the_server_requires_a_login_that_it_did_not_require_before() -> None:
+    """Each connection that it refuses would keep the session alive, too."""
+    it = Stage()
+    client = await it.start()
+    await client.start(10)
+    first, connection = client.session_id, client.session.conn
+    assert connection is not None
+    it.server.model.requires_login = True
+    reading = asyncio.create_task(client.exists("/"))
+    await it.world.clock.sleep(8)
+    assert first not in it.server.model.sessions
+    assert isinstance(reading.exception(), SessionExpiredError)
+    it.server.model.requires_login = False
+    while not await client.exists("/"):
+        await it.world.clock.sleep(0.1)
     await client.close()
 
 
