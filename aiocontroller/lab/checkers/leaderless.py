@@ -100,5 +100,5 @@ class LeaderWatch:
         """Return whether nothing keeps the active controller from electing leaders."""
         simulation = self._simulation
         holder = simulation.holder()
-        hindered = {"links", "followers lag", "paused", "ZooKeeper down"}
+        hindered = {"links", "followers lag", "paused", "ZooKeeper down", "ZooKeeper refuses"}
         return holder in simulation.controllers and hindered.isdisjoint(simulation.faults())

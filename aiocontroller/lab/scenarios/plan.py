@@ -80,6 +80,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     avoided: int = 0
     """A broker that should not lead, by the controllers' files (``aiocontroller.leader.avoid.brokers``); 0: none."""
+    login: bool = False
+    """Controllers log in to ZooKeeper by SASL."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
@@ -198,6 +200,9 @@ HOSTILE = ("send_garbage",)
 """Drawn in a fifth of the seeds."""
 BY_HAND = ("write_state", "delete_state", "write_assignment", "make_topic_anew", "damage_znode")
 """Drawn in a fifth of the seeds: foreign writes to znodes that only the controller may write."""
+REFUSALS = ("refuse_connections", "refuse_login", "deny_znode")
+"""Drawn in a quarter of the seeds; in half of those, controllers log in."""
+REFUSAL_SHARE = 0.25
 SETTING_CHANGES = ("configure_broker", "alter_broker_configs")
 """Drawn in a quarter of the seeds."""
 OPTIONAL = (
@@ -205,6 +210,7 @@ OPTIONAL = (
     ("config requests", CONFIG_REQUESTS, 0.4),
     ("role changes", ROLE_CHANGES, 0.25),
     ("hostile", HOSTILE, 0.2),
+    ("refusals", REFUSALS, REFUSAL_SHARE),
 )
 """Kinds of steps that a share of the seeds has: (name, kinds, share)."""
 DATA_FAULTS = ("power_cut",)
@@ -269,6 +275,7 @@ def draw(seed: int) -> Plan:
         warm=controllers > 1 and random.Random(f"warm {seed}").random() < 2 / 3,
         authorizer=random.Random(f"authorizer {seed}").random() < 0.125,
         avoided=max(0, random.Random(f"avoided {seed}").randint(-4 * brokers, brokers)),
+        login="refuse_login" in known and random.Random(f"login {seed}").random() < 0.5,
     )
     return drawn.with_data() if data else drawn
 

@@ -274,6 +274,21 @@ _TABLE = (
     Verb("heal", NO_WORDS, "all links work again"),
     Verb("restart-zookeeper", words(seconds=SECONDS), "ZooKeeper, of an ensemble its leader, is down for a time"),
     Verb("pause-zookeeper", words(seconds=SECONDS), "ZooKeeper, of an ensemble its leader, is up but silent"),
+    Verb(
+        "refuse-connections",
+        words(how=choice("connections", "handshakes", "strangers"), seconds=SECONDS),
+        "ZooKeeper refuses connections: at once, at the handshake, or at the first request without a login",
+    ),
+    Verb(
+        "refuse-login",
+        words(controller=CONTROLLER, seconds=SECONDS),
+        "ZooKeeper refuses a controller's SASL login; the cluster has `login`",
+    ),
+    Verb(
+        "deny-znode",
+        words(path=text("path"), seconds=SECONDS),
+        "a znode's ACL allows only an operator to write, or even to read it",
+    ),
     Verb("elect-zookeeper-leader", words(seconds=SECONDS), "another ZooKeeper server leads; meanwhile none serves"),
     Verb("lag-followers", words(seconds=SECONDS), "ZooKeeper's followers lag behind"),
     # -- for the reader ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ answering it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from aiocontroller.lab.checkers.history import Writer, ZNodeHistory
@@ -22,7 +22,7 @@ from aiocontroller.lab.zookeeper.zookeeper_model import (
     Session,
     ZooKeeperModel,
 )
-from aiocontroller.lab.zookeeper.zookeeper_tree import CHANGED, CREATED, DELETED, Transaction
+from aiocontroller.lab.zookeeper.zookeeper_tree import CHANGED, CREATED, DELETED, Identity, Transaction
 from aiocontroller.zookeeper import paths
 
 _MIGRATION = paths.MIGRATION.encode()
@@ -107,10 +107,12 @@ class ObservedZooKeeper(ZooKeeperModel):
             transaction.remove(path)
             self._commit(transaction)
 
-    def write_by_hand(self, write: Callable[[Transaction], object], now_ms: int) -> None:
+    def write_by_hand(
+        self, write: Callable[[Transaction], object], now_ms: int, identities: Sequence[Identity] = ()
+    ) -> None:
         """Write znodes that only the controller may write as a foreign client, in one transaction."""
         self.zxid += 1
-        transaction = Transaction(self.tree, self.zxid, now_ms, 0, ())
+        transaction = Transaction(self.tree, self.zxid, now_ms, 0, identities)
         write(transaction)
         self._commit(transaction, by_hand=True)
 

@@ -52,6 +52,7 @@ from aiocontroller.lab.simulation.steps.steps import Steps
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
+from aiocontroller.property_values import Secret
 from aiocontroller.service import Service
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -70,6 +71,7 @@ AUTHORIZER = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
+LOGIN = "secret"
 LAST_LOOK_MS = 2_000
 """How long before a vacancy the look may be on which a controller takes the role.  An answer may be late by two thirds
 of a session (of 3 s), after which the client gives the connection up."""
@@ -164,6 +166,9 @@ class Simulation:
         self.history = self.model.history
         self.settings = BrokerSettings(plan, lambda: self.model.tree.nodes)
         self._authorizer = AUTHORIZER if plan.authorizer else {}
+        self._logins = plan.controllers if plan.login else 0
+        if plan.login:
+            self.model.users = {self.login(number): LOGIN for number in range(1, plan.controllers + 1)}
         self.history.unclean.by_default = "true" in self.settings.ever(UNCLEAN)
         self.history.deletion_forbidden = "true" not in self.settings.ever(DELETION)
         self.zookeeper = ZooKeeperServer(self.world("zookeeper"), self.model, port=2181)
@@ -186,6 +191,8 @@ class Simulation:
         self.marks: coverage.Marks = FirstTimes(self.chance.reached)
         self.history.probes = FirstTimes(lambda name: self.chance.reached(f"probe/{name}"))
         self.problems: list[str] = []
+        self.denied: list[str] = []
+        """Paths of znodes with an ACL that denies them to all processes."""
         self.foreign_writes = 0
         """Foreign writes so far."""
         self.repairs: list[Callable[[], None]] = []
@@ -205,6 +212,10 @@ class Simulation:
         """Steps that have begun."""
         self._born = 0
         self._latest: dict[str, Process] = {}
+
+    def login(self, controller: int) -> str:
+        """Return the name by which a controller logs in to ZooKeeper."""
+        return f"controller-{controller}"
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -408,6 +419,8 @@ class Simulation:
             controller_socket_timeout_ms=1_000,
             request_timeout_ms=2_000,
             aiocontroller_audit_interval_ms=AUDIT_INTERVAL_MS,
+            aiocontroller_zookeeper_sasl_username=self.login(number) if self.plan.login else None,
+            aiocontroller_zookeeper_sasl_password=Secret(LOGIN) if self.plan.login else None,
             aiocontroller_id=1_000_000 + (1 if self.plan.shared_id else number),
             aiocontroller_takeover_policy="takeover" if self.plan.takeover else Config().aiocontroller_takeover_policy,
             aiocontroller_standby="warm" if self.plan.warm else "cold",
@@ -567,6 +580,8 @@ class Simulation:
             "slow disk": any(broker.disk_delay_s for broker, _ in self.brokers.values()),
             "paused": any(process.host.paused for process in processes),
             "ZooKeeper down": not self.zookeeper.listening or self.zookeeper_host.paused,
+            "ZooKeeper refuses": bool(self.model.refuses or self.model.requires_login or self.denied)
+            or len(self.model.users or ()) < self._logins,
             "broker down": len(self.brokers) < self.plan.brokers,
             "controller down": len(self.controllers) < self.plan.controllers,
             "log directory": any(broker.replicas.failed for broker, _ in self.brokers.values()),

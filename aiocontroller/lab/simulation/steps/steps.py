@@ -12,6 +12,7 @@ from aiocontroller.lab.simulation.steps.controllers import ControllerSteps
 from aiocontroller.lab.simulation.steps.data import DataSteps
 from aiocontroller.lab.simulation.steps.hostile import HostileSteps
 from aiocontroller.lab.simulation.steps.network import NetworkSteps
+from aiocontroller.lab.simulation.steps.refusals import RefusalSteps
 from aiocontroller.lab.simulation.steps.releases import ReleaseSteps
 from aiocontroller.lab.simulation.steps.settings import SettingSteps
 from aiocontroller.zookeeper import paths
@@ -28,6 +29,7 @@ class Steps(
     DataSteps,
     HostileSteps,
     NetworkSteps,
+    RefusalSteps,
     ReleaseSteps,
     SettingSteps,
 ):
