@@ -58,7 +58,7 @@ async def audit(shell: ControllerShell, event: Audit) -> None:
         auditor.begin_pass(topics, len(shell.context.table))
         await _act(shell, (), await _look_at_lists(shell))
     else:
-        pieces = auditor.take(shell.context.table)
+        pieces = auditor.take(shell.context.table, shell.context.is_held_back)
         await _act(shell, pieces, await _look_at_topics(shell, pieces))
     clock = shell.world.clock
     auditor.slices.observe(clock.monotonic() - started_s)

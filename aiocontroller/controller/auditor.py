@@ -56,14 +56,14 @@ class _Names:
         self.names: deque[str] = deque()
         self.offset = 0
 
-    def take(self, table: PartitionTable) -> list[Piece]:
+    def take(self, table: PartitionTable, is_held_back: Callable[[str], bool]) -> list[Piece]:
         """The next pieces, about ``SLICE`` partitions in all, without topics that are deleted or being deleted."""
         pieces: list[Piece] = []
         room = SLICE
         while self.names and room > 0:
             topic = table.topic_by_name.get(self.names[0])
             start = self.offset
-            if topic is None or topic.deleting or start > len(topic.rows):
+            if topic is None or (topic.deleting and not is_held_back(topic.name)) or start > len(topic.rows):
                 self._next()
                 continue
             end = min(start + room, len(topic.rows))
@@ -222,13 +222,16 @@ class Auditor:
         self._looked_at = self._found_in_pass = 0
         self._in_all = partitions
 
-    def take(self, table: PartitionTable) -> list[Piece]:
-        """What to compare next: urgent topics, or else the next ones of the pass."""
+    def take(self, table: PartitionTable, is_held_back: Callable[[str], bool] = lambda _: False) -> list[Piece]:
+        """What to compare next: urgent topics, or else the next ones of the pass.
+
+        A topic to be deleted is compared only while its deletion is held back: by what a repair may set going.
+        """
         if self._urgent.names and self._clock.monotonic() >= self._urgent_at_s:
-            pieces = self._urgent.take(table)
+            pieces = self._urgent.take(table, is_held_back)
             self._is_urgent = set(self._urgent.names)
             return pieces
-        pieces = self._rest.take(table)
+        pieces = self._rest.take(table, is_held_back)
         self._looked_at += sum(end - start for _, start, end in pieces)
         return pieces
 

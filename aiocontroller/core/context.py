@@ -155,6 +155,10 @@ class ControllerContext:
         """Requests to delete the topics are about to be sent."""
         self.topics_with_deletion_started.update(dict.fromkeys(names))
 
+    def is_held_back(self, topic: str) -> bool:
+        """Whether something, such as a reassignment, must end before the deletion of the topic may begin."""
+        return topic in self.topics_ineligible_for_deletion and topic not in self.topics_with_deletion_started
+
     def mark_topics_ineligible_for_deletion(self, names: Iterable[str]) -> list[str]:
         """Make topics ineligible for deletion; returns those that were eligible."""
         halted = [name for name in names if name not in self.topics_ineligible_for_deletion]
