@@ -25,14 +25,14 @@ Patch = tuple[Any, Any, Any]
 TRIES = 5
 MOST_SEEDS = 200
 SEEDS_APART = 100_000
-MACHINE_MADE = "mutant"
+MACHINE_MADE = "scripts/mutate"
 
 
 class Bug(NamedTuple):
     name: str
     source: str
     """Where the bug was seen: an issue of Kafka's, a seed that found it here, the design decision that prevents it, or
-    nowhere: ``MACHINE_MADE``."""
+    nowhere: ``MACHINE_MADE`` and the mutant's key."""
     patches: Callable[[], list[Patch]]
     harmless: str = ""
     """If the bug cannot cause a violation, the reason; the seeds are then right not to find it."""
@@ -43,8 +43,8 @@ class Bug(NamedTuple):
 
     @property
     def origin(self) -> str:
-        if self.source == MACHINE_MADE:
-            return "scripts/mutate"
+        if self.source.startswith(MACHINE_MADE):
+            return "mutant"
         return "Kafka's history" if self.source.startswith(("KAFKA-", "KIP-")) else "by hand"
 
 

@@ -43,6 +43,7 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.writes import BulkWriter, Writes
 
 Handler = Callable[..., Awaitable[Any]]
+SLOW_S = 5.0
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -346,6 +347,16 @@ def _bounce_not_noticed() -> list[Patch]:
     return [(HANDLERS, events.BrokerChange, broker_change)]
 
 
+def _slow_to_elect() -> list[Patch]:
+    original = brokers.broker_change
+
+    async def broker_change(shell: ControllerShell, event: Any) -> None:
+        await shell.world.clock.sleep(SLOW_S)
+        await original(shell, event)
+
+    return [(HANDLERS, events.BrokerChange, broker_change)]
+
+
 def _no_broker_list() -> list[Patch]:
     original = ControllerShell.send_update_metadata
 
@@ -452,7 +463,7 @@ BUGS = (
     Bug("an expired session is not noticed", "KAFKA-4447", _expiry_ignored),
     Bug("an election whose answer is lost counts as lost", "design", _election_lost_with_its_answer),
     Bug("a quick election skips the second judgement", "design", _second_judgement_skipped),
-    Bug("/controller is not watched again", "KAFKA-6082", _watch_not_armed_again("get_controller")),
+    Bug("/controller is not watched again", "design", _watch_not_armed_again("get_controller")),
     Bug("the list of topics is not watched again", "design", _watch_not_armed_again("get_all_topics_in_cluster")),
     Bug("the list of brokers is not watched again", "design", _watch_not_armed_again("get_all_brokers_in_cluster")),
     Bug("an expiry undoes a shutdown", "seed 64", _shutdown_undone),
@@ -479,6 +490,7 @@ BUGS = (
     Bug("requests are dropped without an answer", "KAFKA-10193", _one(events.Request, "preempt", _nothing)),
     Bug("a signal is lost while an equal one is processed", "design", _signals_lost_while_processing),
     Bug("a bounced broker is not noticed", "KIP-380", _bounce_not_noticed),
+    Bug("the loss of a broker is handled 5 s late", "design", _slow_to_elect),
     Bug("brokers get no broker list before LeaderAndIsr", "KAFKA-4443", _no_broker_list),
     Bug("a sender gives up a request", "design", _sender_gives_up),
     Bug("brokers do not hear of deleted topics", "design", _deleted_topics_are_not_sent),

@@ -119,4 +119,7 @@ MUTATIONS = (
         handles=TopicChange,
     ),
 )
-MUTANT_BUGS = tuple(Bug(f"mutant: {each.key}", MACHINE_MADE, each.patches) for each in MUTATIONS)
+MUTANT_BUGS = tuple(
+    Bug(f"mutant: {each.name}: {each.key.split(': ', 1)[1]}", f"{MACHINE_MADE} {each.key}", each.patches)
+    for each in MUTATIONS
+)

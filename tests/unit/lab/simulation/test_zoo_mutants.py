@@ -33,4 +33,4 @@ def test_each_bug_replaces_its_function() -> None:
             assert vars(mutation.owner)[mutation.name].__name__ == mutation.name
             assert vars(mutation.owner)[mutation.name] is not before
         assert vars(mutation.owner)[mutation.name] is before
-        assert bug.origin == "scripts/mutate"
+        assert (bug.origin, bug.source) == ("mutant", f"scripts/mutate {mutation.key}")
