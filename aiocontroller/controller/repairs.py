@@ -129,11 +129,11 @@ async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic])
     await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition)
     await handle_partition_state_changes(shell, rows, PartitionState.NonExistentPartition)
     await end_topics(shell, topics)
-    await _pay(shell, {topic.name for topic in topics})
+    await _ask_for_deletion(shell, {topic.name for topic in topics})
     shell.queue.append(TopicChange())
 
 
-async def _pay(shell: ControllerShell, names: Collection[str]) -> None:
+async def _ask_for_deletion(shell: ControllerShell, names: Collection[str]) -> None:
     """Ask brokers to delete what they owe of these topics, before they hear of others of the same names."""
     await debts.pay(shell, [debt for debt in shell.context.debts if debt.topic in names])
 
@@ -142,7 +142,7 @@ async def replace_vanished_topics(shell: ControllerShell, found: Iterable[TopicA
     """End vanished topics whose names other topics have now, so that brokers can have replicas of the latter."""
     if earlier := replaced_by(shell, [(assignment.topic, assignment.topic_id) for assignment in found]):
         await end_earlier_topics(shell, earlier)
-        await _pay(shell, {each.topic for each in earlier})
+        await _ask_for_deletion(shell, {each.topic for each in earlier})
 
 
 async def end_earlier_topics(shell: ControllerShell, earlier: Sequence[TopicAssignment]) -> None:
@@ -164,6 +164,7 @@ def replaced_by(shell: ControllerShell, present: Iterable[tuple[str, bytes]]) ->
 
 
 def as_assignment(table: PartitionTable, topic: Topic) -> TopicAssignment:
+    """The topic's id and assignments, for when its rows are gone."""
     partitions = {number: table.assignment(row) for number, row in enumerate(topic.rows) if row >= 0}
     return TopicAssignment(topic.name, topic.id, partitions)
 

@@ -166,9 +166,8 @@ class Simulation:
         self.history = self.model.history
         self.settings = BrokerSettings(plan, lambda: self.model.tree.nodes)
         self._authorizer = AUTHORIZER if plan.authorizer else {}
-        self._logins = plan.controllers if plan.login else 0
-        if plan.login:
-            self.model.users = {self.login(number): LOGIN for number in range(1, plan.controllers + 1)}
+        logins = [self.login(number) for number in range(1, plan.controllers + 1)]
+        self.model.users = dict.fromkeys(logins, LOGIN) if plan.login else None
         self.history.unclean.by_default = "true" in self.settings.ever(UNCLEAN)
         self.history.deletion_forbidden = "true" not in self.settings.ever(DELETION)
         self.zookeeper = ZooKeeperServer(self.world("zookeeper"), self.model, port=2181)
@@ -581,7 +580,7 @@ class Simulation:
             "paused": any(process.host.paused for process in processes),
             "ZooKeeper down": not self.zookeeper.listening or self.zookeeper_host.paused,
             "ZooKeeper refuses": bool(self.model.refuses or self.model.requires_login or self.denied)
-            or len(self.model.users or ()) < self._logins,
+            or (self.plan.login and len(self.model.users or ()) < self.plan.controllers),
             "broker down": len(self.brokers) < self.plan.brokers,
             "controller down": len(self.controllers) < self.plan.controllers,
             "log directory": any(broker.replicas.failed for broker, _ in self.brokers.values()),
