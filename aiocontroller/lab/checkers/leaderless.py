@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from aiocontroller.lab.simulation.simulation import Simulation
 
 EVERY_S = 0.5
-BUDGET_S = 10.0
-"""Sessions end after 3 s; a controller that takes over, reads and elects needs seconds more."""
-BUDGET_IN_ALL_S = 60.0
-"""For the time in which any partition waits, in a whole run."""
+BUDGET_S = 6.0
+"""Sessions end after 3 s.  In 300 seeds no wait was longer than 3.5 s."""
+BUDGET_IN_ALL_S = 7.0
+"""For the time in which any partition waits, in a whole run.  Of 300 seeds, 287 had none, and the others at most 5 s."""
 
 Partition = tuple[str, int]
 

@@ -511,14 +511,14 @@ def waited(violated: str = "") -> Callable[[Callable[[Waiting], None]], Callable
 @waited("leaderless")
 def no_leader_for_long(w: Waiting) -> None:
     w.look(0, -1)
-    w.look(10, -1)
-    w.look(1, -1)
+    w.look(6, -1)
+    w.look(0.5, -1)
 
 
 @waited("leaderless")
 def a_dead_leader_for_long(w: Waiting) -> None:
     w.look(0, 1)
-    w.look(11, 1)
+    w.look(6.5, 1)
 
 
 @waited()
@@ -538,14 +538,22 @@ def a_damaged_broker_leads_or_cannot_lead(w: Waiting) -> None:
 @waited()
 def a_leader_in_time(w: Waiting) -> None:
     w.look(0, -1)
-    w.look(9, 2)
+    w.look(6, 2)
     w.look(9, -1)
-    w.look(9, -1)
+    w.look(0.5, -1)
 
 
 @waited("leaderless")
 def no_leader_now_and_then(w: Waiting) -> None:
-    for _ in range(14):
+    for _ in range(4):
+        w.look(100, 2)
+        w.look(50, -1)
+        w.look(3.5, -1)
+
+
+@waited("leaderless")
+def each_of_two_losses_of_a_broker_handled_late(w: Waiting) -> None:
+    for _ in range(2):
         w.look(100, 2)
         w.look(50, -1)
         w.look(5, -1)
@@ -553,13 +561,13 @@ def no_leader_now_and_then(w: Waiting) -> None:
 
 @waited()
 def no_leader_for_as_long_as_may_be(w: Waiting) -> None:
-    for _ in range(6):
+    for _ in range(2):
         w.look(100, 2)
         w.look(50, -1)
-        w.look(5, -1)
+        w.look(2, -1)
         w.look(50, -1, able=False)
         w.look(50, -1)
-        w.look(5, -1)
+        w.look(1.5, -1)
 
 
 @waited()
@@ -567,4 +575,4 @@ def a_controller_that_could_not_elect(w: Waiting) -> None:
     w.look(0, -1)
     w.look(9, -1, able=False)
     w.look(9, -1)
-    w.look(9, -1)
+    w.look(6, -1)
