@@ -20,7 +20,7 @@ EVERY_S = 0.5
 BUDGET_S = 6.0
 """Sessions end after 3 s.  In 300 seeds no wait was longer than 3.5 s."""
 BUDGET_IN_ALL_S = 7.0
-"""For the time in which any partition waits, in a whole run.  Of 300 seeds, 287 had none, and the others at most 5 s."""
+"""For all times in which any partition waits, in a run.  Of 300 seeds, 287 had none, and the others at most 5 s."""
 
 Partition = tuple[str, int]
 
