@@ -122,18 +122,18 @@ async def end_replaced_topics(shell: ControllerShell) -> None:
     """
     before, context = shell.before_reload, shell.context
     known = context.table.topic_by_name
-    replaced = repairs.replaced_by(shell, [(name, topic.id) for name, topic in known.items()])
+    replaced = topics.replaced_by(shell, [(name, topic.id) for name, topic in known.items()])
     if before is not None:
-        replaced += [repairs.as_assignment(before, topic) for topic in replaced_topics(before, context.table)]
+        replaced += [topics.as_assignment(before, topic) for topic in replaced_topics(before, context.table)]
         for name, topic in before.topic_by_name.items():
             if name not in known and not topic.deleting:
-                shell.vanished[name] = repairs.as_assignment(before, topic)
+                shell.vanished[name] = topics.as_assignment(before, topic)
     if replaced:
         names = [earlier.topic for earlier in replaced]
         log.warning("Topics replaced by a foreign write: %s", names)
         await _wait_for_senders(shell)  # a request is encoded when it is queued, and their rows go
         apply(context, TopicsRemoved([known[name] for name in names]))
-        await repairs.end_earlier_topics(shell, replaced)
+        await topics.end_earlier_topics(shell, replaced)
         await _load(shell, names)
 
 

@@ -10,7 +10,7 @@ above all that brokers may have received, even where the znode has been rewritte
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import msgspec
 
@@ -46,9 +46,9 @@ from aiocontroller.core.events import (
     TopicDeletion,
     ZkPartitionReassignment,
 )
-from aiocontroller.core.ids import NO_TOPIC_ID, ReplicaAssignment, TopicAssignment
+from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment
 from aiocontroller.core.leadership_changes import Written
-from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
+from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.reassignment import Refused, check_target
 from aiocontroller.core.reassignment_phases import report_refused
 from aiocontroller.core.states import PartitionState
@@ -129,44 +129,13 @@ async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic])
     await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition)
     await handle_partition_state_changes(shell, rows, PartitionState.NonExistentPartition)
     await end_topics(shell, topics)
-    await _ask_for_deletion(shell, {topic.name for topic in topics})
+    await ask_for_deletion(shell, {topic.name for topic in topics})
     shell.queue.append(TopicChange())
 
 
-async def _ask_for_deletion(shell: ControllerShell, names: Collection[str]) -> None:
+async def ask_for_deletion(shell: ControllerShell, names: Collection[str]) -> None:
     """Ask brokers to delete what they owe of these topics, before they hear of others of the same names."""
     await debts.pay(shell, [debt for debt in shell.context.debts if debt.topic in names])
-
-
-async def replace_vanished_topics(shell: ControllerShell, found: Iterable[TopicAssignment]) -> None:
-    """End vanished topics whose names other topics have now, so that brokers can have replicas of the latter."""
-    if earlier := replaced_by(shell, [(assignment.topic, assignment.topic_id) for assignment in found]):
-        await end_earlier_topics(shell, earlier)
-        await _ask_for_deletion(shell, {each.topic for each in earlier})
-
-
-async def end_earlier_topics(shell: ControllerShell, earlier: Sequence[TopicAssignment]) -> None:
-    """End topics that the context knows no more, before it takes in others of the same names."""
-    shell.context.add_partitions(earlier)
-    topics = [shell.context.table.topic_by_name[each.topic] for each in earlier]
-    apply(shell.context, TopicsGone(topics))
-    await end_topics(shell, topics)
-
-
-def replaced_by(shell: ControllerShell, present: Iterable[tuple[str, bytes]]) -> list[TopicAssignment]:
-    """Take out those of the vanished topics whose names topics with other ids have now (name, id)."""
-    found = []
-    for name, topic_id in present:
-        earlier = shell.vanished.pop(name, None)
-        if earlier is not None and NO_TOPIC_ID not in (topic_id, earlier.topic_id) and topic_id != earlier.topic_id:
-            found.append(earlier)
-    return found
-
-
-def as_assignment(table: PartitionTable, topic: Topic) -> TopicAssignment:
-    """The topic's id and assignments, for when its rows are gone."""
-    partitions = {number: table.assignment(row) for number, row in enumerate(topic.rows) if row >= 0}
-    return TopicAssignment(topic.name, topic.id, partitions)
 
 
 async def end_topics(shell: ControllerShell, topics: Sequence[Topic]) -> None:

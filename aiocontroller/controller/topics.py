@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -14,11 +14,11 @@ from aiocontroller.controller.state_changes import handle_partition_state_change
 from aiocontroller.core.apply import apply
 from aiocontroller.core.audit import Kind, compare_topic
 from aiocontroller.core.columns import in_range
-from aiocontroller.core.context_changes import TopicsRemoved
+from aiocontroller.core.context_changes import TopicsGone, TopicsRemoved
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
-from aiocontroller.core.partitions import Topic
+from aiocontroller.core.partitions import PartitionTable, Topic
 from aiocontroller.core.request_batch import Sent
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.errors import TOO_LARGE, Code
@@ -39,7 +39,7 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
     found = await read_assignments(shell, [topic for topic in topics if topic not in table.topic_by_name])
     for topic in gone:
         # Unlike a deletion, which removes the topic from the table itself: a foreign write
-        shell.vanished[topic] = repairs.as_assignment(table, table.topic_by_name[topic])
+        shell.vanished[topic] = as_assignment(table, table.topic_by_name[topic])
         if any(row in shell.context.partitions_being_reassigned for row in table.topic_by_name[topic].partitions()):
             shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
         apply(shell.context, TopicsRemoved([table.topic_by_name[topic]]))
@@ -54,7 +54,7 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
         shell.queue.append(TopicDeletion())  # it may have been requested before the topic was known
     if found or gone:
         log.info("New topics: %s, deleted topics: %s", [a.topic for a in found][:10], gone[:10])
-    await repairs.replace_vanished_topics(shell, found)
+    await replace_vanished_topics(shell, found)
     created = await add_partitions(shell, found)
     return await on_new_partition_creation(shell, created) if created else None
 
@@ -191,3 +191,37 @@ async def add_partitions(shell: ControllerShell, found: Sequence[TopicAssignment
             await shell.breathe()
     created += shell.context.add_partitions(step)
     return in_range(created)
+
+
+# -- topics that a foreign write has deleted ---------------------------------------------------------------------------
+
+
+async def replace_vanished_topics(shell: ControllerShell, found: Iterable[TopicAssignment]) -> None:
+    """End vanished topics whose names other topics have now, so that brokers can have replicas of the latter."""
+    if earlier := replaced_by(shell, [(assignment.topic, assignment.topic_id) for assignment in found]):
+        await end_earlier_topics(shell, earlier)
+        await repairs.ask_for_deletion(shell, {each.topic for each in earlier})
+
+
+async def end_earlier_topics(shell: ControllerShell, earlier: Sequence[TopicAssignment]) -> None:
+    """End topics that the context knows no more, before it takes in others of the same names."""
+    await add_partitions(shell, earlier)
+    topics = [shell.context.table.topic_by_name[each.topic] for each in earlier]
+    apply(shell.context, TopicsGone(topics))
+    await repairs.end_topics(shell, topics)
+
+
+def replaced_by(shell: ControllerShell, present: Iterable[tuple[str, bytes]]) -> list[TopicAssignment]:
+    """Take out those of the vanished topics whose names topics with other ids have now (name, id)."""
+    found = []
+    for name, topic_id in present:
+        earlier = shell.vanished.pop(name, None)
+        if earlier is not None and NO_TOPIC_ID not in (topic_id, earlier.topic_id) and topic_id != earlier.topic_id:
+            found.append(earlier)
+    return found
+
+
+def as_assignment(table: PartitionTable, topic: Topic) -> TopicAssignment:
+    """The topic's id and assignments, for when its rows are gone."""
+    partitions = {number: table.assignment(row) for number, row in enumerate(topic.rows) if row >= 0}
+    return TopicAssignment(topic.name, topic.id, partitions)
