@@ -53,6 +53,7 @@ LABORATORY = {
     "lab/simulation/steps/controllers.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/hostile.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/network.py": "a fault's end; the simulation's loop ends with the plan",
+    "lab/simulation/steps/refusals.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/steps.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/base.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/storms/hostile.py": "probes and attacks are awaited before the round's verdict",
