@@ -1,23 +1,55 @@
 """Compares journals with the specification: what controllers recorded of a partition must be a path of its states.
 
 The journals of all controllers of a cluster are read together, since a partition's history goes from one to the next.
+A step must not need a broker that the controller knew to be dead.
 What ZooKeeper took but no journal recorded (the controller died before, or a leader of an old protocol wrote its ISR
 itself) is a gap between versions, and has to be filled by steps of the specification.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from aiocontroller.journal.records import Record
+from aiocontroller.lab.checkers.history import ZNodeHistory
 from aiocontroller.lab.exploration.specification import NO_ID, Request, ZNode, alteration, elections, members
 
 MOST_HIDDEN = 1
 """Steps in a gap that no journal recorded; of longer gaps only the epochs are compared."""
 ANOTHER = -2
 """A broker that only a step knows that no journal recorded."""
+
+
+class Believed:
+    """The brokers that a controller may believe to be registered, by its own records of a term."""
+
+    def __init__(self) -> None:
+        self._live: set[int] | None = None
+        """None: unknown, as records are missing or the cluster was not loaded yet.  Membership only."""
+        self._ending: set[int] = set()
+        """Dead by the event that is being handled, in which elections may still take them.  Membership only."""
+        self._last: tuple[int, int, int] | None = None
+
+    def see(self, record: Record) -> None:
+        if self._last != (record.epoch, record.node, record.seq - 1):
+            self._live, self._ending = None, set()
+        self._last = record.epoch, record.node, record.seq
+        if record.kind == "loaded":
+            self._live, self._ending = set(record.brokers or ()), set()
+        elif record.kind == "event":
+            self._ending = set()
+        elif record.kind == "broker" and self._live is not None and record.broker is not None:
+            if record.detail in ("added", "bounced"):
+                self._live.add(record.broker)
+            elif record.detail == "dead":
+                self._live.discard(record.broker)
+                self._ending.add(record.broker)
+
+    def may_live(self, broker: int) -> bool:
+        return self._live is None or broker in self._live or broker in self._ending
 
 
 class Stray(NamedTuple):
@@ -47,8 +79,10 @@ def first_stray(journals: Iterable[Sequence[Record]], uncertain: Collection[str]
     """
     latest: dict[tuple[str, int], Record] = {}
     winners: dict[int, int] = {}
+    believed = Believed()
     records = sorted(chain.from_iterable(journals), key=lambda record: (record.epoch, record.node, record.seq))
     for record in records:
+        believed.see(record)
         if record.kind == "elected":
             winner = winners.setdefault(record.epoch, record.node)
             if winner != record.node:
@@ -62,15 +96,28 @@ def first_stray(journals: Iterable[Sequence[Record]], uncertain: Collection[str]
             assert record.partition is not None
             partition = record.topic, record.partition
             before = latest.get(partition)
-            if before is not None and record.detail != "initialized":
-                why = _why_not(before, record)
+            if record.detail == "initialized":
+                if record.leader is not None and record.leader >= 0 and not believed.may_live(record.leader):
+                    return Stray(record, None, "the controller knew that this leader was dead")
+            elif before is not None:
+                why = _why_not(before, record, believed)
                 if why:
                     return Stray(record, before, why)
             latest[partition] = record
     return None
 
 
-def _why_not(before: Record, record: Record) -> str:
+def untold(journals: Iterable[Iterable[Record]], history: ZNodeHistory) -> set[str]:
+    """Return the topics that changed in ways that no journal tells; membership only.
+
+    A foreign client wrote to them, or a controller died after their deletion and before its record.
+    """
+    deleted = Counter(record.topic for record in chain.from_iterable(journals) if record.kind == "topic_deleted")
+    missing = {topic for topic, times in history.deleted_in.items() if len(times) > deleted[topic]}
+    return missing.union(history.written_by_hand)
+
+
+def _why_not(before: Record, record: Record, believed: Believed) -> str:
     names = [*sorted({*_brokers(before), *_brokers(record)}), ANOTHER]
     old, new = _znode(before, names), _znode(record, names)
     versions, epochs = new.version - old.version, new.epoch - old.epoch
@@ -80,10 +127,15 @@ def _why_not(before: Record, record: Record) -> str:
         return ""
     unclean = str(record.detail).endswith(", unclean")
     everybody = (1 << len(names)) - 1
+    alive = sum(1 << i for i, broker in enumerate(names) if broker == ANOTHER or believed.may_live(broker))
     reached = {old}
-    for _ in range(versions):
-        reached = {after for state in reached for after in _successors(state, everybody, unclean)}
-    return "" if new in reached else "no step of the specification leads from the one to the other"
+    for left in reversed(range(versions)):  # only of the last step the journal tells who took it
+        reached = {after for s in reached for after in _successors(s, everybody if left else alive, unclean)}
+    if new in reached:
+        return ""
+    dead = [broker for i, broker in enumerate(names) if not alive >> i & 1]
+    knew = f", while the controller knew that {dead} were dead" if dead else ""
+    return f"no step of the specification leads from the one to the other{knew}"
 
 
 def _brokers(record: Record) -> Iterator[int]:
@@ -99,18 +151,18 @@ def _znode(record: Record, names: list[int]) -> ZNode:
     return ZNode(leader, record.leader_epoch or 0, isr, record.partition_epoch or 0)
 
 
-def _successors(seen: ZNode, everybody: int, unclean: bool) -> Iterator[ZNode]:
-    """All that a controller may write, whatever it believes of brokers and whatever the leader asks for."""
-    for live in range(everybody + 1):
+def _successors(seen: ZNode, alive: int, unclean: bool) -> Iterator[ZNode]:
+    """All that a controller may write, whichever of these brokers it trusts and whatever the leader asks for."""
+    for live in _subsets(alive):
         for suspected in _subsets(live):
             yield from elections(seen, live, suspected)
-        altered = alteration(seen, Request(seen.leader, seen.epoch, live, seen.version), everybody)
+        altered = alteration(seen, Request(seen.leader, seen.epoch, live, seen.version), alive)
         if altered is not None and seen.leader >= 0 and live >> seen.leader & 1:
             yield altered
     # Beyond the exploration: the preferred leader is elected, or the epoch is raised for a reassignment.
-    for leader in (seen.leader, *members(seen.isr)):
+    for leader in (seen.leader, *members(seen.isr & alive)):
         yield ZNode(leader, seen.epoch + 1, seen.isr, seen.version + 1)
-    for leader in members(everybody) if unclean else ():
+    for leader in members(alive) if unclean else ():
         yield ZNode(leader, seen.epoch + 1, 1 << leader, seen.version + 1)
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
@@ -34,7 +33,7 @@ from aiocontroller.lab.checkers.mirrored import stale_parts
 from aiocontroller.lab.checkers.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.lab.checkers.wire_observer import WireObserver
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
-from aiocontroller.lab.exploration.journals import first_stray
+from aiocontroller.lab.exploration.journals import first_stray, untold
 from aiocontroller.lab.scenarios.facts import Facts
 from aiocontroller.lab.scenarios.fleet import Fleet
 from aiocontroller.lab.scenarios.forks import format_forks, recipe
@@ -280,7 +279,8 @@ class Simulation:
         for journal in self.journals:
             digest.update(journal.content())
             self.problems += check_journal(journal.records)
-        stray = first_stray((journal.records for journal in self.journals), self._unrecorded())
+        records = [journal.records for journal in self.journals]
+        stray = first_stray(records, untold(records, self.history))
         if stray is not None:
             self.problems.append(f"specification: {stray}")
         for name, count in self.history.probes.items():
@@ -310,15 +310,6 @@ class Simulation:
             format_forks(self.chance.forks),
             dict(sorted(self.chance.rare.items())),
         )
-
-    def _unrecorded(self) -> set[str]:
-        """Return the topics that changed in ways that no journal tells; membership only.
-
-        A foreign client wrote to them, or a controller died after their deletion and before its record.
-        """
-        recorded = Counter(r.topic for journal in self.journals for r in journal.of_kind("topic_deleted"))
-        deleted = {topic for topic, times in self.history.deleted_in.items() if len(times) > recorded[topic]}
-        return deleted.union(self.history.written_by_hand)
 
     async def _end(self, client: ZooKeeperClient) -> None:
         for _, process in [*self.controllers.values(), *self.brokers.values()]:

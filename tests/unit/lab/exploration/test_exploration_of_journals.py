@@ -112,3 +112,40 @@ def test_a_topic_that_was_deleted_begins_anew() -> None:
 
 def test_an_unrecorded_step_may_concern_another_broker() -> None:
     assert first_stray([[_record(1, 1, 0, [1], 0), _record(2, 1, 0, [1], 2)]]) is None
+
+
+LOADED = Record(1, 1, 1, 1, 0, "loaded", brokers=[1, 2, 3])
+DEAD = Record(1, 3, 1, 1, 0, "broker", broker=2, detail="dead")
+HANDLED = Record(1, 4, 1, 1, 0, "event", event="BrokerChange")
+
+
+def _term(*records: Record) -> list[Record]:
+    """Records of one term, numbered without a gap."""
+    return [msgspec.structs.replace(record, seq=seq) for seq, record in enumerate(records, 1)]
+
+
+def test_a_broker_that_the_controller_knew_to_be_dead_takes_no_part() -> None:
+    elected, in_sync = _record(0, 2, 1, [2, 3], 1), _record(0, 1, 1, [1, 2], 1)
+    altered = _record(0, 1, 0, [1, 2], 1, "isr")
+    initialized = msgspec.structs.replace(_record(0, 2, 0, [2, 3], 0), topic="u", detail="initialized")
+    for after in (elected, in_sync, altered, initialized):
+        assert first_stray([_term(LOADED, FIRST, HANDLED, after)]) is None
+        stray = first_stray([_term(LOADED, FIRST, DEAD, HANDLED, after)])
+        assert stray is not None
+        assert "dead" in stray.why
+        assert first_stray([_term(LOADED, FIRST, DEAD, after)]) is None, "the event that tells it is not over"
+        back = msgspec.structs.replace(DEAD, detail="added")
+        assert first_stray([_term(LOADED, FIRST, DEAD, HANDLED, back, after)]) is None
+        assert first_stray([_term(FIRST, DEAD, HANDLED, after)]) is None, "it is not known who lived"
+
+
+def test_of_a_term_with_missing_records_it_is_not_known_who_lived() -> None:
+    elected = _record(0, 2, 1, [2, 3], 1)
+    term = _term(LOADED, FIRST, DEAD, HANDLED, HANDLED, elected)
+    assert first_stray([term]) is not None
+    assert first_stray([[*term[:4], term[5]]]) is None
+
+
+def test_the_last_member_of_an_isr_stays_though_it_is_dead() -> None:
+    alone = _record(0, 2, 0, [2], 0)
+    assert first_stray([_term(LOADED, alone, DEAD, HANDLED, _record(0, -1, 1, [2], 1))]) is None
