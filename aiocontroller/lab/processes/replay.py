@@ -3,7 +3,8 @@
  * ZooKeeper's transaction log becomes the ``ZNodeHistory``, which checks I1, I2, I3, I4, one leader and I8 at every
    change.
  * The brokers' records become what was requested, received and acknowledged: I3, I5.
- * ``check_journal`` checks the controllers' journals: I2, I7, I12, bugs.
+ * ``check_journal`` checks the controllers' journals: I2, I7, I12, bugs.  Together they must be a path of the
+   specification.
 
 ``read`` may be called repeatedly while the processes run, and goes on where it ended.  It reads the brokers' records
 first, then ZooKeeper's log, then the brokers' requests of the meantime; in this order, records that are written only in
@@ -22,6 +23,7 @@ import msgspec
 from aiocontroller.journal.records import Record, decode_record
 from aiocontroller.lab.checkers.history import Writer, ZNodeHistory
 from aiocontroller.lab.checkers.observers import check_journal
+from aiocontroller.lab.exploration.journals import first_stray, untold
 from aiocontroller.lab.processes.measures import Measures
 from aiocontroller.lab.processes.observed_broker import Observation
 from aiocontroller.lab.processes.transaction_log import (
@@ -128,8 +130,12 @@ class Replay:
                         pass  # cut off by a kill; the next process writes a file of its own
 
     def _journals(self) -> Iterator[str]:
-        for records in self.journals():
+        journals = list(self.journals())
+        for records in journals:
             yield from check_journal(records)
+        stray = first_stray(journals, untold(journals, self.history))
+        if stray is not None:
+            yield f"specification: {stray}"
 
     def journals(self) -> Iterator[list[Record]]:
         """Yield the records of each controller process, in order."""

@@ -168,6 +168,27 @@ def test_a_journal_that_is_not_in_order(tmp_path: Path, replay: Replay) -> None:
     assert [violation.split(":")[0] for violation in replay.violations()] == ["I12"]
 
 
+def test_journals_that_are_no_path_of_the_specification(tmp_path: Path, log: Log, replay: Replay) -> None:
+    """Two controllers' journals are read together; topics that foreign clients wrote are left out."""
+
+    def record(node: int, leader: int, version: int) -> None:
+        folder = tmp_path / "controller-1" / "journal"
+        folder.mkdir(parents=True, exist_ok=True)
+        elected = Record(1, 1, node, node, 1, "elected", controller_epoch=node)
+        leads = Record(1, 2, node, node, 1, "partition", topic="t", partition=0, leader=leader, leader_epoch=0)
+        leads.isr, leads.partition_epoch = [1, 2], version
+        (folder / f"_journal-{node}-{node}-5-000001.jsonl").write_bytes(encode_records([elected, leads]))
+
+    record(1, 1, 0)
+    record(2, 1, 0)
+    replay.read()
+    assert replay.violations() == []
+    record(2, 2, 1)
+    assert [violation.split(":")[:2] for violation in replay.violations()] == [["specification", " t-0"]]
+    replay.history.written_by_hand["t"] = {STATE: 1}
+    assert replay.violations() == []
+
+
 def test_what_only_a_dead_leader_proposed_never_happened(tmp_path: Path) -> None:
     logs = [Log(tmp_path / str(n), first_zxid=1 << 32) for n in range(3)]
     for made in logs:
