@@ -189,8 +189,8 @@ class Simulation:
         self.marks: coverage.Marks = FirstTimes(self.chance.reached)
         self.history.probes = FirstTimes(lambda name: self.chance.reached(f"probe/{name}"))
         self.problems: list[str] = []
-        self.denied: list[str] = []
-        """Paths of znodes with an ACL that denies them to all processes."""
+        self.denied: dict[str, bool] = {}
+        """Znodes that got an ACL that denies them to all processes, and whether they still have it."""
         self.foreign_writes = 0
         """Foreign writes so far."""
         self.repairs: list[Callable[[], None]] = []
@@ -570,7 +570,7 @@ class Simulation:
             "slow disk": any(broker.disk_delay_s for broker, _ in self.brokers.values()),
             "paused": any(process.host.paused for process in processes),
             "ZooKeeper down": not self.zookeeper.listening or self.zookeeper_host.paused,
-            "ZooKeeper refuses": bool(self.model.refuses or self.model.requires_login or self.denied)
+            "ZooKeeper refuses": bool(self.model.refuses or self.model.requires_login or any(self.denied.values()))
             or (self.plan.login and len(self.model.users or ()) < self.plan.controllers),
             "broker down": len(self.brokers) < self.plan.brokers,
             "controller down": len(self.controllers) < self.plan.controllers,

@@ -64,13 +64,18 @@ def test_a_deletion_that_was_not_heard_is_found_and_one_that_is_queued_is_not(it
 
 def test_a_topic_whose_deletion_waits_is_looked_at_and_one_that_is_being_deleted_is_not(it: PureCluster) -> None:
     """It may wait for a reassignment that does not go on before another's write is repaired."""
-    context = it.shell.context
-    it.znodes.states[T0] = msgspec.structs.replace(it.znodes.states[T0], leader=2, partition_epoch=9)
+    context, before = it.shell.context, it.znodes.states[T0]
+    it.znodes.states[T0] = msgspec.structs.replace(before, leader=2, partition_epoch=9)
     context.queue_topic_deletion(["t"])
     assert topics(it, "t") == []
     context.mark_topics_ineligible_for_deletion(["t"])
     assert kinds(topics(it, "t")) == [(Kind.STATE, "t-0")]
+    it.znodes.states[T0] = before
+    it.unregister(before.leader)
+    context.remove_brokers([before.leader])
+    assert topics(it, "t") == [], "no leaders are elected for it any more"
     context.begin_topic_deletion(["t"])
+    it.znodes.states[T0] = msgspec.structs.replace(before, leader=2, partition_epoch=9)
     assert topics(it, "t") == []
 
 

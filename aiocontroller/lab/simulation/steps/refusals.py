@@ -72,17 +72,17 @@ class RefusalSteps(StepTaker):
         simulation, nodes = self.simulation, self.simulation.model.tree.nodes
         path, acl = self._place(), self.chance.choice((CLOSED, READABLE))
         duration_s = self._seconds(*REFUSED_S)
-        if path not in nodes or path in simulation.denied:
+        if path not in nodes or simulation.denied.get(path):
             return
         simulation.history.probe("a znode is denied")
+        simulation.foreign_writes += 1  # writes that are refused meanwhile may be the audit's to repair
         self._give(path, acl)
-        simulation.denied.append(path)
+        simulation.denied[path] = True
 
         def relent() -> None:
-            if path in simulation.denied:
-                simulation.denied.remove(path)
-                if path in nodes and nodes[path].acl == acl:
-                    self._give(path, OPEN)
+            simulation.denied[path] = False
+            if path in nodes and nodes[path].acl == acl:
+                self._give(path, OPEN)
 
         self._later(duration_s, relent)
 

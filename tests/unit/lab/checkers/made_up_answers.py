@@ -511,14 +511,14 @@ def waited(violated: str = "") -> Callable[[Callable[[Waiting], None]], Callable
 @waited("leaderless")
 def no_leader_for_long(w: Waiting) -> None:
     w.look(0, -1)
-    w.look(6, -1)
+    w.look(5, -1)
     w.look(0.5, -1)
 
 
 @waited("leaderless")
 def a_dead_leader_for_long(w: Waiting) -> None:
     w.look(0, 1)
-    w.look(6.5, 1)
+    w.look(5.5, 1)
 
 
 @waited()
@@ -538,7 +538,7 @@ def a_damaged_broker_leads_or_cannot_lead(w: Waiting) -> None:
 @waited()
 def a_leader_in_time(w: Waiting) -> None:
     w.look(0, -1)
-    w.look(6, 2)
+    w.look(5, 2)
     w.look(9, -1)
     w.look(0.5, -1)
 
@@ -575,4 +575,4 @@ def a_controller_that_could_not_elect(w: Waiting) -> None:
     w.look(0, -1)
     w.look(9, -1, able=False)
     w.look(9, -1)
-    w.look(6, -1)
+    w.look(5, -1)
