@@ -101,6 +101,23 @@ async def test_what_was_sent_before_the_close_arrives_before_the_end() -> None:
 
 
 @virtual_time
+async def test_data_that_overtakes_is_counted_and_the_end_of_a_connection_is_not() -> None:
+    """Connections may end in another order in each run, and counts must not."""
+    delays_s = iter((0.0,) * 2)
+    network = SimulatedNetwork(jitter_s=lambda: next(delays_s, 0.0))
+    pair = Pair(network)
+    late, _, _ = await pair.open()
+    early, _, _ = await pair.open()
+    delays_s = iter((0.5, 0.0, 0.6, 0.0, 0.0))
+    late.write(b"late")
+    early.write(b"early")
+    assert network.reordered == 1
+    late.close()
+    early.close()
+    assert network.reordered == 1
+
+
+@virtual_time
 async def test_paused_reader_gets_everything_in_order_when_it_resumes() -> None:
     transport, _, server = await Pair().open()
     assert server.transport is not None
