@@ -8,7 +8,7 @@ question.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from aiocontroller.core.errors import KafkaErrorCode
@@ -41,6 +41,8 @@ class Answers:
         """The blocks of producer ids by their first id."""
         self._given: set[int] = set()  # membership only
         self._last_id = -1
+        self.avoided = 0
+        """A broker that other replicas are preferred to; 0: none."""
         self.operations = Operations(now_s, complain)
 
     # -- what happens ----------------------------------------------------------------------------------------------
@@ -125,12 +127,15 @@ class Answers:
                 continue
             assignments = self._assignments(tp, asked_s - STALE_S)
             leaders = {state.leader for state in self._states[tp].since(asked_s - STALE_S) if state is not None}
-            preferred = {each.replicas[0] for each in assignments if each is not None}
+            preferred = {self._preferred(each.replicas) for each in assignments if each is not None}
             possible = leaders - {-1} if kind is ElectionType.UNCLEAN else leaders & preferred
             if code in right and not possible:
                 self._complain("answers", tp, f"{kind.name} election answered with {code}, it had leaders {leaders}")
             if code == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION and all(assignments):
                 self._complain("answers", tp, "is said not to exist")
+
+    def _preferred(self, replicas: Sequence[int]) -> int:
+        return next((replica for replica in replicas if replica != self.avoided), self.avoided)
 
     def created(self, asked_s: float, results: Results) -> None:
         """A client got the results of creating its topics."""

@@ -220,6 +220,7 @@ class Simulation:
     async def run(self) -> Report:
         loop = running_loop()
         loop.set_exception_handler(self._unhandled)
+        self.history.answers.avoided = self.plan.avoided
         loop.task_order = self.chance.source("tasks") if self.plan.task_order else None
         await self.zookeeper.start()
         await self._start_followers()

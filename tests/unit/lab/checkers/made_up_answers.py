@@ -93,6 +93,18 @@ def answered(wrong: int = 0) -> Callable[[Callable[[Asked], None]], Callable[[As
     return case(ANSWERS, Asked, "answers " * wrong)
 
 
+@answered(2)
+def a_broker_that_should_not_lead(a: Asked) -> None:
+    """Not needed where the next replica leads, or the broker is the only one."""
+    a.answers.avoided = 1
+    a.elected(NOT_NEEDED, of=T1)
+    a.elected(NOT_NEEDED)
+    a.elected(NOT_NEEDED)
+    a.topic('"0":[1],"1":[1,2]')
+    a.later(16)
+    a.elected(NOT_NEEDED)
+
+
 # -- producer ids ------------------------------------------------------------------------------------------------------
 
 
