@@ -94,8 +94,13 @@ class Replay:
         writer = Writer(
             session,
             fenced=(CHECK, paths.CONTROLLER_EPOCH) in touched,
-            controller=(CREATE, paths.CONTROLLER) in touched,
+            controller=not touched.isdisjoint([(CREATE, paths.CONTROLLER), (DELETE, paths.CONTROLLER)]),
         )
+        for change in transaction.changes:  # what exists is judged after the whole transaction, as watchers see it
+            if change.kind == CREATE:
+                self._nodes.add(change.path)
+            elif change.kind == DELETE:
+                self._nodes.discard(change.path)
         for change in transaction.changes:
             self._change(change, transaction, writer)
         self.measures.see(transaction, self.history)
@@ -104,14 +109,11 @@ class Replay:
         broker = change.path.removeprefix(_BROKERS)
         if change.kind == DELETE:
             self.history.deleted(change.path, writer)
-            self._nodes.discard(change.path)
             if broker.isdecimal():
                 self._registered.pop(int(broker), None)
         elif change.kind != CHECK:
-            if change.kind == CREATE:
-                self._nodes.add(change.path)
-                if broker.isdecimal():
-                    self._registered[int(broker)] = transaction.zxid, transaction.time_ms
+            if change.kind == CREATE and broker.isdecimal():
+                self._registered[int(broker)] = transaction.zxid, transaction.time_ms
             self.history.changed(change.path, change.data, change.version, writer)
 
     # -- brokers and controllers -----------------------------------------------------------------------------------

@@ -103,6 +103,19 @@ def test_what_is_in_order_is_in_order(tmp_path: Path, log: Log, replay: Replay) 
     assert (replay.transactions, replay.history.writes, replay.observations) == (5, 2, 2)
 
 
+def test_a_controller_may_give_its_role_back(log: Log, replay: Replay) -> None:
+    """It writes the same epoch again and deletes ``/controller``, in one transaction."""
+    released = set_data("/controller_epoch", b"1", 2), (DELETE, string("/controller"))
+    log.add(OURS, check("/controller_epoch"), *released)
+    won = set_data("/controller_epoch", b"2", 3), create("/controller", b'{"brokerid":1000002}', ephemeral=True)
+    log.add(THEIRS, *won)
+    replay.read()
+    assert (replay.violations(), replay.history.controller_epoch) == ([], 2)
+    log.add(THEIRS, set_data("/controller_epoch", b"2", 4))  # and still has it
+    replay.read()
+    assert replay.violations() == ["I2 /controller_epoch: 2 after 2"]
+
+
 def test_a_refused_multi_changed_nothing(log: Log, replay: Replay) -> None:
     """ZooKeeper logs what came before the refused operation as it was asked for."""
     refused = -1, struct.pack(">i", -110)
