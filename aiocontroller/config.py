@@ -28,6 +28,7 @@ from aiocontroller.property_values import (
     SECRET,
     BrokerIds,
     ClassName,
+    CommandLine,
     ConnectionCounts,
     ConnectString,
     ControllerId,
@@ -258,6 +259,14 @@ class Config(msgspec.Struct, frozen=True):
     One of two or more brokers may always be suspected."""
     aiocontroller_early_detection_max_alarms_per_minute: PositiveInt = 10
     """Further suspicions wait until the minute is over."""
+    aiocontroller_fence_command: CommandLine = ()
+    """What ends a broker that hangs; ``{broker}`` and ``{host}`` are replaced (docs/early-detection.md)."""
+    aiocontroller_fence_after_ms: Milliseconds = 500
+    """How long after its suspicion a broker must still be silent."""
+    aiocontroller_fence_timeout_ms: PositiveMilliseconds = 10_000
+    """A command that runs for longer is killed."""
+    aiocontroller_fence_dry_run: bool = False
+    """Only say what would be run."""
     aiocontroller_early_fast_bounce_ms: Milliseconds = 0
     """How long a dead broker's listener must refuse before its registration is removed; 0: ZooKeeper removes it."""
     aiocontroller_leader_avoid_brokers: BrokerIds = ()
@@ -436,6 +445,10 @@ def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Ite
         for have, lack in (pair, pair[::-1]):
             if given(have) and not given(lack):
                 yield lack, f"{lack}: found nothing, expected a value, because {have} is set"
+    detection, fence = "aiocontroller.early.broker.detection", "aiocontroller.fence.command"
+    mode = fields.get(detection.replace(".", "_"), "off")
+    if given(fence) and mode != "full" and detection not in errors:
+        yield detection, f"{detection}: found {mode}, expected full, because {fence} is set"
     for key in ("advertised.listeners", "listeners"):
         endpoints = fields.get(key.replace(".", "_"))
         if endpoints:

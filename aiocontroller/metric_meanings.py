@@ -185,6 +185,8 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "Suspicions": Meaning("suspicions", "Peers that seemed to be dead, by kind."),
         "Held": Meaning("suspicions", "Suspicions that a limit held back, by kind of peer.", "rises"),
         "Alarms": Meaning("brokers", "Brokers whose leaders were moved before their session expired.", "rises"),
+        "FenceCommands": Meaning("commands", "Fence commands that were run.", "rises"),
+        "FailedFenceCommands": Meaning("commands", "Fence commands that failed, or could not be run.", "rises"),
         "FalseAlarms": Meaning("brokers", "Of these, brokers that were alive.", "rises"),
     },
     ("aiocontroller", "ZooKeeper"): {

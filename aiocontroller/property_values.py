@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -148,6 +149,11 @@ def parse_broker_ids(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(ids)))
 
 
+def parse_command(text: str) -> tuple[str, ...]:
+    """A program and its arguments, quoted as for a POSIX shell, which does not run.  Raises ValueError."""
+    return tuple(shlex.split(text))
+
+
 def parse_counts(text: str) -> dict[str, int]:
     """``10.0.0.1:200,[fe80::1]:50,host-1:10``: a number for each IP address or host name; ValueError for others."""
     found = {}
@@ -265,6 +271,7 @@ ControllerId = Annotated[
     ),
 ]
 BrokerIds = Annotated[tuple[int, ...], Kind("ids of brokers, separated by commas", parse_broker_ids)]
+CommandLine = Annotated[tuple[str, ...], Kind("a program and its arguments, with balanced quotes", parse_command)]
 Racks = Annotated[tuple[str, ...], Kind("names of racks, separated by commas", parse_names)]
 Names = Annotated[tuple[str, ...], Kind("names of settings, separated by commas, or all", parse_names)]
 Mechanisms = Annotated[tuple[str, ...], Kind("mechanisms, separated by commas", parse_names)]

@@ -25,6 +25,7 @@ import anyio.abc
 from aiocontroller.config import Config, Detection
 from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.controller.fence_command import FenceCommand
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
 from aiocontroller.controller.mirror import Mirror
@@ -38,6 +39,7 @@ from aiocontroller.journal.journal import CLOSE_WITHIN_S as JOURNAL_CLOSED_WITHI
 from aiocontroller.journal.journal import Journal, NullJournal
 from aiocontroller.journal.writer import FileJournal
 from aiocontroller.metrics import Metrics
+from aiocontroller.net.commands import run_command
 from aiocontroller.net.ports import Listener, Timer, World
 from aiocontroller.net.real import raise_descriptor_limit, real_world, return_memory
 from aiocontroller.net.tasks import Tasks, task_group
@@ -239,6 +241,10 @@ class Service:
             tasks.start_soon(self._preload_codecs, kafka.apis.offered(), name="codecs")
         self.controller.election.heartbeats = self._heartbeats_of_controllers()
         self._witness = self._heartbeats_of_brokers()
+        if self.config.aiocontroller_fence_command:
+            self.shell.fence_command = FenceCommand(
+                self.config, tasks, run_command, self.world.clock, self.journal, self.metrics
+            )
         self._step = f"waiting for ZooKeeper at {config.zookeeper_connect}"
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
         self.client.on_session = self._on_session

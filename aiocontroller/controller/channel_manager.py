@@ -151,6 +151,10 @@ class ControllerChannelManager:
         """For how long the broker has refused connections; 0 where it accepts them, or early detection is off."""
         return self.heartbeats.refusing_s(broker) if self.heartbeats is not None else 0.0
 
+    def answers_again(self, broker: int) -> bool:
+        """Whether a suspected broker answers now, although it is not trusted yet."""
+        return self.heartbeats is not None and self.heartbeats.answers_again(broker)
+
     async def wait_until_connected(self, timeout_s: float) -> None:
         """Wait, at most ``timeout_s``, until each new sender is connected and knows versions, or has failed once.
 

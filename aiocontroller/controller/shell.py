@@ -23,6 +23,7 @@ from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.faults import Faults
+from aiocontroller.controller.fence_command import FenceCommand
 from aiocontroller.controller.mutation_quotas import MutationQuotas
 from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.core.apply import apply
@@ -135,6 +136,8 @@ class ControllerShell:
         if isinstance(self.authorizer, AclAuthorizer) and unsupported_authorizer(config) is None:
             self.acls = AclStore(zk.client, world, self.authorizer)
         self._new_channels = new_channels
+        self.fence_command: FenceCommand | None = None
+        """Runs the operator's command against brokers that hang; None without one."""
         self.owner: asyncio.Task[Any] | None = None
         """The consumer's task, once it runs."""
         self.context = self._new_context()

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from aiocontroller.controller.brokers import on_broker_startup
 from aiocontroller.controller.fast_bounce import schedule_removal
+from aiocontroller.controller.fencing import schedule_fencing
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, remove_from_isr
 from aiocontroller.core import suspicions as plan
@@ -64,6 +65,7 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
     for suspicion in suspicions:
         broker = suspicion.peer
         schedule_removal(shell, broker)
+        schedule_fencing(shell, suspicion)
         shell.alarms.inc()
         shell.journal.append(
             "suspicion",

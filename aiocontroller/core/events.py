@@ -224,6 +224,14 @@ class StaleRegistration(Signal, frozen=True, gc=False):
     broker_epoch: int
 
 
+class FenceBroker(Signal, frozen=True, gc=False):
+    """A broker that hangs may have to be ended by the operator's command; for this incarnation only."""
+
+    state = ControllerState.BrokerChange
+    broker: int
+    broker_epoch: int
+
+
 class ControllerSuspected(Signal, frozen=True, gc=False):
     """Early detection suspects the active controller."""
 

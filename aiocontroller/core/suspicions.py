@@ -41,6 +41,12 @@ def followed_by(context: ControllerContext, broker: int) -> list[int]:
     return [row for row in _hosted(context, broker) if table.leader[row] in live and broker in table.isr(row)]
 
 
+def has_moved_off(context: ControllerContext, broker: int) -> bool:
+    """Whether the broker leads nothing and is in no ISR; topics that are being deleted do not count."""
+    table = context.table
+    return not any(table.leader[row] == broker or broker in table.isr(row) for row in _hosted(context, broker))
+
+
 def _hosted(context: ControllerContext, broker: int) -> list[int]:
     table = context.table
     rows = table.partitions_on_broker(broker)

@@ -96,6 +96,16 @@ KINDS: Final[Mapping[str, Kind]] = {
             detail="`refused` or `silent`",
         ),
     ),
+    "fence": Kind(
+        "The operator's [command](../early-detection.md#the-fence-command) against a broker that hangs.",
+        _fields(
+            "broker broker_epoch duration_us",
+            event="`begins`; `ended`; `killed` (it took too long); `not started`; `refused` (the broker's host begins "
+            "with a dash); `would run` (a dry run)",
+            count="its exit code",
+            detail="the command; at its end, what it printed",
+        ),
+    ),
     "debt": Kind(
         "Replicas that a broker has still to delete, as ZooKeeper holds them now ([debts.md](../debts.md)).",
         _fields(

@@ -40,6 +40,41 @@ async def test_a_killed_broker_is_succeeded_before_its_session_expires(kafka: Ka
             await released(stage)
 
 
+async def test_a_broker_that_hangs_is_ended_by_the_operators_command(kafka: KafkaCluster, tmp_path: Path) -> None:
+    """Its process is stopped, so it keeps its connections until the command kills it."""
+    brokers = kafka.brokers.brokers
+    (tmp_path / f"pid-{VICTIM}").write_text(str(brokers[VICTIM].pid))
+    fence = {
+        "aiocontroller.early.broker.detection": "full",
+        "aiocontroller.fence.command": f"sh -c 'kill -9 $(cat {tmp_path}/pid-{{broker}}) && echo done'",
+    }
+    async with cluster_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000, properties=fence) as stage:
+        await stage.heal()
+        try:
+            await take_over(stage)
+            await under_load(stage, kafka)
+            assert led_by(await stage.view(), VICTIM)
+            stage.freeze(VICTIM)
+            await until(lambda: fenced(tmp_path, "ended"), "the command has ended")
+            assert fences(tmp_path) == [("begins", None), ("ended", 0)]
+            assert detections(tmp_path)[:2] == ["suspected", "alarm"]
+            stage.frozen.discard(VICTIM)  # it is gone
+            await stage.load.settled()
+            await stage.heal()
+            assert await check_nothing_lost(stage)
+        finally:
+            await stage.heal()
+            await released(stage)
+
+
+def fences(folder: Path) -> list[tuple[str | None, int | None]]:
+    return [(r.event, r.count) for r in records(folder) if r.kind == "fence"]
+
+
+async def fenced(folder: Path, how: str) -> bool:
+    return any(event == how for event, _ in fences(folder))
+
+
 async def kill(stage: PlayedCluster) -> None:
     assert led_by(await stage.view(), VICTIM)
     stage.brokers[VICTIM].kill()

@@ -1,0 +1,46 @@
+"""Ends a broker that hangs: runs an operator's command (``aiocontroller.fence.command``), such as a power switch.
+
+A frozen broker keeps its connections, so clients wait for their request time-outs on what it led, although another
+broker leads it by now.  Once the process is gone, their connections end, too.
+
+The command runs for a broker
+ 1. that early detection suspects because it is silent, and that is still silent ``aiocontroller.fence.after.ms`` after
+    the suspicion;
+ 2. that leads nothing any more, and is in no ISR with another member;
+ 3. while this controller is the active one: ZooKeeper confirms the fence right before.
+
+It runs once for each suspicion, and for one broker at a time.
+"""
+
+from __future__ import annotations
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.events import FenceBroker
+from aiocontroller.core.failure_detector import Suspicion
+from aiocontroller.core.suspicions import has_moved_off, is_stale_registration
+
+LOOK_AGAIN_S = 0.5
+
+
+def schedule_fencing(shell: ControllerShell, suspicion: Suspicion) -> None:
+    """The broker has become suspected: look at it again when the configured time has passed."""
+    if shell.fence_command is not None and suspicion.reason == "silent":
+        _schedule(shell, FenceBroker(suspicion.peer, suspicion.epoch), shell.fence_command.after_s)
+
+
+def _schedule(shell: ControllerShell, event: FenceBroker, delay_s: float) -> None:
+    shell.queue.schedule(f"fence command for {event.broker}", delay_s, event)
+
+
+async def fence_broker(shell: ControllerShell, event: FenceBroker) -> None:
+    """Run the command if the broker is still silent and nothing depends on it; else look again later."""
+    context, channels, command = shell.context, shell.channels, shell.fence_command
+    if command is None or not is_stale_registration(context, event.broker, event.broker_epoch):
+        return
+    assert channels is not None
+    if command.busy or channels.answers_again(event.broker) or not has_moved_off(context, event.broker):
+        _schedule(shell, event, LOOK_AGAIN_S)
+        return
+    await shell.zk.check_controller_epoch(fence=context.epoch_zk_version)
+    endpoint = shell.endpoint_of(context.brokers[event.broker])
+    command.begin(event.broker, event.broker_epoch, endpoint.host if endpoint is not None else "")

@@ -1,0 +1,65 @@
+"""Runs an operator's command: without a shell, for a limited time, keeping the end of what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterable, Mapping, Sequence
+from subprocess import DEVNULL, PIPE, STDOUT
+from typing import NamedTuple
+
+import anyio
+
+KEPT_BYTES = 2_000
+"""The end of a command's output that is kept; the rest is read and dropped."""
+LAST_OUTPUT_S = 0.5
+"""A process that the command left behind may keep its output open; it is waited for this long."""
+
+
+class CommandResult(NamedTuple):
+    """How a command ended."""
+
+    code: int | None
+    """Exit code, negative for a signal; None if it took too long and was killed."""
+    output: str
+    """The last ``KEPT_BYTES`` of standard output and standard error together."""
+
+
+async def run_command(command: Sequence[str], environment: Mapping[str, str], *, timeout_s: float) -> CommandResult:
+    """Run a program with these arguments, and with variables beside our own, until it ends or ``timeout_s`` has passed.
+
+    Then what is left of its process group is killed.  Raises OSError if it cannot be started, and ValueError for an
+    argument that holds a NUL.
+    """
+    kept = bytearray()
+    code: int | None = None
+    async with await anyio.open_process(
+        command,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=STDOUT,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            with anyio.move_on_after(timeout_s):
+                async with anyio.create_task_group() as tasks:
+                    ended = anyio.Event()
+                    tasks.start_soon(_keep_the_end, process.stdout, kept, ended)
+                    code = await process.wait()
+                    with anyio.move_on_after(LAST_OUTPUT_S):
+                        await ended.wait()
+                    tasks.cancel_scope.cancel()
+        finally:  # also if this task is cancelled
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return CommandResult(code, kept.decode(errors="replace"))
+
+
+async def _keep_the_end(output: AsyncIterable[bytes], kept: bytearray, ended: anyio.Event) -> None:
+    async for piece in output:
+        kept += piece
+        del kept[:-KEPT_BYTES]
+    ended.set()

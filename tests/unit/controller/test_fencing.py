@@ -1,0 +1,213 @@
+"""When the operator's command against a broker that hangs is run, for whom, and what is recorded."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from aiocontroller.config import Config, ConfigError, load_config
+from aiocontroller.controller.fence_command import FenceCommand
+from aiocontroller.controller.fencing import LOOK_AGAIN_S, schedule_fencing
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import BrokersSuspected, BrokersTrusted
+from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.events import FenceBroker
+from aiocontroller.core.failure_detector import Suspicion
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.commands import CommandResult
+from tests.unit.controller.pure_cluster import PureCluster, cluster, run
+
+COMMAND = ("ssh", "{host}", "kill-kafka", "--broker={broker}")
+
+
+class Hook:
+    """Broker 2 of three is suspected, and has lost its leaders and its place in ISRs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        self.it: PureCluster = cluster(1, 2, 3, t=[[1, 2]], u=[[3, 1]])
+        shell = self.it.shell
+        self.journal = MemoryJournal(1, shell.world.clock)
+        self.asked: list[tuple[list[str], dict[str, str], float]] = []
+        self.ends = CommandResult(0, "done\n")
+        self.waiting: list[Any] = []
+        self.again = False
+        tasks: Any = SimpleNamespace(start_soon=lambda work, *given, name: self.waiting.append(work(*given)))
+        config = Config(aiocontroller_fence_command=COMMAND, **settings)
+        shell.fence_command = FenceCommand(config, tasks, self._run, shell.world.clock, self.journal, Metrics())
+        assert shell.channels is not None
+        monkeypatch.setattr(shell.channels, "answers_again", lambda broker: self.again, raising=False)
+        self.scheduled: list[tuple[str, float, Any]] = []
+        monkeypatch.setattr(self.it.queue, "schedule", lambda *given: self.scheduled.append(given))
+        apply(shell.context, BrokersSuspected([2]))
+        t0 = TopicPartition("t", 0)
+        self.row = shell.context.table.row(*t0)
+        self.leads(1, (1,))
+
+    def leads(self, leader: int, isr: tuple[int, ...]) -> None:
+        table = self.it.shell.context.table
+        state = table.leadership(self.row)
+        assert state is not None
+        table.set_leadership(self.row, msgspec.structs.replace(state, leader=leader, isr=isr))
+
+    async def _run(self, command: list[str], variables: dict[str, str], *, timeout_s: float) -> CommandResult:
+        self.asked.append((command, variables, timeout_s))
+        return self.ends
+
+    def due(self, broker: int = 2, epoch: int | None = None) -> None:
+        known = self.it.shell.context.brokers[broker].epoch
+        self.it.queue.append(FenceBroker(broker, known if epoch is None else epoch))
+        self.it.step()
+
+    def end(self) -> None:
+        run(self.waiting.pop())
+
+    @property
+    def recorded(self) -> list[tuple[str | None, str | None, int | None]]:
+        return [(record.event, record.detail, record.count) for record in self.journal.of_kind("fence")]
+
+
+def test_only_silence_sets_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch, aiocontroller_fence_after_ms=700)
+    for reason in ("refused", "silent"):
+        schedule_fencing(hook.it.shell, Suspicion(2, 5, reason, 0.0, 1.5))
+    assert hook.scheduled == [("fence command for 2", 0.7, FenceBroker(2, 5))]
+    hook.it.shell.fence_command = None
+    schedule_fencing(hook.it.shell, Suspicion(2, 5, "silent", 0.0, 1.5))
+    assert len(hook.scheduled) == 1
+
+
+def test_the_command_runs_beside_the_consumer_and_both_ends_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch, aiocontroller_fence_timeout_ms=4_000)
+    known = hook.it.shell.context.brokers[2]
+    endpoint = hook.it.shell.endpoint_of(known)
+    assert endpoint is not None
+    hook.due()
+    command = ["ssh", endpoint.host, "kill-kafka", "--broker=2"]
+    assert hook.recorded == [("begins", " ".join(command), None)]
+    hook.end()
+    variables = {
+        "AIOCONTROLLER_FENCED_BROKER": "2",
+        "AIOCONTROLLER_FENCED_BROKER_EPOCH": str(known.epoch),
+        "AIOCONTROLLER_FENCED_HOST": endpoint.host,
+    }
+    assert hook.asked == [(command, variables, 4.0)]
+    assert hook.recorded[1:] == [("ended", "done\n", 0)]
+    assert hook.scheduled == []  # once for each suspicion
+
+
+@pytest.mark.parametrize("leader, isr", [(2, (2,)), (1, (1, 2))])
+def test_a_broker_that_leads_or_is_in_sync_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, leader: int, isr: tuple[int, ...]
+) -> None:
+    hook = Hook(monkeypatch)
+    hook.leads(leader, isr)
+    hook.due()
+    assert hook.waiting == []
+    assert hook.scheduled == [
+        ("fence command for 2", LOOK_AGAIN_S, FenceBroker(2, hook.it.shell.context.brokers[2].epoch))
+    ]
+
+
+def test_a_broker_that_answers_again_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch)
+    hook.again = True
+    hook.due()
+    assert hook.waiting == []
+    assert hook.scheduled
+
+
+def test_a_broker_that_is_trusted_again_or_another_incarnation_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch)
+    hook.due(epoch=-1)
+    apply(hook.it.shell.context, BrokersTrusted([2]))
+    hook.due()
+    assert hook.waiting == hook.scheduled == hook.recorded == []
+
+
+def test_one_broker_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch)
+    hook.due()
+    hook.due()
+    assert len(hook.waiting) == len(hook.scheduled) == 1
+    hook.end()
+    hook.due()
+    hook.end()
+    assert len(hook.asked) == 2
+
+
+def test_a_deposed_controller_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch)
+
+    async def moved(*, fence: int) -> None:
+        raise ControllerMovedError("another controller")
+
+    monkeypatch.setattr(hook.it.znodes, "check_controller_epoch", moved, raising=False)
+    hook.due()
+    assert hook.waiting == hook.recorded == []
+
+
+@pytest.mark.parametrize(
+    "ends, recorded",
+    [
+        (CommandResult(None, "waits"), ("killed", "waits", None)),
+        (CommandResult(1, ""), ("ended", "", 1)),
+        (OSError("no such program"), ("not started", "no such program", None)),
+        (ValueError("embedded null byte"), ("not started", "embedded null byte", None)),
+    ],
+)
+def test_failures_are_recorded_and_counted(
+    monkeypatch: pytest.MonkeyPatch, ends: CommandResult | Exception, recorded: tuple[str, str, int | None]
+) -> None:
+    hook = Hook(monkeypatch)
+
+    async def fails(*given: Any, timeout_s: float) -> CommandResult:
+        if isinstance(ends, Exception):
+            raise ends
+        return ends
+
+    assert hook.it.shell.fence_command is not None
+    monkeypatch.setattr(hook.it.shell.fence_command, "_run", fails)
+    hook.due()
+    hook.end()
+    assert hook.recorded[1:] == [recorded]
+    assert not hook.it.shell.fence_command.busy
+    assert hook.it.shell.fence_command.failures.value == 1
+
+
+def test_a_dry_run_says_what_it_would_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    hook = Hook(monkeypatch, aiocontroller_fence_dry_run=True)
+    hook.due()
+    assert hook.waiting == []
+    [(event, words, _)] = hook.recorded
+    assert event == "would run"
+    assert str(words).endswith("kill-kafka --broker=2")
+    assert str(words) in caplog.text
+
+
+def test_a_host_that_would_be_an_option_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch)
+    assert hook.it.shell.fence_command is not None
+    hook.it.shell.fence_command.begin(2, 7, "-oProxyCommand=reboot")
+    assert hook.waiting == []
+    assert hook.recorded == [("refused", "-oProxyCommand=reboot", None)]
+
+
+@pytest.mark.parametrize("mode", ["off", "refused"])
+def test_the_command_needs_detection_of_silence(mode: str) -> None:
+    given = {"aiocontroller.fence.command": "fence {broker}", "aiocontroller.early.broker.detection": mode}
+    with pytest.raises(
+        ConfigError, match=f"early.broker.detection: found {mode}, expected full, because aiocontroller.fe"
+    ):
+        load_config(overrides=given)
+    config, _ = load_config(overrides=given | {"aiocontroller.early.broker.detection": "full"})
+    assert config.aiocontroller_fence_command == ("fence", "{broker}")
+
+
+def test_a_command_with_an_open_quote_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"aiocontroller\.fence\.command.*balanced quotes"):
+        load_config(overrides={"aiocontroller.fence.command": "fence 'x"})

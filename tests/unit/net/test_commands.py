@@ -1,0 +1,84 @@
+"""An operator's command: no shell, a limited time, the end of what it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiocontroller.net.commands import KEPT_BYTES, CommandResult, run_command
+
+LONG_S = 60.0
+
+
+async def test_both_outputs_and_the_code_are_kept() -> None:
+    program = "import sys; print('out'); sys.stdout.flush(); sys.stderr.write('err'); sys.exit(3)"
+    result = await run_command([sys.executable, "-c", program], {}, timeout_s=LONG_S)
+    assert result == CommandResult(3, "out\nerr")
+
+
+async def test_arguments_are_no_shells_words_and_variables_are_added() -> None:
+    program = "import os, sys; print(sys.argv[1], os.environ['MARK'], 'PATH' in os.environ)"
+    result = await run_command([sys.executable, "-c", program, "$HOME; exit 1"], {"MARK": "x"}, timeout_s=LONG_S)
+    assert result == CommandResult(0, "$HOME; exit 1 x True\n")
+
+
+async def test_only_the_end_of_much_output_is_kept() -> None:
+    program = "print('a' * 1_000_000); print('end')"
+    code, output = await run_command([sys.executable, "-c", program], {}, timeout_s=LONG_S)
+    assert code == 0
+    assert len(output) == KEPT_BYTES
+    assert output.endswith("a\nend\n")
+
+
+async def test_what_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
+    mark = tmp_path / "child"
+    program = (
+        "import subprocess, sys, time; "
+        f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep({LONG_S})']); "
+        f"open({str(mark)!r}, 'w').write(str(child.pid)); print('waits', flush=True); time.sleep({LONG_S})"
+    )
+    running = asyncio.create_task(run_command([sys.executable, "-c", program], {}, timeout_s=3.0))
+    assert await running == CommandResult(None, "waits\n")
+    await until_gone(int(mark.read_text()))
+
+
+async def test_a_process_that_is_left_behind_delays_nothing() -> None:
+    """It has a session of its own, so it stays; only the output is let go."""
+    child = f"import time; time.sleep({LONG_S})"
+    program = (
+        "import subprocess, sys; "
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True); print(child.pid)"
+    )
+    code, output = await run_command([sys.executable, "-c", program], {}, timeout_s=LONG_S)
+    assert code == 0
+    os.kill(int(output), signal.SIGKILL)
+
+
+async def test_what_is_cancelled_is_killed(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    program = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep({LONG_S})"
+    running = asyncio.create_task(run_command([sys.executable, "-c", program], {}, timeout_s=LONG_S))
+    while not mark.exists() or not mark.read_text():
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await until_gone(int(mark.read_text()))
+
+
+async def until_gone(process: int) -> None:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("program", ["/nowhere/no-such-program", str(Path(__file__).parent)])
+async def test_what_cannot_be_started_is_an_error(program: str) -> None:
+    with pytest.raises(OSError, match=r"No such file|Permission denied"):
+        await run_command([program], {}, timeout_s=LONG_S)
