@@ -39,7 +39,6 @@ from aiocontroller.journal.journal import CLOSE_WITHIN_S as JOURNAL_CLOSED_WITHI
 from aiocontroller.journal.journal import Journal, NullJournal
 from aiocontroller.journal.writer import FileJournal
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.commands import run_command
 from aiocontroller.net.ports import Listener, Timer, World
 from aiocontroller.net.real import raise_descriptor_limit, real_world, return_memory
 from aiocontroller.net.tasks import Tasks, task_group
@@ -243,7 +242,7 @@ class Service:
         self._witness = self._heartbeats_of_brokers()
         if self.config.aiocontroller_fence_command:
             self.shell.fence_command = FenceCommand(
-                self.config, tasks, run_command, self.world.clock, self.journal, self.metrics
+                self.config, tasks, self.world.run_command, self.world.clock, self.journal, self.metrics
             )
         self._step = f"waiting for ZooKeeper at {config.zookeeper_connect}"
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)

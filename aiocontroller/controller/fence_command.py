@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio.abc
 
 from aiocontroller.config import Config
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.commands import CommandResult
+from aiocontroller.net.commands import RunCommand
 from aiocontroller.net.ports import Clock
 
 log = logging.getLogger(__name__)
-
-RunCommand = Callable[..., Awaitable[CommandResult]]
 
 
 class FenceCommand:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import NamedTuple
 
@@ -63,3 +63,7 @@ async def _keep_the_end(output: AsyncIterable[bytes], kept: bytearray, ended: an
         kept += piece
         del kept[:-KEPT_BYTES]
     ended.set()
+
+
+RunCommand = Callable[..., Awaitable[CommandResult]]
+"""As ``run_command``."""

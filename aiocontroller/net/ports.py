@@ -11,6 +11,8 @@ import ssl as ssl_module
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from aiocontroller.net.commands import RunCommand, run_command
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 DEBUG_VARIABLE = "AIOCONTROLLER_DEBUG"
@@ -119,9 +121,19 @@ class Network(Protocol):
 class World:
     """The ports together, so that one value travels through the constructors."""
 
-    def __init__(self, network: Network, clock: Clock, chance: Random, *, debug: bool = False) -> None:
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        chance: Random,
+        *,
+        run_command: RunCommand = run_command,
+        debug: bool = False,
+    ) -> None:
         self.network = network
         self.clock = clock
         self.random = chance
+        self.run_command = run_command
+        """Runs an operator's command, as ``commands.run_command``."""
         self.debug = debug
         """Whether to run costly checks for bugs (``core/ownership.py``)."""

@@ -83,6 +83,9 @@ class Plan(msgspec.Struct, frozen=True):
     login: bool = False
     """Controllers log in to ZooKeeper by SASL."""
 
+    fence: bool = False
+    """Brokers that hang are ended by an operator's command, which may fail."""
+
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
         return msgspec.structs.replace(self, steps=self._work(), crash_at=number, crash_before=before)
@@ -274,6 +277,7 @@ def draw(seed: int) -> Plan:
         task_order=random.Random(f"task order {seed}").random() < 0.5,
         warm=controllers > 1 and random.Random(f"warm {seed}").random() < 2 / 3,
         authorizer=random.Random(f"authorizer {seed}").random() < 0.125,
+        fence=modes[0] == "full" and random.Random(f"fence {seed}").random() < 0.5,
         avoided=max(0, random.Random(f"avoided {seed}").randint(-4 * brokers, brokers)),
         login="refuse_login" in known and random.Random(f"login {seed}").random() < 0.5,
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -50,6 +50,7 @@ from aiocontroller.lab.simulation.peace import Peace
 from aiocontroller.lab.simulation.steps.steps import Steps
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
+from aiocontroller.net.commands import CommandResult
 from aiocontroller.net.ports import World
 from aiocontroller.property_values import Secret
 from aiocontroller.service import Service
@@ -333,7 +334,30 @@ class Simulation:
     def world(self, name: str) -> World:
         """Return the world of a process with a host of its own."""
         self._host = self.network.host(name)
-        return World(self._host, SimulatedClock(self._host), self.chance.source(name), debug=True)
+        return World(
+            self._host, SimulatedClock(self._host), self.chance.source(name), run_command=self._fence, debug=True
+        )
+
+    async def _fence(self, command: Sequence[str], variables: Mapping[str, str], *, timeout_s: float) -> CommandResult:
+        """End a broker as the operator's command does: late, or not at all."""
+        broker = int(command[-1])
+        for (topic, number), state in self.history.states.items():
+            going = paths.delete_topics_topic(topic) in self.model.tree.nodes
+            if state.leader == broker and not going and topic not in self.history.written_by_hand:
+                self.problems.append(f"fence: broker {broker} is ended and leads {topic}-{number}")
+        chance = self.chance.source(f"fence {broker} {self.clock.monotonic()}")
+        await asyncio.sleep(chance.choice((0.0, 0.1, 1.0)))
+        how = chance.choice(("ends it", "fails", "cannot be started", "hangs"))
+        self.marks[f"fence/{how}"] += 1
+        if how == "cannot be started":
+            raise FileNotFoundError(command[0])
+        if how == "hangs":
+            await asyncio.sleep(timeout_s)
+            return CommandResult(None, "")
+        if how == "fails":
+            return CommandResult(255, "no route to host")
+        self.kill(self.brokers[broker][1])
+        return CommandResult(0, "")
 
     def _start(self, name: str, serve: Callable[[World], Awaitable[None]]) -> Process:
         self._born += 1
@@ -420,6 +444,8 @@ class Simulation:
             aiocontroller_early_detection_silence_ms=SILENCE_MS,
             aiocontroller_early_detection_heartbeat_interval_ms=HEARTBEAT_MS,
             aiocontroller_early_fast_bounce_ms=FAST_BOUNCE_MS if self.plan.fast_bounce else 0,
+            aiocontroller_fence_command=("fence", "{broker}") if self.plan.fence else (),
+            aiocontroller_fence_timeout_ms=2_000,
             aiocontroller_leader_avoid_brokers=(self.plan.avoided,) if self.plan.avoided else (),
         )
 
