@@ -198,7 +198,7 @@ def compare_states(
                 known is not None
                 and table.state[row] == PartitionState.OnlinePartition
                 and known.leader not in context.brokers
-                and not table.topic(row).deleting  # no leaders are elected for it any more
+                and not context.needs_no_leader(row)
             ):
                 yield _of_state(context, Kind.DEAD_LEADER, row, shown(found), "a leader that is registered")
         elif found is None:

@@ -159,6 +159,14 @@ class ControllerContext:
         """Whether something, such as a reassignment, must end before the deletion of the topic may begin."""
         return topic in self.topics_ineligible_for_deletion and topic not in self.topics_with_deletion_started
 
+    def needs_no_leader(self, row: int) -> bool:
+        """Whether the partition's topic is to be deleted.
+
+        While the deletion waits for the partition's reassignment, it does need one: without a leader no replica can
+        join the ISR, and the two would wait for each other for ever (as they do in Kafka).
+        """
+        return self.table.topic(row).deleting and row not in self.partitions_being_reassigned
+
     def mark_topics_ineligible_for_deletion(self, names: Iterable[str]) -> list[str]:
         """Make topics ineligible for deletion; returns those that were eligible."""
         halted = [name for name in names if name not in self.topics_ineligible_for_deletion]

@@ -84,13 +84,7 @@ def _staying(context: ControllerContext, rows: list[int]) -> list[int]:
     """The partitions without those that no longer need a leader."""
     if len(context.table.staying(rows)) == len(rows):
         return rows
-    return [row for row in rows if not _is_going(context, row)]
-
-
-def _is_going(context: ControllerContext, row: int) -> bool:
-    """Whether the partition no longer needs a leader.  While its deletion waits for a reassignment it does: without a
-    leader no replica can join the ISR, and the two would wait for each other for ever (as they do in Kafka)."""
-    return context.table.topic(row).deleting and row not in context.partitions_being_reassigned
+    return [row for row in rows if not context.needs_no_leader(row)]
 
 
 def partitions_with_offline_leader(context: ControllerContext) -> list[int]:

@@ -31,6 +31,7 @@ from aiocontroller.core import alter_partition, election, events
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import reassignment as core_reassignment
 from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Outcome, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.leadership_changes import Facts
@@ -436,7 +437,7 @@ def _deletion_does_not_wait() -> list[Patch]:
 
 
 def _leaderless_deletion() -> list[Patch]:
-    return [(psm, "_is_going", lambda context, row: context.table.topic(row).deleting)]
+    return [(ControllerContext, "needs_no_leader", lambda context, row: context.table.topic(row).deleting)]
 
 
 # -- ZooKeeper ---------------------------------------------------------------------------------------------------------

@@ -79,6 +79,18 @@ def test_a_topic_whose_deletion_waits_is_looked_at_and_one_that_is_being_deleted
     assert topics(it, "t") == []
 
 
+def test_a_dead_leader_of_a_topic_whose_deletion_waits_is_left_alone(it: PureCluster) -> None:
+    """Only a partition that is being reassigned gets another leader."""
+    context = it.shell.context
+    row = context.table.row(*T0)
+    context.queue_topic_deletion(["t"])
+    context.mark_topics_ineligible_for_deletion(["t"])
+    context.remove_brokers([it.znodes.states[T0].leader])
+    assert topics(it, "t") == []
+    context.partitions_being_reassigned[row] = None
+    assert kinds(topics(it, "t")) == [(Kind.DEAD_LEADER, "t-0")]
+
+
 def test_a_broker_whose_registration_cannot_be_read_is_not_gone(
     it: PureCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
