@@ -110,6 +110,9 @@ class ControllerShell:
     reconnected_s: float | None = None
     """When the present connection to ZooKeeper was made; None: it is the first."""
 
+    fence_command: FenceCommand | None = None
+    """Ends brokers that hang; None without ``aiocontroller.fence.command``."""
+
     def __init__(
         self,
         config: Config,
@@ -136,8 +139,6 @@ class ControllerShell:
         if isinstance(self.authorizer, AclAuthorizer) and unsupported_authorizer(config) is None:
             self.acls = AclStore(zk.client, world, self.authorizer)
         self._new_channels = new_channels
-        self.fence_command: FenceCommand | None = None
-        """Runs the operator's command against brokers that hang; None without one."""
         self.owner: asyncio.Task[Any] | None = None
         """The consumer's task, once it runs."""
         self.context = self._new_context()

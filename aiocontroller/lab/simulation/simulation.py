@@ -14,8 +14,9 @@ A run is a function of its plan: the same plan gives the same digest in any proc
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import msgspec
@@ -45,12 +46,12 @@ from aiocontroller.lab.simulation.awaits import counting
 from aiocontroller.lab.simulation.broker_settings import IMBALANCE_CHECK, BrokerSettings
 from aiocontroller.lab.simulation.chance import Chance, FirstTimes, Lookout
 from aiocontroller.lab.simulation.data import SimulatedData
+from aiocontroller.lab.simulation.fencing import fence
 from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.lab.simulation.peace import Peace
 from aiocontroller.lab.simulation.steps.steps import Steps
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
-from aiocontroller.net.commands import CommandResult
 from aiocontroller.net.ports import World
 from aiocontroller.property_values import Secret
 from aiocontroller.service import Service
@@ -334,30 +335,8 @@ class Simulation:
     def world(self, name: str) -> World:
         """Return the world of a process with a host of its own."""
         self._host = self.network.host(name)
-        return World(
-            self._host, SimulatedClock(self._host), self.chance.source(name), run_command=self._fence, debug=True
-        )
-
-    async def _fence(self, command: Sequence[str], variables: Mapping[str, str], *, timeout_s: float) -> CommandResult:
-        """End a broker as the operator's command does: late, or not at all."""
-        broker = int(command[-1])
-        for (topic, number), state in self.history.states.items():
-            going = paths.delete_topics_topic(topic) in self.model.tree.nodes
-            if state.leader == broker and not going and topic not in self.history.written_by_hand:
-                self.problems.append(f"fence: broker {broker} is ended and leads {topic}-{number}")
-        chance = self.chance.source(f"fence {broker} {self.clock.monotonic()}")
-        await asyncio.sleep(chance.choice((0.0, 0.1, 1.0)))
-        how = chance.choice(("ends it", "fails", "cannot be started", "hangs"))
-        self.marks[f"fence/{how}"] += 1
-        if how == "cannot be started":
-            raise FileNotFoundError(command[0])
-        if how == "hangs":
-            await asyncio.sleep(timeout_s)
-            return CommandResult(None, "")
-        if how == "fails":
-            return CommandResult(255, "no route to host")
-        self.kill(self.brokers[broker][1])
-        return CommandResult(0, "")
+        chance, run = self.chance.source(name), functools.partial(fence, self)
+        return World(self._host, SimulatedClock(self._host), chance, run_command=run, debug=True)
 
     def _start(self, name: str, serve: Callable[[World], Awaitable[None]]) -> Process:
         self._born += 1
