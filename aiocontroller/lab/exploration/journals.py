@@ -127,9 +127,12 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
         return ""
     unclean = str(record.detail).endswith(", unclean")
     everybody = (1 << len(names)) - 1
-    alive = sum(1 << i for i, broker in enumerate(names) if broker == ANOTHER or believed.may_live(broker))
+    alive = everybody
+    # Otherwise it may have been read: another controller wrote it, or a leader of an old protocol its own ISR.
+    if record.controller_epoch == record.epoch and (record.kind == "isr" or epochs):
+        alive = sum(1 << i for i, broker in enumerate(names) if broker == ANOTHER or believed.may_live(broker))
     reached = {old}
-    for left in reversed(range(versions)):  # only of the last step the journal tells who took it
+    for left in reversed(range(versions)):  # of an earlier step, which no journal has, it is not known who took it
         reached = {after for s in reached for after in _successors(s, everybody if left else alive, unclean)}
     if new in reached:
         return ""

@@ -139,6 +139,13 @@ def test_a_broker_that_the_controller_knew_to_be_dead_takes_no_part() -> None:
         assert first_stray([_term(FIRST, DEAD, HANDLED, after)]) is None, "it is not known who lived"
 
 
+def test_what_others_wrote_may_need_a_broker_that_this_controller_knew_to_be_dead() -> None:
+    read = msgspec.structs.replace(_record(0, 2, 1, [2, 3], 1), controller_epoch=0)
+    by_its_leader = _record(0, 1, 0, [1, 2], 1)
+    for after in (read, by_its_leader):
+        assert first_stray([_term(LOADED, FIRST, DEAD, HANDLED, after)]) is None
+
+
 def test_of_a_term_with_missing_records_it_is_not_known_who_lived() -> None:
     elected = _record(0, 2, 1, [2, 3], 1)
     term = _term(LOADED, FIRST, DEAD, HANDLED, HANDLED, elected)
