@@ -55,13 +55,20 @@ MOST_UNREACHED = 200
     type=click.IntRange(1),
     default=200,
     show_default=True,
-    help="With --zoo: largest number of seeds for each try.",
+    help="With --zoo: largest number of runs for each try.",
 )
 @click.option(
     "--branch",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 999),
     metavar="N",
-    help="Fork each seed into N more futures where it reaches what few seeds have reached.",
+    help="Fork each seed into N more futures where it reaches what few seeds have reached; also with --zoo.",
+)
+@click.option(
+    "--steer",
+    type=click.IntRange(1, 90),
+    metavar="PERCENT",
+    help="Beside the seeds, spend this share of the runs on neighbours of those that reached what few have reached; "
+    "also with --zoo.",
 )
 @click.option(
     "--results",
@@ -94,6 +101,7 @@ def simulate(
     tries: int,
     most: int,
     branch: int | None,
+    steer: int | None,
     results: Path | None,
     merged: tuple[Path, ...],
     spark: str | None,
@@ -115,12 +123,12 @@ def simulate(
         raise BadInputError("--shrink, --crash-points and --crash-point need --seed N")
     if forks and (seed is None or crash_points or crash_point):
         raise BadInputError("--fork needs --seed N, and neither --crash-points nor --crash-point")
-    if branch and (seed is not None or scenario or merged):
-        raise BadInputError("--branch is for campaigns: found --seed, --scenario or --merge with it")
+    if (branch or steer) and (seed is not None or scenario or merged):
+        raise BadInputError("--branch and --steer are for campaigns: found --seed, --scenario or --merge with them")
     if merged:
         ok = _merge(merged, as_json)
     elif zoo:
-        ok = _zoo(jobs, bugs, tries, most, as_json)
+        ok = _zoo(jobs, bugs, tries, most, branch or 0, steer or 0, as_json)
     elif scenario is not None:
         ok = _scenario(scenario, as_json)
     elif seed is not None and shrink:
@@ -132,7 +140,18 @@ def simulate(
     elif seed is not None:
         ok = _replay(seed, ",".join(forks), as_json)
     else:
-        ok = _campaign(first, seeds, results, minutes, jobs, spark, fresh=fresh, branch=branch or 0, as_json=as_json)
+        ok = _campaign(
+            first,
+            seeds,
+            results,
+            minutes,
+            jobs,
+            spark,
+            fresh=fresh,
+            branch=branch or 0,
+            steer=steer or 0,
+            as_json=as_json,
+        )
     if not ok:
         sys.exit(1)
 
@@ -150,6 +169,7 @@ def _campaign(
     *,
     fresh: bool,
     branch: int,
+    steer: int,
     as_json: bool,
 ) -> bool:
     from aiocontroller.lab.simulation.campaign import Stop
@@ -158,7 +178,7 @@ def _campaign(
     new = time.time_ns() // 1_000_000_000 * 1_000 if fresh else 1
     stop = Stop(minutes)
     start = new if first is None else first
-    with Results(file, start, seeds, asked=first is not None, branch=branch) as results, stop.listening():
+    with Results(file, start, seeds, asked=first is not None, branch=branch, steer=steer) as results, stop.listening():
         summary, coverage = _run(results, stop, jobs, spark, as_json)
         _tell(summary, coverage, results.seeds, as_json)
     if stop.signal:
@@ -215,11 +235,12 @@ def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bo
         last = results.first + results.seeds - 1
         where = f"Spark, {spark}" if spark else plural(jobs, "process").replace("processs", "processes")
         branched = f", with {plural(results.branch, 'more future')} at rare marks" if results.branch else ""
-        say(f"Seeds {results.first} to {last} on {where}{branched}")
+        steered = f", {results.steer} % of the runs near rare marks" if results.steer else ""
+        say(f"Seeds {results.first} to {last} on {where}{branched}{steered}")
         if results.reports:
             say(f"{plural(len(results.reports), 'seed')} done before")
-    if results.branch:
-        course = Course(results.first, results.seeds, futures=results.branch)
+    if results.branch or results.steer:
+        course = Course(results.first, results.seeds, futures=results.branch, steer=results.steer)
         return run_course(course, jobs, each, earlier=results.reports, stop=stop, spark=spark)
     return run_seeds(results.missing(), jobs, each, earlier=results.reports, stop=stop, spark=spark)
 
@@ -379,7 +400,7 @@ def _crash_point(seed: int, text: str, as_json: bool) -> bool:
 # -- the zoo -----------------------------------------------------------------------------------------------------------
 
 
-def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, as_json: bool) -> bool:
+def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, branch: int, steer: int, as_json: bool) -> bool:
     from aiocontroller.lab.simulation.campaign import run_zoo
     from aiocontroller.lab.simulation.zoo_data import ALL_BUGS
 
@@ -388,13 +409,19 @@ def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, as_json: bool)
     def each(hunt: Hunt) -> None:
         click.echo(f"{hunt.bug}: {hunt.found} of {len(hunt.seeds)}", err=True)
 
-    hunts = run_zoo(jobs, only=only, tries=tries, most=most, each=each)
+    hunts = run_zoo(jobs, only=only, tries=tries, most=most, branch=branch, steer=steer, each=each)
     expected = [hunt for hunt in hunts if not sources[hunt.bug].harmless]
     missed = [hunt for hunt in expected if not hunt.found]
     if as_json:
         print_json(
             [
-                {**msgspec.structs.asdict(h), "found": h.found, "median": h.median, "origin": sources[h.bug].origin}
+                {
+                    **msgspec.structs.asdict(h),
+                    "found": h.found,
+                    "median": h.median,
+                    "cpu_s_per_find": h.cpu_s_per_find,
+                    "origin": sources[h.bug].origin,
+                }
                 for h in hunts
             ]
         )
@@ -406,10 +433,11 @@ def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, as_json: bool)
             sources[hunt.bug].source,
             f"{hunt.found} of {len(hunt.seeds)}",
             hunt.median,
+            hunt.cpu_s_per_find,
             ", ".join(hunt.complaints) or ("harmless" if sources[hunt.bug].harmless else "NOT FOUND"),
         )
         for hunt in hunts
     ]
-    say(table(["bug", "origin", "source", "found", "median seeds", "by"], rows))
-    say(f"{len(expected) - len(missed)} of {len(expected)} bugs were found within {most} seeds in at least one try.")
+    say(table(["bug", "origin", "source", "found", "median runs", "CPU s a find", "by"], rows))
+    say(f"{len(expected) - len(missed)} of {len(expected)} bugs were found within {most} runs in at least one try.")
     return not missed

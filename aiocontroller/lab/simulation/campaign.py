@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import contextmanager
@@ -375,9 +377,24 @@ def _crash(point: CrashPoint) -> list[Report]:
 # -- the zoo -----------------------------------------------------------------------------------------------------------
 
 
-def _attempt(bug: int, number: int, most: int) -> tuple[int, int | None, str]:
-    seeds, complaint = attempt(ALL_BUGS[bug], number, most)
-    return bug, seeds, complaint
+class _Try(NamedTuple):
+    bug: int
+    number: int
+    seeds: int | None
+    complaint: str
+    cpu_s: float
+
+
+def _attempt(bug: int, number: int, most: int, branch: int, steer: int) -> _Try:
+    before_s = _cpu_s()
+    seeds, complaint = attempt(ALL_BUGS[bug], number, most, branch=branch, steer=steer)
+    return _Try(bug, number, seeds, complaint, round(_cpu_s() - before_s, 2))
+
+
+def _cpu_s() -> float:
+    """Return the processor seconds of this process and of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def run_zoo(
@@ -386,29 +403,30 @@ def run_zoo(
     only: Sequence[str] = (),
     tries: int = TRIES,
     most: int = MOST_SEEDS,
+    branch: int = 0,
+    steer: int = 0,
     each: Callable[[Hunt], None] | None = None,
 ) -> list[Hunt]:
     """Hunt every bug, or those whose name contains one of ``only``, ``tries`` times each over different seeds."""
     chosen = [i for i, bug in enumerate(ALL_BUGS) if not only or any(part in bug.name for part in only)]
-    results: dict[int, list[tuple[int | None, str]]] = {i: [] for i in chosen}
+    results: dict[int, list[_Try]] = {i: [] for i in chosen}
     hunts: dict[int, Hunt] = {}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
-        running = [pool.submit(_attempt, i, number, most) for i in chosen for number in range(1, tries + 1)]
+        numbers = range(1, tries + 1)
+        running = [pool.submit(_attempt, i, number, most, branch, steer) for i in chosen for number in numbers]
         for done in as_completed(running):
-            bug, seeds, complaint = done.result()
-            results[bug].append((seeds, complaint))
-            if len(results[bug]) == tries:
-                hunts[bug] = _hunt(bug, results[bug])
+            found = done.result()
+            results[found.bug].append(found)
+            if len(results[found.bug]) == tries:
+                hunts[found.bug] = _hunt(results[found.bug])
                 if each is not None:
-                    each(hunts[bug])
+                    each(hunts[found.bug])
     return [hunts[i] for i in chosen]
 
 
-def _hunt(bug: int, results: Sequence[tuple[int | None, str]]) -> Hunt:
-    complaints: dict[str, int] = {}
-    for seeds, complaint in results:
-        if seeds is not None:
-            name = invariant_of(complaint)
-            complaints[name] = complaints.get(name, 0) + 1
+def _hunt(tries: Sequence[_Try]) -> Hunt:
+    complaints = Counter(invariant_of(each.complaint) for each in tries if each.seeds is not None)
     ordered = dict(sorted(complaints.items(), key=lambda item: (-item[1], item[0])))
-    return Hunt(ALL_BUGS[bug].name, sorted((s for s, _ in results), key=lambda s: (s is None, s or 0)), ordered)
+    seeds = sorted((each.seeds for each in tries), key=lambda s: (s is None, s or 0))
+    cpu_s = [each.cpu_s for each in sorted(tries, key=lambda each: each.number)]
+    return Hunt(ALL_BUGS[tries[0].bug].name, seeds, ordered, cpu_s)

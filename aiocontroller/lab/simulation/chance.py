@@ -32,10 +32,11 @@ class Chance:
         """Those that have taken place."""
         self._lookout = lookout
         self._awaits = 0
+        self._steps_left = True
         self._is_new = False
         """A rare mark was reached after the last await point."""
         self.rare: dict[str, int] = {}
-        """Maps the rare marks that were reached to the number of await points before each."""
+        """Maps the rare marks that were reached while steps were left to the number of await points before each."""
 
     def source(self, name: str) -> random.Random:
         made = random.Random(f"{self.lineage} {name}")
@@ -44,13 +45,13 @@ class Chance:
 
     def reached(self, mark: str) -> None:
         """The run has reached a mark for the first time."""
-        if self._lookout is not None and mark not in self._lookout.common:
+        if self._lookout is not None and self._steps_left and mark not in self._lookout.common:
             self.rare[mark] = self._awaits
             self._is_new = True
 
     def at_await(self, number: int, *, steps_left: bool) -> bool:
         """Return whether the run forks here; its sources are seeded anew then."""
-        self._awaits = number
+        self._awaits, self._steps_left = number, steps_left
         fork, is_new, self._is_new = None, self._is_new, False
         if self._to_come:
             if self._to_come[0].at_await == number:

@@ -6,21 +6,30 @@ is a function of its first seed, its number of runs and its options, whatever it
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from aiocontroller.lab.scenarios.forks import recipe
+from aiocontroller.lab.scenarios.forks import Fork, format_forks, parse_forks, recipe
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.simulation.branching import Branching
 from aiocontroller.lab.simulation.simulation import Report
 
-ROUND = 40
+ROUND = 20
 """New seeds of a round."""
 RARE = 0.02
-"""A mark is rare if at most this share of the runs of earlier rounds has reached it."""
+"""A mark is rare if at most one run of earlier rounds has reached it, or at most this share of them."""
+
+
+KEPT = 3
+"""Runs that are kept for a mark."""
+LEADS = (0, 1, 5, 20, 100)
+"""How many await points before a mark neighbours differ."""
+FIRST_NEIGHBOUR = 1_000
+"""Branches of neighbours have higher numbers; those of ``Branching`` lower ones."""
 
 
 class Task(NamedTuple):
@@ -44,24 +53,51 @@ def perform(task: Task, drawn: Callable[[int], Plan] = draw, judged: Sequence[st
 
 
 class Course:
-    """The rounds of a campaign with so many seeds from ``first`` on, whose runs fork into ``futures``."""
+    """The rounds of a campaign with so many seeds from ``first`` on, whose runs fork into ``futures``.
 
-    def __init__(self, first: int, seeds: int, *, futures: int = 0) -> None:
+    ``steer`` is the percentage of the runs after the first round that are neighbours of others: they repeat a run that
+    has reached a rare mark up to shortly before it, and draw the rest anew.
+    """
+
+    def __init__(self, first: int, seeds: int, *, futures: int = 0, steer: int = 0) -> None:
         self._seeds = range(first, first + seeds)
         """Those to come."""
-        self._futures = futures
+        self._futures, self._steer = futures, steer
         self._runs = 0
         self._reached: Counter[str] = Counter()
         """How many runs have reached each mark."""
+        self._leading: dict[str, list[tuple[int, list[Fork], int]]] = {}
+        """Maps marks to runs that reached them while they were rare: seed, forks, and await points before the mark."""
+        self._chance = random.Random(f"steer {first}")
+        self._neighbours = 0
 
     def round(self) -> list[Task]:
         """Return the next round's runs; none at the end."""
         seeds, self._seeds = self._seeds[:ROUND], self._seeds[ROUND:]
-        common = frozenset(mark for mark, runs in self._reached.items() if runs > RARE * self._runs)
-        return [Task(seed, "", common, self._futures if self._runs else 0) for seed in seeds]
+        common = frozenset(mark for mark, runs in self._reached.items() if runs > max(1, RARE * self._runs))
+        futures = self._futures if self._runs else 0
+        tasks = [Task(seed, "", common, futures) for seed in seeds]
+        rare = [mark for mark in self._leading if mark not in common]
+        if rare:
+            near = len(seeds) * self._steer // (100 - self._steer)
+            tasks += [Task(*self._neighbour(self._chance.choice(rare)), common, futures) for _ in range(near)]
+        return tasks
+
+    def _neighbour(self, mark: str) -> tuple[int, str]:
+        """Return the seed and the forks of a run that differs from a kept one from shortly before the mark on."""
+        self._neighbours += 1
+        seed, forks, at_await = self._chance.choice(self._leading[mark])
+        earliest = forks[-1].at_await + 1 if forks else 1
+        fork = Fork(max(earliest, at_await - self._chance.choice(LEADS)), FIRST_NEIGHBOUR + self._neighbours)
+        return seed, format_forks([*forks, fork])
 
     def learn(self, reports: Sequence[Report]) -> None:
         """Take the reports of a round's own runs, without their futures, in its order."""
         for report in reports:
             self._runs += 1
             self._reached.update(report.marks.keys())
+            forks = parse_forks(report.forks)
+            for mark, at_await in report.rare.items():
+                is_after_forks = not forks or forks[-1].at_await < at_await
+                if is_after_forks and len(leading := self._leading.setdefault(mark, [])) < KEPT:
+                    leading.append((report.seed, forks, at_await))

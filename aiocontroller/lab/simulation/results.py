@@ -22,7 +22,8 @@ class Campaign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: int
     seeds: int
     branch: int = 0
-    """See the options of this name of ``simulate``; here and in ``Results``."""
+    steer: int = 0
+    """See the options of these names of ``simulate``; here and in ``Results``."""
 
 
 class Results:
@@ -33,17 +34,21 @@ class Results:
     """
 
     def __init__(
-        self, path: Path | None, first: int, seeds: int | None, *, asked: bool = False, branch: int = 0
+        self, path: Path | None, first: int, seeds: int | None, *, asked: bool = False, branch: int = 0, steer: int = 0
     ) -> None:
         self.reports: Sequence[Report] = ()
-        campaign, size = Campaign(first, seeds or SEEDS, branch), 0
+        campaign, size = Campaign(first, seeds or SEEDS, branch, steer), 0
         if path is not None and path.exists() and (found := read(path)) is not None:
             campaign, self.reports, size = found
         if asked and campaign.first != first:
             raise BadInputError(f"{path}: found results from seed {campaign.first} on, expected {first}")
-        if campaign.branch != branch:
-            raise BadInputError(f"{path}: found results with --branch {campaign.branch}, expected {branch}")
-        self.first, self.seeds, self.branch = campaign.first, seeds or campaign.seeds, branch
+        if (campaign.branch, campaign.steer) != (branch, steer):
+            raise BadInputError(
+                f"{path}: found results with --branch {campaign.branch} and --steer {campaign.steer}, "
+                f"expected {branch} and {steer}"
+            )
+        self.first, self.seeds = campaign.first, seeds or campaign.seeds
+        self.branch, self.steer = branch, steer
         self._file = None if path is None else open(path, "ab", buffering=0)  # noqa: SIM115 - closed by __exit__
         if self._file is not None:
             self._file.truncate(size)

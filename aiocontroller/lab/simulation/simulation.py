@@ -105,8 +105,12 @@ class Report(msgspec.Struct, frozen=True):
         return recipe(self.seed, self.forks)
 
     def same(self, other: Report) -> bool:
-        """Return whether the runs were the same; what is rare depends on the campaign."""
-        return msgspec.structs.replace(self, rare=other.rare) == other
+        """Return whether the runs were the same.
+
+        What is rare depends on the campaign.  Marks count pieces that overtook others, whose number is not quite the
+        same in each run of a seed.
+        """
+        return msgspec.structs.replace(self, rare=other.rare, marks=other.marks) == other
 
     @property
     def ok(self) -> bool:

@@ -10,14 +10,15 @@ The names KAFKA-n are those of Kafka's issue tracker.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 
-from aiocontroller.lab.scenarios.plan import draw
-from aiocontroller.lab.simulation.simulation import DATA_RULES, simulate_plan
+from aiocontroller.lab.scenarios.plan import Plan, draw
+from aiocontroller.lab.simulation.course import Course, perform
+from aiocontroller.lab.simulation.simulation import DATA_RULES, Report, simulate_plan
 
 Patch = tuple[Any, Any, Any]
 """(object or dict, attribute or key, replacement)"""
@@ -70,16 +71,23 @@ def injected(bug: Bug) -> Iterator[None]:
 
 
 class Hunt(msgspec.Struct, frozen=True):
-    """The result of hunting one bug: for each try, the number of seeds until it was found, or None."""
+    """The result of hunting one bug: for each try, the number of runs until it was found, or None."""
 
     bug: str
     seeds: list[int | None]
     complaints: dict[str, int]
     """Maps the invariant of the first complaint to the number of tries."""
+    cpu_s: list[float]
+    """Processor seconds of all tries, in their order."""
 
     @property
     def found(self) -> int:
         return sum(seeds is not None for seeds in self.seeds)
+
+    @property
+    def cpu_s_per_find(self) -> float | None:
+        """Return the processor seconds of all tries, also those in vain, for each find."""
+        return round(sum(self.cpu_s) / self.found, 1) if self.found else None
 
     @property
     def median(self) -> float | None:
@@ -89,25 +97,44 @@ class Hunt(msgspec.Struct, frozen=True):
         return statistics.median(MOST_SEEDS + 1 if seeds is None else seeds for seeds in self.seeds)
 
 
-def attempt(bug: Bug, number: int, most: int = MOST_SEEDS) -> tuple[int | None, str]:
-    """Try once to find a bug; return the number of seeds until it was found, or None, and the first complaint.
+def attempt(
+    bug: Bug, number: int, most: int = MOST_SEEDS, *, branch: int = 0, steer: int = 0
+) -> tuple[int | None, str]:
+    """Try once to find a bug; return the number of runs until it was found, or None, and the first complaint.
 
-    A seed that fails even without the bug does not count.
+    A run that fails even without the bug does not count.  ``branch`` and ``steer`` are those of campaigns.
     """
-    for count in range(1, most + 1):
-        plan = draw(number * SEEDS_APART + count)
-        plan = plan.with_data() if bug.data else plan
-        plan = msgspec.structs.replace(
-            plan, warm=bug.warm, controllers=max(2, plan.controllers) if bug.warm else plan.controllers
-        )
-        judged = DATA_RULES if bug.data else ()
-        with injected(bug):
-            report = simulate_plan(plan, judged)
-        if any("TypeError" in violation for violation in report.violations):
-            return None, f"misfit: {report.violations[0]}"  # the variant no longer fits the function's signature
-        if not report.ok and simulate_plan(plan, judged).ok:
-            return count, report.violations[0]
+    course = Course(number * SEEDS_APART + 1, most, futures=branch, steer=steer)
+    judged = DATA_RULES if bug.data else ()
+    count = 0
+    while count < most and (tasks := course.round()):
+        own = []
+        for task in tasks:
+            with injected(bug):
+                reports = perform(task, lambda seed: _drawn(bug, seed), judged)
+            for report in reports[: most - count]:
+                count += 1
+                if any("TypeError" in violation for violation in report.violations):
+                    return (
+                        None,
+                        f"misfit: {report.violations[0]}",
+                    )  # the variant no longer fits the function's signature
+                if not report.ok and _is_clean(bug, report, judged):
+                    return count, report.violations[0]
+            own.append(reports[-1])
+        course.learn(own)
     return None, ""
+
+
+def _drawn(bug: Bug, seed: int) -> Plan:
+    plan = draw(seed).with_data() if bug.data else draw(seed)
+    return msgspec.structs.replace(
+        plan, warm=bug.warm, controllers=max(2, plan.controllers) if bug.warm else plan.controllers
+    )
+
+
+def _is_clean(bug: Bug, report: Report, judged: Sequence[str]) -> bool:
+    return simulate_plan(msgspec.structs.replace(_drawn(bug, report.seed), forks=report.forks), judged).ok
 
 
 def invariant_of(complaint: str) -> str:
