@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
@@ -29,32 +28,39 @@ class CommandResult(NamedTuple):
 async def run_command(command: Sequence[str], environment: Mapping[str, str], *, timeout_s: float) -> CommandResult:
     """Run a program with these arguments, and with variables beside our own, until it ends or ``timeout_s`` has passed.
 
-    Then what is left of its process group is killed.  Raises OSError if it cannot be started, and ValueError for an
-    argument that holds a NUL.
+    Then what is left of its process group is killed.  A process that cannot be killed is left behind.  Raises OSError if
+    the program cannot be started, and ValueError for an argument that holds a NUL.
     """
     kept = bytearray()
     code: int | None = None
-    async with await anyio.open_process(
+    process = await anyio.open_process(
         command,
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,
         env={**os.environ, **environment},
         start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
+    )
+    assert process.stdout is not None
+    try:
+        with anyio.move_on_after(timeout_s):
+            async with anyio.create_task_group() as tasks:
+                ended = anyio.Event()
+                tasks.start_soon(_keep_the_end, process.stdout, kept, ended)
+                code = await process.wait()
+                with anyio.move_on_after(LAST_OUTPUT_S):
+                    await ended.wait()
+                tasks.cancel_scope.cancel()
+    finally:  # also if this task is cancelled
         try:
-            with anyio.move_on_after(timeout_s):
-                async with anyio.create_task_group() as tasks:
-                    ended = anyio.Event()
-                    tasks.start_soon(_keep_the_end, process.stdout, kept, ended)
-                    code = await process.wait()
-                    with anyio.move_on_after(LAST_OUTPUT_S):
-                        await ended.wait()
-                    tasks.cancel_scope.cancel()
-        finally:  # also if this task is cancelled
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        except PermissionError as error:  # another user's by now: ``sudo``
+            kept += f"\n(cannot be killed: {error.strerror})".encode() if code is None else b""
+        with anyio.move_on_after(LAST_OUTPUT_S, shield=True):
+            await process.stdout.aclose()
+            await process.wait()
     return CommandResult(code, kept.decode(errors="replace"))
 
 

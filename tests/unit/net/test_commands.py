@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
+import anyio
+import anyio.abc
 import pytest
 
 from aiocontroller.net.commands import KEPT_BYTES, CommandResult, run_command
@@ -70,6 +74,43 @@ async def test_what_is_cancelled_is_killed(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     await until_gone(int(mark.read_text()))
+
+
+def may_not_kill(group: int, number: int) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+async def test_a_process_of_another_user_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``sudo`` runs as root, so it cannot be killed: the caller must not wait for it."""
+    started: list[Any] = []
+    real_open = anyio.open_process
+
+    async def open_process(*given: Any, **named: Any) -> anyio.abc.Process:
+        started.append(await real_open(*given, **named))
+        return started[0]
+
+    monkeypatch.setattr(os, "killpg", may_not_kill)
+    monkeypatch.setattr(anyio, "open_process", open_process)
+    program = f"import time; print('waits', flush=True); time.sleep({LONG_S})"
+    running = asyncio.create_task(run_command([sys.executable, "-c", program], {}, timeout_s=3.0))
+    done, _ = await asyncio.wait([running], timeout=LONG_S / 2)
+    assert done
+    code, output = running.result()
+    assert code is None
+    assert output.splitlines()[-1] == "(cannot be killed: Operation not permitted)"
+    [process] = started
+    process.kill()
+    pipes = process._process._transport._pipes
+    while not pipes[1].disconnected:  # closed with the loop, it would warn
+        await asyncio.sleep(0.01)
+    await process.wait()
+
+
+async def test_a_command_that_has_ended_has_ended_although_its_group_cannot_be_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "killpg", may_not_kill)
+    assert await run_command([sys.executable, "-c", "print(1)"], {}, timeout_s=LONG_S) == CommandResult(0, "1\n")
 
 
 async def until_gone(process: int) -> None:
