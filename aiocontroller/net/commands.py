@@ -28,7 +28,7 @@ class CommandResult(NamedTuple):
 async def run_command(command: Sequence[str], environment: Mapping[str, str], *, timeout_s: float) -> CommandResult:
     """Run a program with these arguments, and with variables beside our own, until it ends or ``timeout_s`` has passed.
 
-    Then what is left of its process group is killed.  A process that cannot be killed is left behind.  Raises OSError if
+    Then what is left of its process group is killed; a process that cannot be killed is left behind.  Raises OSError if
     the program cannot be started, and ValueError for an argument that holds a NUL.
     """
     kept = bytearray()
@@ -59,8 +59,9 @@ async def run_command(command: Sequence[str], environment: Mapping[str, str], *,
         except PermissionError as error:  # another user's by now: ``sudo``
             kept += f"\n(cannot be killed: {error.strerror})".encode() if code is None else b""
         with anyio.move_on_after(LAST_OUTPUT_S, shield=True):
-            await process.stdout.aclose()
             await process.wait()
+        if process.returncode is not None:
+            await process.aclose()
     return CommandResult(code, kept.decode(errors="replace"))
 
 

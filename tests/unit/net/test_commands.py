@@ -100,10 +100,7 @@ async def test_a_process_of_another_user_is_left_behind(monkeypatch: pytest.Monk
     assert output.splitlines()[-1] == "(cannot be killed: Operation not permitted)"
     [process] = started
     process.kill()
-    pipes = process._process._transport._pipes
-    while not pipes[1].disconnected:  # closed with the loop, it would warn
-        await asyncio.sleep(0.01)
-    await process.wait()
+    await process.aclose()
 
 
 async def test_a_command_that_has_ended_has_ended_although_its_group_cannot_be_killed(
