@@ -21,7 +21,7 @@ from aiocontroller.core.events import (
     ZkPreferredReplicaElection,
 )
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.leader_balance import leaders_to_move, partitions_to_rebalance
+from aiocontroller.core.leader_balance import hosted_by_avoided, leaders_to_move, partitions_to_rebalance
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.core.states import PartitionState
 from aiocontroller.zookeeper.znodes import BadZNode
@@ -123,7 +123,11 @@ async def move_avoided_leaders(shell: ControllerShell, event: AvoidedLeaders) ->
     """Elect others where brokers to avoid lead, whether or not the brokers' settings allow balancing; look again
     later, since a replica that can lead may join the ISR."""
     try:
-        rows = leaders_to_move(shell.context)
+        rows: list[int] = []
+        hosted = hosted_by_avoided(shell.context)
+        for start in range(0, len(hosted), PARTITIONS_AT_ONCE):
+            rows += leaders_to_move(shell.context, hosted[start : start + PARTITIONS_AT_ONCE])
+            await shell.breathe()
         if rows:
             log.info("Moving %s from brokers that should not lead", shell.sample(rows))
             await handle_partition_state_changes(shell, rows, PartitionState.OnlinePartition, Strategy.REASSIGN)

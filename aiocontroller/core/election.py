@@ -159,8 +159,8 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
                 order(a.replicas), isr, live.difference(failed), unclean and suspected.isdisjoint(isr)
             )
         case Strategy.REASSIGN:
-            return lambda a, isr, failed, _: reassign_partition_leader_election(
-                order(a.target), isr, live.difference(failed)
+            return lambda a, isr, failed, _: _told_to(
+                a.replicas, reassign_partition_leader_election(order(a.target), isr, live.difference(failed))
             )
         case Strategy.PREFERRED:
             return lambda a, isr, failed, _: preferred_replica_partition_leader_election(
@@ -170,6 +170,12 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
             return lambda a, isr, failed, _: controlled_shutdown_partition_leader_election(
                 order(a.replicas), isr, registered.difference(failed), leaving
             )
+
+
+def _told_to(replicas: Replicas, outcome: Outcome | None) -> Outcome | None:
+    """Until a reassignment ends, replicas to be removed still follow, or were the leader: they must hear of the new
+    one."""
+    return None if outcome is None else outcome._replace(recipients=replicas)
 
 
 def without_online_isr(context: ControllerContext, rows: Sequence[int]) -> list[int]:

@@ -67,16 +67,30 @@ def partitions_to_rebalance(context: ControllerContext, leader_imbalance_per_bro
     return sorted(elect(context, candidates, Strategy.PREFERRED).rows)
 
 
-def leaders_to_move(context: ControllerContext) -> list[int]:
-    """The rows that a broker to avoid leads although another replica could, ascending; none of a topic being
+def hosted_by_avoided(context: ControllerContext) -> list[int]:
+    """The rows with a replica on a broker to avoid, ascending."""
+    return context.table.partitions_on_brokers(sorted(context.leader_preferences.avoided))
+
+
+def leaders_to_move(context: ControllerContext, hosted: Sequence[int]) -> list[int]:
+    """Of these rows, those that a broker to avoid leads although another replica could; none of a topic being
     deleted."""
     avoided = context.leader_preferences.avoided
-    table = context.table
-    rows = table.partitions_on_brokers(sorted(avoided))
-    return [row for row in rows if table.leader[row] in avoided and _another_can_lead(context, row, avoided)]
+    table, memo = context.table, dict[tuple[int, int], bool]()
+    found = []
+    for row, leader in zip(hosted, take(hosted, table.leader)[0], strict=True):
+        if leader not in avoided:
+            continue
+        key = (table.assignment_of[row], table.isr_of[row])
+        movable = memo.get(key)
+        if movable is None or context.offline_dirs:
+            movable = memo[key] = _another_can_lead(context, row, avoided)
+        if movable and not table.topic(row).deleting:
+            found.append(row)
+    return found
 
 
 def _another_can_lead(context: ControllerContext, row: int, avoided: Iterable[int]) -> bool:
     table = context.table
     others = set(table.assignment(row).target).intersection(table.isr(row)).difference(avoided)
-    return not table.topic(row).deleting and any(context.is_replica_online(row, other) for other in others)
+    return any(context.is_replica_online(row, other) for other in others)

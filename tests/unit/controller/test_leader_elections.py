@@ -244,6 +244,25 @@ def test_a_broker_that_should_not_lead_leads_what_no_other_can(it: PureCluster) 
     assert leaders(it) == (1, 1, 1)
 
 
+def test_the_search_for_leaders_to_avoid_lets_others_run(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    def none_to_move(context: object, hosted: list[int]) -> list[int]:
+        looked_at.append(len(hosted))
+        return []
+
+    monkeypatch.setattr(leader_elections, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(leader_elections, "leaders_to_move", none_to_move)
+    breaths: list[int] = []
+
+    async def breathe() -> None:
+        breaths.append(len(looked_at))
+
+    monkeypatch.setattr(it.shell, "breathe", breathe)
+    avoiding(it, 1)
+    assert (looked_at, breaths) == ([2, 1], [1, 2])
+
+
 def test_nobody_looks_for_leaders_to_avoid_without_brokers_to_avoid(it: PureCluster) -> None:
     schedule_avoided_leaders(it.shell)
     assert not it.queue.scheduled(AVOIDED)

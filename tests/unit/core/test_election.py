@@ -185,7 +185,7 @@ class Dumb:
             target = [r for r in replicas if r not in self.assignment.removing]
             for r in target:
                 if self.online(r) and r in isr:
-                    return r, list(isr), target, False
+                    return r, list(isr), list(replicas), False
         elif strategy is Strategy.PREFERRED:
             if self.online(replicas[0]) and replicas[0] in isr:
                 return replicas[0], list(isr), list(replicas), False

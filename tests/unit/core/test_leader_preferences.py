@@ -9,7 +9,14 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Strategy, UncleanPolicy, elect
 from aiocontroller.core.election_requests import refusal
 from aiocontroller.core.events import ElectionType
-from aiocontroller.core.leader_balance import Imbalance, leader_imbalance, leaders_to_move, partitions_to_rebalance
+from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.leader_balance import (
+    Imbalance,
+    hosted_by_avoided,
+    leader_imbalance,
+    leaders_to_move,
+    partitions_to_rebalance,
+)
 from aiocontroller.core.leader_preferences import NO_PREFERENCES, LeaderPreferences, unchanged
 from aiocontroller.core.partition_state_machine import plan_initialization
 from tests.builders import broker, ctx, lead, row_of
@@ -27,6 +34,10 @@ def elected(context: ControllerContext, strategy: Strategy, unclean: UncleanPoli
     """The leader of t-0 by the strategy; None if there is none."""
     outcomes = elect(context, [row_of(context, "t-0")], strategy, unclean or UncleanPolicy()).outcomes
     return outcomes[0].leader if outcomes else None
+
+
+def to_move(context: ControllerContext) -> list[int]:
+    return leaders_to_move(context, hosted_by_avoided(context))
 
 
 def test_without_preferences_the_assignment_decides() -> None:
@@ -94,7 +105,7 @@ def test_leaders_go_to_the_preferred_rack() -> None:
     lead(context, "t-0", 1, (1, 2))
     assert partitions_to_rebalance(context, 10) == [0]
     assert elected(context, Strategy.PREFERRED) == 2
-    assert leaders_to_move(context) == []  # a rack is a preference, nothing to hurry for
+    assert to_move(context) == []  # a rack is a preference, nothing to hurry for
 
 
 @pytest.mark.parametrize(
@@ -111,10 +122,28 @@ def test_a_broker_to_avoid_loses_what_another_can_lead(
 ) -> None:
     context = preferring(AVOID_1, ctx(2, {"t": [[1, 2]], "u": [[2]]}, dead=dead))
     lead(context, "t-0", leader, isr)
-    assert leaders_to_move(context) == ([row_of(context, "t-0")] if moved else [])
+    assert to_move(context) == ([row_of(context, "t-0")] if moved else [])
 
 
 def test_nothing_moves_between_two_brokers_to_avoid() -> None:
     context = preferring(LeaderPreferences(frozenset({1, 2})), ctx(2, {"t": [[1, 2]]}))
     lead(context, "t-0", 2, (1, 2))
-    assert leaders_to_move(context) == []
+    assert to_move(context) == []
+
+
+def test_replicas_that_a_reassignment_will_remove_hear_of_the_new_leader() -> None:
+    """The former leader is one of them; if it did not hear, it would go on as leader until the reassignment ends."""
+    moving = ReplicaAssignment((2, 3, 1), adding=(2,), removing=(1,))
+    context = preferring(AVOID_1, ctx(3, {"t": [moving]}))
+    lead(context, "t-0", 1, (1, 3))
+    [outcome] = elect(context, to_move(context), Strategy.REASSIGN).outcomes
+    assert outcome.leader == 3
+    assert set(outcome.recipients) == {1, 2, 3}
+
+
+def test_partitions_with_the_same_replicas_differ_in_failed_directories_and_deletion() -> None:
+    context = preferring(AVOID_1, ctx(2, {"t": [[1, 2]] * 3, "u": [[1, 2]]}))
+    context.table.topic(row_of(context, "u-0")).deleting = True
+    assert to_move(context) == [0, 1, 2]
+    context.offline_dirs[2] = {row_of(context, "t-1")}
+    assert to_move(context) == [0, 2]
