@@ -151,7 +151,10 @@ def parse_broker_ids(text: str) -> tuple[int, ...]:
 
 def parse_command(text: str) -> tuple[str, ...]:
     """A program and its arguments, quoted as for a POSIX shell, which does not run.  Raises ValueError."""
-    return tuple(shlex.split(text))
+    command = tuple(shlex.split(text))
+    if command and not command[0]:
+        raise ValueError(text)
+    return command
 
 
 def parse_counts(text: str) -> dict[str, int]:

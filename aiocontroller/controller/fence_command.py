@@ -43,7 +43,8 @@ class FenceCommand:
         command = [part.replace("{broker}", str(broker)).replace("{host}", host) for part in self._command]
         about = {"broker": broker, "broker_epoch": broker_epoch}
         words = " ".join(command)
-        if host.startswith("-"):  # which the program might take for an option
+        lacks_host = not host and any("{host}" in part for part in self._command)
+        if lacks_host or host.startswith("-"):  # which the program might take for an option
             self.failures.inc()
             log.error("The fence command for broker %d was not run: its host is %r", broker, host)
             self._journal.append("fence", event="refused", detail=host, **about)

@@ -5,7 +5,7 @@ broker leads it by now.  Once the process is gone, their connections end, too.
 
 The command runs for a broker
  1. that early detection suspects because it is silent, and that is still silent ``aiocontroller.fence.after.ms`` after
-    the suspicion;
+    the suspicion; one that refuses connections by now has ended already, and may be starting again;
  2. that leads nothing any more, and is in no ISR with another member;
  3. while this controller is the active one: ZooKeeper confirms the fence right before.
 
@@ -38,7 +38,8 @@ async def fence_broker(shell: ControllerShell, event: FenceBroker) -> None:
     if command is None or not is_stale_registration(context, event.broker, event.broker_epoch):
         return
     assert channels is not None
-    if command.busy or channels.answers_again(event.broker) or not has_moved_off(context, event.broker):
+    silent = not channels.answers_again(event.broker) and not channels.refusing_s(event.broker)
+    if command.busy or not silent or not has_moved_off(context, event.broker):
         _schedule(shell, event, LOOK_AGAIN_S)
         return
     await shell.zk.check_controller_epoch(fence=context.epoch_zk_version)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import compress
 from typing import NamedTuple
 
+from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.partitions import NO_ISR
@@ -44,7 +46,11 @@ def followed_by(context: ControllerContext, broker: int) -> list[int]:
 def has_moved_off(context: ControllerContext, broker: int) -> bool:
     """Whether the broker leads nothing and is in no ISR; topics that are being deleted do not count."""
     table = context.table
-    return not any(table.leader[row] == broker or broker in table.isr(row) for row in _hosted(context, broker))
+    rows = table.partitions_on_broker(broker)
+    leaders, isrs = take(rows, table.leader, table.isr_of)
+    holding = {number for number, isr in enumerate(table.isrs.values) if broker in isr}
+    held = (isr in holding or (leader == broker and isr != NO_ISR) for leader, isr in zip(leaders, isrs, strict=True))
+    return all(table.topic(row).deleting for row in compress(rows, held))
 
 
 def _hosted(context: ControllerContext, broker: int) -> list[int]:

@@ -57,6 +57,18 @@ def test_a_host_that_would_be_an_option_is_refused(monkeypatch: pytest.MonkeyPat
     assert hook.recorded == [("refused", "-oProxyCommand=reboot", None)]
 
 
+def test_a_command_that_needs_a_host_is_refused_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch)
+    command = hook.it.shell.fence_command
+    assert command is not None
+    command.begin(2, 7, "")
+    assert hook.recorded == [("refused", "", None)]
+    monkeypatch.setattr(command, "_command", ("power-off", "{broker}"))
+    command.begin(2, 7, "")
+    assert hook.recorded[1:] == [("begins", "power-off 2", None)]
+    hook.end()
+
+
 @pytest.mark.parametrize("mode", ["off", "refused"])
 def test_the_command_needs_detection_of_silence(mode: str) -> None:
     given = {"aiocontroller.fence.command": "fence {broker}", "aiocontroller.early.broker.detection": mode}
@@ -68,6 +80,7 @@ def test_the_command_needs_detection_of_silence(mode: str) -> None:
     assert config.aiocontroller_fence_command == ("fence", "{broker}")
 
 
-def test_a_command_with_an_open_quote_is_refused() -> None:
+@pytest.mark.parametrize("text", ["fence 'x", "'' x"])
+def test_a_command_with_an_open_quote_or_without_a_program_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"aiocontroller\.fence\.command.*balanced quotes"):
-        load_config(overrides={"aiocontroller.fence.command": "fence 'x"})
+        load_config(overrides={"aiocontroller.fence.command": text})

@@ -36,11 +36,13 @@ class Hook:
         self.ends = CommandResult(0, "done\n")
         self.waiting: list[Any] = []
         self.again = False
+        self.refusing_s = 0.0
         tasks: Any = SimpleNamespace(start_soon=lambda work, *given, name: self.waiting.append(work(*given)))
         config = Config(aiocontroller_fence_command=COMMAND, **settings)
         shell.fence_command = FenceCommand(config, tasks, self._run, shell.world.clock, self.journal, Metrics())
         assert shell.channels is not None
         monkeypatch.setattr(shell.channels, "answers_again", lambda broker: self.again, raising=False)
+        monkeypatch.setattr(shell.channels, "refusing_s", lambda broker: self.refusing_s, raising=False)
         self.scheduled: list[tuple[str, float, Any]] = []
         monkeypatch.setattr(self.it.queue, "schedule", lambda *given: self.scheduled.append(given))
         apply(shell.context, BrokersSuspected([2]))
@@ -119,6 +121,15 @@ def test_a_broker_that_answers_again_is_left_alone(monkeypatch: pytest.MonkeyPat
     hook.due()
     assert hook.waiting == []
     assert hook.scheduled
+
+
+def test_a_broker_that_has_ended_by_now_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host may be starting it again: a power switch would end that."""
+    hook = Hook(monkeypatch)
+    hook.refusing_s = 0.1
+    hook.due()
+    assert hook.waiting == []
+    assert hook.scheduled  # in case that it listens again and hangs
 
 
 def test_a_broker_that_is_trusted_again_or_another_incarnation_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aiocontroller.core.failure_detector import Suspicion
-from aiocontroller.core.suspicions import compare_suspects, followed_by, is_stale_registration, led_by
-from tests.builders import ctx, lead
+from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.suspicions import compare_suspects, followed_by, has_moved_off, is_stale_registration, led_by
+from tests.builders import ctx, lead, row_of
 
 
 def suspicion(broker: int) -> Suspicion:
@@ -38,3 +39,25 @@ def test_a_registration_is_stale_while_its_incarnation_is_suspected(broker: int,
     context = ctx(brokers=2)
     context.suspect([1])
     assert is_stale_registration(context, broker, epoch) is stale
+
+
+@pytest.mark.parametrize(
+    "leader, isr, deleting, moved_off",
+    [
+        (2, (2,), False, True),
+        (1, (1, 2), False, False),
+        (2, (2, 1), False, False),
+        (-1, (1,), False, False),
+        (1, (2,), False, False),
+        (1, (1, 2), True, True),
+    ],
+)
+def test_a_broker_has_moved_off_when_it_leads_nothing_and_is_in_no_isr(
+    leader: int, isr: tuple[int, ...], deleting: bool, moved_off: bool
+) -> None:
+    context = ctx(2, {"t": [[1, 2]], "never-led": [[1, 2]]})
+    lead(context, "t-0", leader, isr)
+    for name in ("t-0", "never-led-0"):
+        context.table.topic(row_of(context, name)).deleting = deleting
+    context.table.isr_of[row_of(context, "never-led-0")] = NO_ISR
+    assert has_moved_off(context, 1) == moved_off
