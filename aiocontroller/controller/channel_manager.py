@@ -151,6 +151,11 @@ class ControllerChannelManager:
         """For how long the broker has refused connections; 0 where it accepts them, or early detection is off."""
         return self.heartbeats.refusing_s(broker) if self.heartbeats is not None else 0.0
 
+    @property
+    def doubts_ourselves(self) -> bool:
+        """Whether so many brokers seem to be away that our own network may be at fault."""
+        return self.heartbeats is not None and self.heartbeats.doubts_ourselves
+
     def answers_again(self, broker: int) -> bool:
         """Whether a suspected broker answers now, although it is not trusted yet."""
         return self.heartbeats is not None and self.heartbeats.answers_again(broker)

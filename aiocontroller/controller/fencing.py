@@ -6,8 +6,9 @@ broker leads it by now.  Once the process is gone, their connections end, too.
 The command runs for a broker
  1. that early detection suspects because it is silent, and that is still silent ``aiocontroller.fence.after.ms`` after
     the suspicion; one that refuses connections by now has ended already, and may be starting again;
- 2. that leads nothing any more, and is in no ISR with another member;
- 3. while this controller is the active one: ZooKeeper confirms the fence right before.
+ 2. while no more brokers seem to be away than may be suspected: else our own network may be at fault;
+ 3. that leads nothing any more, and is in no ISR;
+ 4. while this controller is the active one: ZooKeeper confirms the fence right before.
 
 It runs once for each suspicion, and for one broker at a time.
 """
@@ -39,7 +40,7 @@ async def fence_broker(shell: ControllerShell, event: FenceBroker) -> None:
         return
     assert channels is not None
     silent = not channels.answers_again(event.broker) and not channels.refusing_s(event.broker)
-    if command.busy or not silent or not has_moved_off(context, event.broker):
+    if command.busy or channels.doubts_ourselves or not silent or not has_moved_off(context, event.broker):
         _schedule(shell, event, LOOK_AGAIN_S)
         return
     await shell.zk.check_controller_epoch(fence=context.epoch_zk_version)

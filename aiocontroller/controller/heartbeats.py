@@ -117,6 +117,11 @@ class Heartbeats:
         """Whether a suspect answers now, although it is not trusted yet."""
         return self.detector.answers_again(peer, self.world.clock.monotonic())
 
+    @property
+    def doubts_ourselves(self) -> bool:
+        """Whether so many peers seem to be away that our own network may be at fault."""
+        return self.detector.doubts_ourselves
+
     def refusing_s(self, peer: int) -> float:
         """For how long the peer has refused connections without a break; 0 while it accepts them."""
         return self.detector.refusing_s(peer, self.world.clock.monotonic())

@@ -170,6 +170,11 @@ class FailureDetector:
         watched = len(self.peers)
         return max(int(watched * self.limits.share), 1 if watched > 1 or self.limits.share >= 1 else 0)
 
+    @property
+    def doubts_ourselves(self) -> bool:
+        """Whether more peers seem to be away than may be suspected, so that our own network may be at fault."""
+        return self.in_doubt > self.allowed()
+
     def judge(self, now_s: float) -> bool:
         """Judge all evidence again; returns whether the set of suspects changed."""
         if self._judged_s is not None and now_s - self._judged_s > self.limits.stall_s:
@@ -186,7 +191,7 @@ class FailureDetector:
             if known.suspicion is None and (reason := self._evidence(known, now_s))
         }
         self.in_doubt = self._in_doubt(now_s)
-        self.held = bool(evidence) and self.in_doubt > self.allowed()
+        self.held = bool(evidence) and self.doubts_ourselves
         if self.held:
             return changed
         for peer, reason in evidence.items():

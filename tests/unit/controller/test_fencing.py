@@ -37,6 +37,9 @@ class Hook:
         self.waiting: list[Any] = []
         self.again = False
         self.refusing_s = 0.0
+        self.doubts: list[int] = []
+        in_doubt = property(lambda channels: bool(self.doubts))
+        monkeypatch.setattr(type(shell.channels), "doubts_ourselves", in_doubt, raising=False)
         tasks: Any = SimpleNamespace(start_soon=lambda work, *given, name: self.waiting.append(work(*given)))
         config = Config(aiocontroller_fence_command=COMMAND, **settings)
         shell.fence_command = FenceCommand(config, tasks, self._run, shell.world.clock, self.journal, Metrics())
@@ -121,6 +124,18 @@ def test_a_broker_that_answers_again_is_left_alone(monkeypatch: pytest.MonkeyPat
     hook.due()
     assert hook.waiting == []
     assert hook.scheduled
+
+
+def test_nobody_is_fenced_while_our_own_network_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch)
+    hook.doubts.append(2)
+    hook.due()
+    assert hook.waiting == []
+    assert hook.scheduled
+    hook.doubts.clear()
+    hook.due()
+    hook.end()
+    assert len(hook.asked) == 1
 
 
 def test_a_broker_that_has_ended_by_now_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
