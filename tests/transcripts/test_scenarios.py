@@ -48,7 +48,7 @@ def test_scenario(file: Path) -> None:
 
 def test_every_page_has_its_file_and_is_listed() -> None:
     assert {page.stem for page in PAGES} <= {file.stem for file in FILES}
-    listed = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    listed = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     assert [page.name for page in PAGES if f"scenarios/{page.name}" not in listed] == []
 
 
