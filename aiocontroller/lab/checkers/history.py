@@ -31,12 +31,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment
+from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, TopicAssignment
 from aiocontroller.lab.checkers.answers import Answers
 from aiocontroller.lab.checkers.config_answers import ConfigAnswers
 from aiocontroller.lab.checkers.records import DataChecker
 from aiocontroller.lab.checkers.unclean_elections import UncleanElections
 from aiocontroller.zookeeper import paths, znodes
+from aiocontroller.zookeeper.znode_json import topic_id_from_text
 
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)")
@@ -226,11 +227,17 @@ class ZNodeHistory:
         if leadership not in self._known.get(partition, ()):
             self.complain("I3", partition, f"acknowledged to broker {broker} and never written: {leadership}")
 
-    def replica_deleted(self, broker: int, partition: Partition, leader_epoch: int) -> None:
+    def replica_deleted(
+        self, broker: int, partition: Partition, leader_epoch: int, topic_id: bytes = NO_TOPIC_ID
+    ) -> None:
         """A broker has deleted its replica, as a StopReplica with this leader epoch asked it to.
 
         The request may be on its way when an unclean election chooses the broker, which promises nothing of its log.
+        A replica with another ``topic_id`` belongs to an earlier topic of that name.
         """
+        present = self.topic_ids.get(partition[0], "")
+        if topic_id != NO_TOPIC_ID and present and topic_id != topic_id_from_text(present):
+            return
         state = self.states.get(partition)
         asked_for = not self.deletion_forbidden and self._exists(paths.delete_topics_topic(partition[0]))
         in_sync = state is not None and broker in state.isr and broker in self.assigned.get(partition, ())

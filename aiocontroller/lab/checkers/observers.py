@@ -48,7 +48,9 @@ class Witness(Protocol):
 
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None: ...
 
-    def replica_deleted(self, broker: int, partition: Partition, leader_epoch: int) -> None: ...
+    def replica_deleted(
+        self, broker: int, partition: Partition, leader_epoch: int, topic_id: bytes = NO_TOPIC_ID
+    ) -> None: ...
 
     def probe(self, name: str) -> None: ...
 
@@ -61,7 +63,7 @@ class BrokerObserver:
         self._broker = broker.config.id
         self._asked = "AlterPartition" if broker.protocol.isr_by_alter_partition else "a leader's write of its ISR"
         self._heard = heard
-        replicas = broker.replicas
+        self._replicas = replicas = broker.replicas
         wrap(replicas, "become_leader_or_follower", self._leader_and_isr)
         wrap(replicas, "stop_replicas", self._stop_replicas)
         wrap(replicas, "_ask", self._asks)
@@ -81,11 +83,16 @@ class BrokerObserver:
     def _stop_replicas(self, original: Any, request: StopReplicaRequest) -> Any:
         self._heard(self._broker, "StopReplica")
         deletes = {(topic, number): epoch for topic, number, epoch, delete in request.partitions if delete}
+        ids = {partition: self._topic_id(*partition) for partition in deletes}
         answers = yield from original(request)
         for topic, number, code in answers:
             if not code and (topic, number) in deletes:
-                self._history.replica_deleted(self._broker, (topic, number), deletes[topic, number])
+                self._history.replica_deleted(self._broker, (topic, number), deletes[topic, number], ids[topic, number])
         return answers
+
+    def _topic_id(self, topic: str, number: int) -> bytes:
+        replica = self._replicas.partition(topic, number)
+        return NO_TOPIC_ID if replica is None else replica.topic_id
 
     def _metadata(self, original: Any, request: UpdateMetadataRequest) -> Any:
         for topic in request.topics:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.lab.checkers.history import Leadership, Partition
 from aiocontroller.lab.checkers.observers import BrokerObserver
 from aiocontroller.lab.cluster import simulated_broker
@@ -56,7 +57,9 @@ class ObservationLog:
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
         self._write("acknowledged", broker, partition, leadership)
 
-    def replica_deleted(self, broker: int, partition: Partition, leader_epoch: int) -> None:
+    def replica_deleted(
+        self, broker: int, partition: Partition, leader_epoch: int, topic_id: bytes = NO_TOPIC_ID
+    ) -> None:
         """Ignore the deletion: its order among the changes in ZooKeeper is unknown."""
 
     def probe(self, name: str) -> None:

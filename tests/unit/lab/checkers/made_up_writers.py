@@ -8,6 +8,7 @@ from aiocontroller.lab.checkers.config_answers import Wanted
 from aiocontroller.lab.checkers.records import Records
 from aiocontroller.lab.cluster.logs import Run
 from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znode_json import topic_id_to_text
 from tests.unit.lab.checkers.history_story import STATE, UNCLEAN, Story, case
 
 # -- who writes --------------------------------------------------------------------------------------------------------
@@ -169,6 +170,34 @@ def a_topic_is_deleted_and_brokers_may_not_know(s: Story) -> None:
 @case("deleted")
 def a_replica_in_sync_is_deleted(s: Story) -> None:
     s.history.replica_deleted(2, ("t", 0), 0)
+
+
+THIS = topic_id_to_text(b"T" * 16)
+
+
+@case("deleted")
+def a_replica_in_sync_of_this_topic_is_deleted(s: Story) -> None:
+    s.history.topic_ids["t"] = THIS
+    s.history.replica_deleted(2, ("t", 0), 0, b"T" * 16)
+
+
+@case("deleted")
+def a_replica_without_a_topic_id_is_deleted(s: Story) -> None:
+    s.history.topic_ids["t"] = THIS
+    s.history.replica_deleted(2, ("t", 0), 0)
+
+
+@case("deleted")
+def a_replica_with_a_topic_id_is_deleted_of_a_topic_that_has_none(s: Story) -> None:
+    s.history.topic_ids["t"] = ""
+    s.history.replica_deleted(2, ("t", 0), 0, b"T" * 16)
+
+
+@case()
+def a_replica_of_an_earlier_topic_is_deleted(s: Story) -> None:
+    """Seed 900047: the request was on its way when another topic of that name got its first leader."""
+    s.history.topic_ids["t"] = THIS
+    s.history.replica_deleted(2, ("t", 0), 0, b"B" * 16)
 
 
 @case()
