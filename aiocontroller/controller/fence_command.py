@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import anyio.abc
 
@@ -41,27 +41,27 @@ class FenceCommand:
     def begin(self, broker: int, broker_epoch: int, host: str) -> None:
         """Run the command for this incarnation in a task of its own, or say what would be run."""
         command = [part.replace("{broker}", str(broker)).replace("{host}", host) for part in self._command]
-        about = {"broker": broker, "broker_epoch": broker_epoch}
         words = " ".join(command)
         lacks_host = not host and any("{host}" in part for part in self._command)
         if lacks_host or host.startswith("-"):  # which the program might take for an option
             self.failures.inc()
             log.error("The fence command for broker %d was not run: its host is %r", broker, host)
-            self._journal.append("fence", event="refused", detail=host, **about)
+            self._record(broker, broker_epoch, "refused", host)
         elif self._dry_run:
             log.warning("Would run for broker %d, which hangs (aiocontroller.fence.dry.run=true): %s", broker, words)
-            self._journal.append("fence", event="would run", detail=words, **about)
+            self._record(broker, broker_epoch, "would run", words)
         else:
             log.warning("Running for broker %d, which hangs: %s", broker, words)
-            self._journal.append("fence", event="begins", detail=words, **about)
+            self._record(broker, broker_epoch, "begins", words)
             self.commands.inc()
             self.busy = True
-            self._tasks.start_soon(self._run_to_end, command, host, about, name=f"fence command for broker {broker}")
+            name = f"fence command for broker {broker}"
+            self._tasks.start_soon(self._run_to_end, command, broker, broker_epoch, host, name=name)
 
-    async def _run_to_end(self, command: Sequence[str], host: str, about: Mapping[str, int]) -> None:
+    async def _run_to_end(self, command: Sequence[str], broker: int, broker_epoch: int, host: str) -> None:
         variables = {
-            "AIOCONTROLLER_FENCED_BROKER": str(about["broker"]),
-            "AIOCONTROLLER_FENCED_BROKER_EPOCH": str(about["broker_epoch"]),
+            "AIOCONTROLLER_FENCED_BROKER": str(broker),
+            "AIOCONTROLLER_FENCED_BROKER_EPOCH": str(broker_epoch),
             "AIOCONTROLLER_FENCED_HOST": host,
         }
         began_s = self._clock.monotonic()
@@ -78,10 +78,23 @@ class FenceCommand:
         log.log(
             logging.WARNING if code == 0 else logging.ERROR,
             "The fence command for broker %d %s%s: %s",
-            about["broker"],
+            broker,
             event,
             "" if code is None else f" with code {code}",
             output.strip() or "no output",
         )
         spent_us = int((self._clock.monotonic() - began_s) * 1e6)
-        self._journal.append("fence", event=event, count=code, duration_us=spent_us, detail=output, **about)
+        self._record(broker, broker_epoch, event, output, code, spent_us)
+
+    def _record(
+        self, broker: int, broker_epoch: int, event: str, detail: str, code: int | None = None, us: int | None = None
+    ) -> None:
+        self._journal.append(
+            "fence",
+            event=event,
+            broker=broker,
+            broker_epoch=broker_epoch,
+            count=code,
+            duration_us=us,
+            detail=detail,
+        )

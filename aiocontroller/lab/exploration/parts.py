@@ -186,7 +186,11 @@ class Parts:
         control, data = (states >> 32).astype(np.int32), (states & LOW).astype(np.int32)
         by_control = self._led_by_control(control, data)
         by_data = self._led_by_data(control, data)
-        return Steps(*(np.concatenate(both) for both in zip(by_control, by_data, strict=True)))
+        return Steps(
+            np.concatenate((by_control.source, by_data.source)),
+            np.concatenate((by_control.after, by_data.after)),
+            np.concatenate((by_control.wrong, by_data.wrong)),
+        )
 
     def _led_by_control(self, control: Numbers, data: Numbers) -> Steps:
         rows = self._control_row(control, self._face_of(data))

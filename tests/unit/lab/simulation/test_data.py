@@ -15,7 +15,7 @@ from aiocontroller.lab.simulation.simulation import DATA_RULES, Report, Simulati
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import DATA_BUGS
 
-WITH_DATA = [*[seed for seed in range(200, 260) if draw(seed).data][:7], 28, 75, 79]
+WITH_DATA = [*[seed for seed in range(200, 260) if draw(seed).data][:7], 28, 75, 79, 108]
 """Among them the probes of data are all left."""
 
 
@@ -35,7 +35,7 @@ def test_these_seeds_leave_every_probe_of_data() -> None:
 
 
 def test_the_same_seed_acknowledges_the_same_records() -> None:
-    plan = draw(3).with_data()
+    plan = draw(6).with_data()
     report = simulate_plan(plan)
     assert simulate_plan(plan) == report
     assert report.marks["probe/acks=all"] > 10
