@@ -54,10 +54,10 @@ class Spread(Side):
         await super().connect(index)
 
 
-@pytest.fixture(scope="module")
-def real_ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
-    folder: Path = tmp_path_factory.mktemp("ensemble")
-    ensemble = ZooKeeperEnsemble(folder)
+@pytest.fixture
+def real_ports(tmp_path: Path) -> Iterator[Ports]:
+    """An ensemble for each test, so that each begins with an empty tree."""
+    ensemble = ZooKeeperEnsemble(tmp_path)
     ensemble.start()
     leader = ensemble.leader()
     assert leader is not None
