@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
@@ -66,9 +67,11 @@ async def run_command(command: Sequence[str], environment: Mapping[str, str], *,
 
 
 async def _keep_the_end(output: AsyncIterable[bytes], kept: bytearray, ended: anyio.Event) -> None:
-    async for piece in output:
-        kept += piece
-        del kept[:-KEPT_BYTES]
+    """A failure to read ends what is kept, and nothing else: the command's exit code is what counts."""
+    with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async for piece in output:
+            kept += piece
+            del kept[:-KEPT_BYTES]
     ended.set()
 
 

@@ -8,6 +8,7 @@ import errno
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,33 @@ async def until_gone(process: int) -> None:
 async def test_what_cannot_be_started_is_an_error(program: str) -> None:
     with pytest.raises(OSError, match=r"No such file|Permission denied"):
         await run_command([program], {}, timeout_s=LONG_S)
+
+
+@pytest.mark.parametrize("error", [OSError("input/output error"), anyio.BrokenResourceError()])
+async def test_output_that_cannot_be_read_leaves_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    open_process = anyio.open_process
+
+    async def then_breaks() -> AsyncIterator[bytes]:
+        yield b"first"
+        raise error
+
+    async def opened(*given: Any, **more: Any) -> Any:
+        process = await open_process(*given, **more)
+        monkeypatch.setattr(process, "_stdout", Unreadable(then_breaks(), process.stdout))
+        return process
+
+    monkeypatch.setattr(anyio, "open_process", opened)
+    assert await run_command([sys.executable, "-c", "exit(4)"], {}, timeout_s=LONG_S) == CommandResult(4, "first")
+
+
+class Unreadable:
+    def __init__(self, output: AsyncIterator[bytes], real: Any) -> None:
+        self._output, self._real = output, real
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._output
+
+    async def aclose(self) -> None:
+        await self._real.aclose()
