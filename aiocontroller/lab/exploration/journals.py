@@ -129,7 +129,8 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
     everybody = (1 << len(names)) - 1
     alive = everybody
     # Otherwise it may have been read, or the leader asked for it: version 0 of AlterPartition may add a dead broker.
-    if record.controller_epoch == record.epoch and epochs:
+    # Of an ISR that dies at once, one member stays without leading: the order of removals decides which.
+    if record.controller_epoch == record.epoch and epochs and new.leader != NO_ID:
         alive = sum(1 << i for i, broker in enumerate(names) if broker == ANOTHER or believed.may_live(broker))
     reached = {old}
     for left in reversed(range(versions)):  # of an earlier step, which no journal has, it is not known who took it

@@ -33,5 +33,6 @@ async def fence(
         return CommandResult(None, "")
     if how == "fails":
         return CommandResult(255, "no route to host")
-    simulation.kill(simulation.brokers[broker][1])
+    if broker in simulation.brokers:  # or somebody else has killed it meanwhile
+        simulation.kill(simulation.brokers[broker][1])
     return CommandResult(0, "")

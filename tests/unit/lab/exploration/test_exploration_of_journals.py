@@ -152,6 +152,13 @@ def test_of_a_term_with_missing_records_it_is_not_known_who_lived() -> None:
     assert first_stray([[*term[:4], term[5]]]) is None
 
 
+def test_of_an_isr_that_dies_at_once_any_member_may_stay_without_leading() -> None:
+    leaderless = _record(0, -1, 1, [2], 1)
+    assert first_stray([_term(LOADED, FIRST, DEAD, HANDLED, leaderless)]) is None
+    not_in_sync = _record(0, -1, 1, [4], 1)
+    assert first_stray([_term(LOADED, FIRST, DEAD, HANDLED, not_in_sync)]) is not None
+
+
 def test_the_last_member_of_an_isr_stays_though_it_is_dead() -> None:
     alone = _record(0, 2, 0, [2], 0)
     assert first_stray([_term(LOADED, alone, DEAD, HANDLED, _record(0, -1, 1, [2], 1))]) is None
