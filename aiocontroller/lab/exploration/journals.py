@@ -129,8 +129,9 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
     everybody = (1 << len(names)) - 1
     alive = everybody
     # Otherwise it may have been read, or the leader asked for it: version 0 of AlterPartition may add a dead broker.
-    # Of an ISR that dies at once, one member stays without leading: the order of removals decides which.
-    if record.controller_epoch == record.epoch and epochs and new.leader != NO_ID:
+    # Members are removed one by one, so a dead one may be there when another is removed, and be the last to stay.
+    elects = new.leader != NO_ID and (new.leader != old.leader or new.isr & ~old.isr)
+    if record.controller_epoch == record.epoch and epochs and elects:
         alive = sum(1 << i for i, broker in enumerate(names) if broker == ANOTHER or believed.may_live(broker))
     reached = {old}
     for left in reversed(range(versions)):  # of an earlier step, which no journal has, it is not known who took it
