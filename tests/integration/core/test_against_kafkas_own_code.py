@@ -133,6 +133,9 @@ def test_elections(command: list[str]) -> None:
         decisions, _ = plan_elections(context, [0], strategy, UncleanPolicy(unclean), recovery_supported=recovery)
         ours.append("none")
         for now, recipients in zip(decisions.leaderships, decisions.recipients, strict=True):
+            if strategy is Strategy.REASSIGN:  # ours also tells replicas that a reassignment is to remove
+                assert recipients == assignment.replicas
+                recipients = assignment.target
             ours[-1] = (
                 f"{now.leader} {now.leader_epoch} {shown(now.isr)} {now.recovery_state} {now.partition_epoch} "
                 f"{shown(recipients)}"
