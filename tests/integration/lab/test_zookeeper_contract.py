@@ -46,6 +46,13 @@ class Raw:
         self.session_id = 0
 
     @classmethod
+    async def close_all(cls) -> None:
+        for raw in cls.opened:
+            raw.close()
+        cls.opened.clear()
+        await asyncio.sleep(0)
+
+    @classmethod
     async def open(
         cls, port: int, seen: int = 0, session_id: int = 0, password: bytes = bytes(16), timeout_ms: int = 8000
     ) -> Raw:
@@ -202,10 +209,7 @@ def request(chance: random.Random, since: int, kinds: list[int]) -> tuple[int, b
 @pytest.fixture(autouse=True)
 async def close_all() -> AsyncIterator[None]:
     yield
-    for raw in Raw.opened:
-        raw.close()
-    Raw.opened.clear()
-    await asyncio.sleep(0)
+    await Raw.close_all()
 
 
 @pytest.fixture

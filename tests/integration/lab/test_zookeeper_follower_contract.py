@@ -5,7 +5,6 @@ A follower may lag, so each client synchronizes before it looks; between two loo
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import struct
@@ -75,10 +74,7 @@ async def modelled_ports(world: World) -> AsyncIterator[Ports]:
     yield [server.port for server in servers]
     for server in servers:
         server.stop()
-    for raw in Raw.opened:
-        raw.close()
-    Raw.opened.clear()
-    await asyncio.sleep(0)
+    await Raw.close_all()
 
 
 async def begin(ports: Ports, top: str) -> Spread:

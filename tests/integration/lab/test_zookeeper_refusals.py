@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import hashlib
@@ -69,10 +68,7 @@ def running(server: EmbeddedZooKeeper) -> Iterator[int]:
 @pytest.fixture(autouse=True)
 async def close_all() -> AsyncIterator[None]:
     yield
-    for raw in Raw.opened:
-        raw.close()
-    Raw.opened.clear()
-    await asyncio.sleep(0)
+    await Raw.close_all()
 
 
 @pytest.fixture
