@@ -7,6 +7,9 @@ a crash of the machine, so by default writes do not wait for the disk (``forceSy
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import random
 import shutil
 import signal
 import socket
@@ -21,13 +24,23 @@ LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 _PORT_ATTEMPTS = 5
+_PORTS = range(20_000, 32_768)
+"""Below the ports that the usual kernels give to outgoing connections, which could take one before its server does."""
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port on loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """A port on loopback that was free a moment ago; none twice, since several are asked for before one is bound.
+    Raises OSError if none is free."""
+    ports = [port for port in _PORTS if port not in _given]
+    random.SystemRandom().shuffle(ports)
+    for port in ports:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: no wait for old connections
+            probe.bind((LOOPBACK, port))
+            _given.add(port)
+            return port
+    raise OSError(errno.EADDRINUSE, f"no free port between {_PORTS.start} and {_PORTS.stop - 1}")
 
 
 class EmbeddedZooKeeper:

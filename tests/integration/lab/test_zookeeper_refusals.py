@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import hashlib
@@ -107,19 +108,37 @@ async def log_in(raw: Raw, user: str, password: str) -> list[object]:
     return [challenge[:20], challenge[20:].split(b",")[2:], answer[:20], len(answer)]
 
 
+async def first_session(port: int) -> Raw:
+    """A session as soon as the server has forgotten the connection that asked whether it is ready."""
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(BrokenPipeError):
+                raw = await Raw.open(port)
+                if raw.session_id:
+                    return raw
+            await asyncio.sleep(0.05)
+
+
+async def another_session(port: int) -> int:
+    try:
+        return (await Raw.open(port)).session_id
+    except BrokenPipeError:  # the server hung up before the kernel called the socket connected
+        return 0
+
+
 async def test_too_many_connections(tmp_path: Path, model: ZooKeeperServer) -> None:
     async def play(port: int, refuse: bool) -> list[object]:
-        first = await Raw.open(port)
+        first = await first_session(port)
         model.model.refuses = "connections" if refuse else ""
-        second = await Raw.open(port)
+        second = await another_session(port)
         there = await ask(first, 1, EXISTS, string("/") + b"\0")
         first.close()
-        return [first.session_id > 0, second.session_id, there]
+        return [second, there]
 
     with running(Options(tmp_path, maxCnxns="1")) as port:
         real = await play(port, refuse=False)
     assert await play(model.port, refuse=True) == real
-    assert real == [True, 0, (1, Code.OK, True, 84)]
+    assert real == [0, (1, Code.OK, True, 84)]
 
 
 async def test_a_server_without_an_ensemble_hangs_up_at_the_handshake(tmp_path: Path, model: ZooKeeperServer) -> None:
