@@ -1,6 +1,6 @@
 """The end of a simulation: all faults are healed, and the cluster must become whole again (``recovery_checks``).
 
-Peace repairs links, restarts dead processes, and restarts brokers that only an operator can repair.
+Peace repairs links, restarts dead processes, and repairs what only an operator can: brokers and assignments.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.lab.checkers.inspection import inspect
 from aiocontroller.lab.checkers.mirrored import stale_parts
 from aiocontroller.lab.checkers.recovery_checks import what_is_missing
 from aiocontroller.lab.cluster.replica_manager import Partition as Replica
 from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
+from aiocontroller.lab.simulation.steps.base import Targets
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.znode_json import topic_id_to_text
@@ -98,6 +99,7 @@ class Peace:
             if number not in simulation.controllers or simulation.controllers[number][1].task.done():
                 simulation.start_controller(number)
         self._end_the_vacancy()
+        self._assign_who_was_left_out()
 
     def _end_the_vacancy(self) -> None:
         """Have a controller that has given the role up for good take it again, if no other one does."""
@@ -105,6 +107,23 @@ class Peace:
         observing = [n for n, (service, _) in simulation.controllers.items() if service.controller.election.observing]
         if observing and paths.CONTROLLER not in simulation.model.tree.nodes:
             simulation.take_over(min(observing))
+
+    def _assign_who_was_left_out(self) -> None:
+        """Move partitions back to their ISR where an assignment written by hand leaves all of it out.
+
+        A controller loads such an assignment.  Once the leader has died, nobody tells it to lead again, and no replica
+        of the assignment is in sync.
+        """
+        history = self._simulation.history
+        left: Targets = {
+            TopicPartition(*partition): state.isr
+            for partition, state in history.states.items()
+            if partition[0] in history.written_by_hand and partition in history.assigned
+            if not history.assigned[partition] & set(state.isr)
+        }
+        if left:
+            history.probe("moved back to the ISR that an assignment leaves out")
+            self._simulation.steps.reassign(left)
 
     def _has_lost_its_registration(self, number: int, broker: SimulatedBroker) -> bool:
         """Return whether a fast bounce has removed the registration of a broker that is alive and has its session.

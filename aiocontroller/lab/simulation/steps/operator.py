@@ -173,7 +173,7 @@ class OperatorSteps(AskingSteps):
         return {tp: tuple(self.chance.sample(ids, factor)) for tp in self._partitions(3)}
 
     def step_reassign(self) -> None:
-        self._reassign(self._targets())
+        self.reassign(self._targets())
 
     def _forget_moves(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Forget the targets of these partitions before a new request; return the number of that request for each."""
@@ -185,9 +185,9 @@ class OperatorSteps(AskingSteps):
     def step_cancel_reassignment(self) -> None:
         moving = [tp for tp in sorted(self.simulation.targets) if tp.topic in self.topics]
         chosen = self.chance.sample(moving, 1) if moving and "partitions" not in self._given else self._partitions(2)
-        self._reassign(dict.fromkeys(chosen))
+        self.reassign(dict.fromkeys(chosen))
 
-    def _reassign(self, targets: Targets) -> None:
+    def reassign(self, targets: Targets) -> None:
         """Request a reassignment; record the targets only if it is acknowledged, since otherwise it may or may not have
         taken effect."""
         known = self.simulation.targets
@@ -237,14 +237,14 @@ class OperatorSteps(AskingSteps):
             return
         added, slow = self.chance.sample(others, 2)
         self._pause_process(simulation.brokers[slow][1], self.chance.choice((2.5, 12.0)))
-        self._reassign({found[0]: (added, slow)})
+        self.reassign({found[0]: (added, slow)})
         await simulation.clock.sleep(1.0)
         for broker in state.isr:
             if broker in simulation.brokers:
                 simulation.kill(simulation.brokers.pop(broker)[1])
         await simulation.clock.sleep(self.chance.choice((0.1, 5.0, 7.0)))
         ids = [b for b in sorted(simulation.brokers) if b != added]
-        self._reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.4 else None})
+        self.reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.4 else None})
 
     async def step_undo_under_another(self) -> None:
         """Start a move that cannot end; let another controller take over and override it; then let the first one
@@ -258,7 +258,7 @@ class OperatorSteps(AskingSteps):
         slow = self.chance.choice(others)
         self._pause_process(simulation.brokers[slow][1], 2.5)
         for target in ((slow,), state.isr[:1]):
-            self._reassign({found[0]: target})
+            self.reassign({found[0]: target})
             await simulation.clock.sleep(0.2)
             holder = simulation.holder()
             if holder in simulation.controllers:
