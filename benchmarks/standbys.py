@@ -1,12 +1,14 @@
-"""Failovers to a warm and to a cold standby in turn, on one cluster: how long until the first and the last request.
+"""Failovers to a standby, on one cluster: how long until the first decision, the first and the last request.
 
     scripts/bench standbys --partitions 100000 --failovers 20 --broker-dies
+    scripts/storm controller --failovers 100 --partitions 10000
 
 Two instances.  Before each failover the one that stands by is started anew, warm or cold in turn; then the active one
 is killed, and its ``/controller`` is deleted at once, so detection is taken out of the figures.  With ``--broker-dies``
-a broker's registration goes in the moment before.  After each failover all brokers must know what stands in ZooKeeper.
-Brokers that have just started would get everything first, so none counts as that.  Processor seconds are the
-successor's.
+a broker's registration goes in the moment before; the first decision is the first successor of a leader on it that
+stands in ZooKeeper, by the journal.  After each failover all brokers must know what stands in ZooKeeper.  Brokers that
+have just started would get everything first, so none counts as that: the dead return a few at a time.  Processor
+seconds are the successor's.  The second command is the first with warm standbys only, and a broker that dies.
 """
 
 from __future__ import annotations
@@ -33,13 +35,18 @@ from benchmarks.controller.figures import wide_console
 from benchmarks.controller.preloaded_cluster import add_data_options, preloaded_cluster, shape_of
 from benchmarks.controller.resources import cpu_s, peak_rss_mib
 from benchmarks.controller.subjects import Ours
+from benchmarks.failovers import percentile
 
 SETTINGS = ("warm", "cold")
 WARM_WITHIN_S = 300.0
+DEAD_AT_MOST = 3
+"""The number of brokers that return together, so that they need not be waited for each time."""
 
 
 class Took(msgspec.Struct):
     standby: str
+    decided_ms: float | None
+    """Until a leader elected by the successor stood in ZooKeeper; None if none had to be elected."""
     first_s: float
     """Until the first LeaderAndIsr, at any broker."""
     last_s: float
@@ -48,6 +55,8 @@ class Took(msgspec.Struct):
     """The failover's steps up to the first event, by the journal."""
     processor_s: float
     peak_mib: float
+    pause_ms: float
+    """The longest pause of the successor's event loop since its start."""
     load: float
     """The machine's, when it began."""
 
@@ -56,6 +65,13 @@ def status(subject: Ours, number: int) -> Any:
     found = json.loads((subject.folder / f"ours-{number}" / "controller.json").read_text())
     with urllib.request.urlopen(f"{found['http']}/status", timeout=30) as answer:
         return json.loads(answer.read())
+
+
+def longest_pause_ms(subject: Ours, number: int) -> float:
+    found = json.loads((subject.folder / f"ours-{number}" / "controller.json").read_text())
+    with urllib.request.urlopen(f"{found['http']}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith("aiocontroller_eventloop_lagms_max"))
 
 
 async def start_standby(subject: Ours, number: int, setting: str) -> None:
@@ -82,7 +98,7 @@ async def fail_over(bench: Bench, subject: Ours, setting: str, *, broker_dies: b
     await bench.brokers.ask_async("mark")
     pid = subject.pid_of(standby)
     load, before_s = os.getloadavg()[0], cpu_s(pid)
-    started = time.monotonic()
+    started, started_us = time.monotonic(), time.time_ns() // 1000
     if broker_dies:
         await bench.brokers.ask_async(f"kill-broker {next(bench.victims)}")
     subject.kill_one(active)
@@ -92,48 +108,83 @@ async def fail_over(bench: Bench, subject: Ours, setting: str, *, broker_dies: b
     heard = await bench.brokers.ask_async("heard")
     first = min(r["first"]["LEADER_AND_ISR"] for r in heard.values() if "LEADER_AND_ISR" in r["first"])
     assert await subject.active(bench.zk) == standby
-    steps_ms = _steps_ms(subject, standby)
+    term = _last_term(subject, standby)
+    pause_ms = await asyncio.to_thread(longest_pause_ms, subject, standby)
     await bench.check_in_time()
-    for number in await bench.brokers.ask_async("dead"):
+    dead = await bench.brokers.ask_async("dead")
+    if len(dead) >= DEAD_AT_MOST:
+        await start_brokers(bench, dead)
+        await asyncio.sleep(FRESH_S)
+        await bench.heal()
+    return Took(
+        standby=setting,
+        decided_ms=_decided_ms(term, started_us),
+        first_s=first - started,
+        last_s=ended - started,
+        steps_ms=_steps_ms(term),
+        processor_s=used_s,
+        peak_mib=peak_rss_mib(pid),
+        pause_ms=pause_ms,
+        load=load,
+    )
+
+
+async def start_brokers(bench: Bench, dead: Sequence[int]) -> None:
+    for number in dead:
         back: float = await bench.brokers.ask_async(f"start-broker {number}")
         await bench.brokers.quiet(back, bench.whole_quiet_s)
-        await asyncio.sleep(FRESH_S)
-    await bench.heal()
-    return Took(setting, first - started, ended - started, steps_ms, used_s, peak_rss_mib(pid), load)
 
 
-def _steps_ms(subject: Ours, number: int) -> float:
-    """Of the last failover; what is sent afterwards is a step of its own."""
-    steps: dict[str, float] = {}
+def _last_term(subject: Ours, number: int) -> list[Any]:
+    """The records since the last election."""
+    records: list[Any] = []
     files = (subject.folder / f"ours-{number}" / "journal").glob("*.jsonl")
     for file in sorted(files, key=lambda file: file.stat().st_mtime):
         for line in file.read_text().splitlines():
             record = json.loads(line)
             if record["kind"] == "elected":
-                steps = {}
-            elif record["kind"] == "failover":
-                steps[record["event"]] = record["duration_us"] / 1000
+                records = []
+            records.append(record)
+    return records
+
+
+def _decided_ms(term: Sequence[Any], started_us: int) -> float | None:
+    led = (r["ts"] for r in term if r["kind"] == "partition" and r.get("leader", -1) >= 0)
+    first_us = next(led, None)
+    return None if first_us is None else (first_us - started_us) / 1000
+
+
+def _steps_ms(term: Sequence[Any]) -> float:
+    """Of the failover; what is sent afterwards is a step of its own."""
+    steps = {r["event"]: r["duration_us"] / 1000 for r in term if r["kind"] == "failover"}
     return sum(took for name, took in steps.items() if name != "send the full metadata")
 
 
 def show(took: Sequence[Took], given: argparse.Namespace) -> None:
     console = wide_console()
-    title = f"{given.partitions:,} partitions, {given.brokers} brokers: median (smallest to largest)"
-    table = Table("", *SETTINGS, "cold / warm", title=title)
+    settings = [setting for setting in SETTINGS if any(one.standby == setting for one in took)]
+    title = f"{given.partitions:,} partitions, {given.brokers} brokers, {len(took)} failovers"
+    table = Table(title=title)
+    for heading in ("", "standby", "median", "p90", "p99", "least", "most"):
+        table.add_column(heading, justify="left" if heading in ("", "standby") else "right")
     rows = {
+        "first decision, ms": "decided_ms",
         "first LeaderAndIsr, s": "first_s",
         "last request, s": "last_s",
         "steps before the first event, ms": "steps_ms",
         "processor seconds": "processor_s",
         "peak memory, MiB": "peak_mib",
+        "longest pause of the loop, ms": "pause_ms",
         "load of the machine": "load",
     }
     for name, field in rows.items():
-        own = {setting: [getattr(one, field) for one in took if one.standby == setting] for setting in SETTINGS}
-        medians = {setting: statistics.median(values) for setting, values in own.items()}
-        cells = [f"{medians[s]:.3f} ({min(own[s]):.3f} to {max(own[s]):.3f})" for s in SETTINGS]
-        ratio = medians["cold"] / medians["warm"] if medians["warm"] else 0.0
-        table.add_row(name, *cells, f"{ratio:.1f}")
+        for setting in settings:
+            found = [getattr(one, field) for one in took if one.standby == setting]
+            own = [value for value in found if value is not None]
+            if own:
+                figures = statistics.median(own), percentile(own, 0.9), percentile(own, 0.99), min(own), max(own)
+                table.add_row(name, setting, *(f"{figure:.3f}" for figure in figures))
+        table.add_section()
     console.print(table)
 
 
@@ -149,10 +200,10 @@ async def run(given: argparse.Namespace) -> list[Took]:
                 await cluster.brokers.quiet(0.0, bench.whole_quiet_s)
                 await asyncio.sleep(FRESH_S)
                 for number in range(given.failovers):
-                    setting = SETTINGS[number % len(SETTINGS)]
+                    setting = SETTINGS[number % len(SETTINGS)] if given.only is None else given.only
                     one = await fail_over(bench, subject, setting, broker_dies=given.broker_dies)
                     took.append(one)
-                    print(msgspec.json.encode(one).decode(), flush=True)
+                    print(f"{number + 1}/{given.failovers} {msgspec.json.encode(one).decode()}", flush=True)
             finally:
                 subject.stop()
     return took
@@ -164,6 +215,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--topics", type=int)
     add_data_options(parser)
+    parser.add_argument("--only", choices=SETTINGS, help="instead of warm and cold ones in turn")
     parser.add_argument("--broker-dies", action="store_true", help="a broker dies with the controller each time")
     parser.add_argument("--ensemble", action="store_true", help="three ZooKeeper servers")
     parser.add_argument("--property", action="append", default=[], help="name=value for aiocontroller; repeatable")

@@ -84,6 +84,17 @@ def test_a_storm_heals_between_its_failovers(tmp_path: Path) -> None:
     assert len({t["kind"] for t in took}) == len(KINDS) - 1  # without an ensemble ZooKeeper has no leader to lose
 
 
+@pytest.mark.timeout(300)
+def test_a_standby_decides_when_controller_and_broker_die_together(tmp_path: Path) -> None:
+    rows_file = tmp_path / "took.json"
+    arguments = ("--only", "warm", "--broker-dies", "--failovers", "2", "--partitions", "300", "--topics", "3")
+    run("benchmarks.standbys", *arguments, "--json", str(rows_file))
+    took = json.loads(rows_file.read_bytes())
+    assert [one["standby"] for one in took] == ["warm"] * 2
+    for one in took:  # a decision is sent after it is made
+        assert 0 < one["decided_ms"] <= one["last_s"] * 1000
+
+
 @pytest.mark.parametrize(
     "partitions, cases, runs",
     [(999_900, USUAL, 3), (2_000_000, ("failover", "broker-failure", "controlled-shutdown"), 1)],
