@@ -49,6 +49,7 @@ OF_NO_MODULE = {
     "core/determinism": "the same inputs give the same decisions, under any PYTHONHASHSEED",
     "core/diagrams": "the diagrams of docs/state-machines.md",
     "core/failure_detector_exhaustively": "all short histories of a peer",
+    "core/sickness_exhaustively": "all short histories of a broker",
     "controller/foundations": "the program ends when a task dies on which all else stands",
     "controller/mirror_under_attack": "a warm standby among other servers, endless writes, damage, and bugs",
     "controller/random_clusters": "random stories on all handlers together",

@@ -1,0 +1,378 @@
+"""The judge of sickness: which broker lives and answers, but holds others back; without a clock and without a socket.
+
+A dead broker costs its partitions a moment; a sick one (a slow disk, a lossy network, an overloaded processor) stays
+leader and in every ISR, and each ``acks=all`` waits for it, on all brokers, for as long as it lasts.
+
+**Evidence.**  The asker (``controller.sickness``) reports what brokers answer on several connections to each:
+ * *stale as a follower*: every leader that it follows sees it stale beyond the limit, and either there are two such
+   leaders, or the one leader has another follower that keeps up;
+ * *stale as a leader*: every follower of it is stale beyond the limit, and there are two of these at least;
+ * *slow*: the median of its answers during ``WINDOW_S`` takes longer than the limit, and ``SLOWER`` times as long as
+   that of the other brokers.
+An AlterPartition by which a leader removes a follower accuses it.  It comes late, so it only confirms.
+
+From this follows how the broker is sick, which is a guess for people; the cure is the same:
+ * stale as a follower, and some of its answers are prompt: *disk*; none of them prompt: *network in*;
+ * stale as a leader only: *network out*;
+ * slow, and followers keep up with it: *cpu*.
+
+**What the judge may assume**: brokers' answers are true, and the caller's clock does not go back.  It may not assume
+that an answer comes, that brokers answer in turn, or that this process runs without pauses.
+
+**What it must never do**
+ 1. Judge for want of an answer: a broker that does not answer is dead or frozen, which early detection decides.
+ 2. Judge an idle cluster: where nothing is written nothing is stale, and answers are compared with others'.
+ 3. Judge a cluster that starts or changes: for ``CHANGE_S`` after a broker registered, went or began its shutdown.
+ 4. Believe what was seen while somebody slept.  A broker that has not answered for ``PAUSE_S`` may have been frozen,
+    and expels its followers when it wakes; it is not believed for ``WAKE_S``, and if we slept, nobody is.
+ 5. Judge two brokers: while one is sick, no other is.  If several seem sick, and the staleness of all pairs is not that
+    of one of them, our picture is wrong, or the fault is between them; then none is judged (*held*).
+ 6. Judge with fewer than ``WITNESSES`` other brokers that answer: of two brokers, either may be at fault.
+ 7. Judge often: at most ``PER_HOUR`` times in an hour.
+
+**The end.**  A broker is well again when it was seen to be for ``Limits.healthy_s`` without a break: it answers, not
+slowly, and is not stale anywhere, not even where it is out of the ISR.  The time doubles with each relapse, up to
+``MAX_HEALTHY_S``.  A broker that registers again, or no longer, is not sick either.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.staleness import Lag, Pair, Staleness, Watched
+
+DISK, NETWORK_IN, NETWORK_OUT, CPU = "disk", "network in", "network out", "cpu"
+WINDOW_S = 2.0
+SLOWER = 4.0
+PAUSE_S = 0.6
+ASLEEP_S = 1.5
+"""A broker that has not answered for so long is not slow but silent."""
+WAKE_S = 1.0
+CHANGE_S = 3.0
+CONFIRMED_S = 0.3
+"""Evidence has to last for so long; it comes five times a second."""
+WITNESSES = 2
+FEWEST_ANSWERS = 4
+PER_HOUR = 6
+MAX_HEALTHY_S = 300.0
+RELAPSE_WITHIN_S = 600.0
+ACCUSED_S = 10.0
+"""For how long an AlterPartition confirms."""
+EVER = float("-inf")
+
+
+class Limits(NamedTuple):
+    """When evidence counts; times in seconds."""
+
+    staleness_s: float = 1.0
+    latency_s: float = 0.1
+    stall_s: float = 1.0
+    """If two judgements are further apart than this, our own process slept."""
+    healthy_s: float = 10.0
+
+
+class Sickness(NamedTuple):
+    """A broker that is sick, and why."""
+
+    broker: int
+    epoch: int
+    kind: str
+    """How it looks: DISK, NETWORK_IN, NETWORK_OUT or CPU."""
+    since_s: float
+    evidence: str
+    """One line, for people."""
+
+
+class Speed(NamedTuple):
+    """How long a broker's answers took, in seconds."""
+
+    median_s: float
+    prompt_s: float
+    """A quarter of the later half took less."""
+
+
+class Finding(NamedTuple):
+    """Evidence against one broker."""
+
+    kind: str
+    pairs: frozenset[Pair]
+    """Those whose staleness it explains."""
+    text: str
+
+
+class _Patient:
+    """Observations of one incarnation of a broker."""
+
+    __slots__ = ("answered_s", "answers", "asked", "believed_s", "epoch", "evident_s")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.answered_s = EVER
+        self.answers: deque[tuple[float, float]] = deque()
+        """(time, seconds that it took) during ``WINDOW_S``."""
+        self.asked: dict[int, float] = {}
+        """Connection -> when it was asked what it has not answered yet."""
+        self.believed_s = EVER
+        """From when on its answers about logs count."""
+        self.evident_s: float | None = None
+        """Since when there is evidence against it without a break."""
+
+    def speed(self, now_s: float) -> Speed | None:
+        """None while too few answers are known, or they are all of one moment."""
+        while self.answers and now_s - self.answers[0][0] > WINDOW_S:
+            self.answers.popleft()
+        if len(self.answers) < FEWEST_ANSWERS or self.answers[-1][0] - self.answers[0][0] < WINDOW_S / 2:
+            return None
+        took = sorted(seconds for _, seconds in self.answers)
+        late = sorted(seconds for at_s, seconds in self.answers if self.answers[-1][0] - at_s <= WINDOW_S / 2)
+        return Speed(took[len(took) // 2], late[len(late) // 4])
+
+
+class JudgeOfSickness:
+    """Gathers evidence, and judges it; all times are given by the caller, in seconds of one clock."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.sick: Sickness | None = None
+        self.held: tuple[int, ...] = ()
+        """Brokers against which there is evidence that does not suffice to judge one of them."""
+        self.staleness = Staleness()
+        self._patients: dict[int, _Patient] = {}
+        self._judged_s = EVER
+        self._believed_s = EVER
+        self._well_s: float | None = None
+        """Since when the sick broker is seen to be well."""
+        self._ended: dict[int, tuple[int, float]] = {}
+        """Broker -> (recoveries in a row, time of the last)."""
+        self._verdicts: deque[float] = deque()
+        self._accused: dict[Pair, float] = {}
+        self._leaving: frozenset[int] = frozenset()
+
+    # -- who is watched --------------------------------------------------------------------------------------------
+
+    def watch(self, brokers: Mapping[int, int], leaving: Collection[int], now_s: float) -> None:
+        """``brokers``: id -> epoch of those registered; ``leaving``: those that shut down or seem to be dead."""
+        known = {broker: patient.epoch for broker, patient in self._patients.items()}
+        if known == brokers and self._leaving == frozenset(leaving):
+            return
+        self._leaving = frozenset(leaving)
+        for broker in [b for b, epoch in known.items() if brokers.get(b) != epoch]:
+            del self._patients[broker]
+            self.staleness.forget(broker)
+        for broker, epoch in brokers.items():
+            if broker not in self._patients:
+                self._patients[broker] = _Patient(epoch)
+        self._believed_s = max(self._believed_s, now_s + CHANGE_S)
+
+    def watch_partitions(self, partitions: Mapping[TopicPartition, Watched], now_s: float) -> None:
+        """The partitions whose replicas are asked from now on."""
+        self.staleness.watch(partitions, now_s)
+
+    # -- observations ----------------------------------------------------------------------------------------------
+
+    def asked(self, broker: int, connection: int, now_s: float) -> None:
+        """A request has been sent to the broker on one of the connections."""
+        patient = self._patients.get(broker)
+        if patient is not None:
+            patient.asked[connection] = now_s
+
+    def lost(self, broker: int, connection: int) -> None:
+        """The connection has ended: what it was asked is void."""
+        patient = self._patients.get(broker)
+        if patient is not None:
+            patient.asked.pop(connection, None)
+
+    def answered(
+        self, broker: int, connection: int, now_s: float, ends: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """The broker has answered, perhaps where its replicas' logs end."""
+        patient = self._patients.get(broker)
+        asked_s = None if patient is None else patient.asked.pop(connection, None)
+        if patient is None or asked_s is None:
+            return
+        if now_s - patient.answered_s > PAUSE_S:
+            self.staleness.forget(broker)
+            patient.believed_s = now_s + WAKE_S
+        if now_s - patient.answered_s > ASLEEP_S:
+            patient.answers.clear()
+        patient.answered_s = now_s
+        patient.answers.append((now_s, now_s - asked_s))
+        if ends and now_s >= patient.believed_s and now_s >= self._believed_s:
+            self.staleness.ended(broker, ends, now_s)
+
+    def accused(self, leader: int, follower: int, now_s: float) -> None:
+        """The leader has asked to remove the follower from an ISR."""
+        self._accused[leader, follower] = now_s
+
+    # -- judgement -------------------------------------------------------------------------------------------------
+
+    def judge(self, now_s: float) -> bool:
+        """Judge all evidence again; returns whether another broker, or none, is sick now."""
+        if now_s - self._judged_s > self.limits.stall_s:
+            self._sleep_over(now_s)
+        self._judged_s = now_s
+        sick = self.sick
+        if sick is not None and self._is_over(sick, now_s):
+            self.sick, self._well_s = None, None
+        if now_s < self._believed_s:
+            self._forget_evidence()
+            return self.sick != sick
+        findings = self._findings(now_s)
+        if self.sick is not None:
+            self.held = tuple(broker for broker in findings if broker != self.sick.broker)
+            self._see_whether_well(self.sick, findings, now_s)
+        else:
+            self._judge_anew(findings, now_s)
+        return self.sick != sick
+
+    def _sleep_over(self, now_s: float) -> None:
+        """We slept: brokers may have answered meanwhile, and nobody noticed."""
+        self._believed_s = max(self._believed_s, now_s + WAKE_S)
+        self.staleness.forget()
+        for patient in self._patients.values():
+            patient.answers.clear()
+            patient.asked.clear()
+            patient.answered_s = now_s
+
+    def _forget_evidence(self) -> None:
+        self.held, self._well_s = (), None
+        for patient in self._patients.values():
+            patient.evident_s = None
+
+    def _is_over(self, sick: Sickness, now_s: float) -> bool:
+        patient = self._patients.get(sick.broker)
+        if patient is None or patient.epoch != sick.epoch:
+            return True
+        if self._well_s is None or now_s - self._well_s < self._healthy_s(sick.broker, now_s):
+            return False
+        self._ended[sick.broker] = (self._relapses(sick.broker, now_s) + 1, now_s)
+        return True
+
+    def _healthy_s(self, broker: int, now_s: float) -> float:
+        doubled = self.limits.healthy_s * 2.0 ** min(self._relapses(broker, now_s), 30)
+        return min(doubled, max(MAX_HEALTHY_S, self.limits.healthy_s))
+
+    def _relapses(self, broker: int, now_s: float) -> int:
+        count, last_s = self._ended.get(broker, (0, EVER))
+        since_s = self.sick.since_s if self.sick is not None else now_s
+        return count if since_s - last_s <= RELAPSE_WITHIN_S else 0
+
+    def _judge_anew(self, findings: Mapping[int, Finding], now_s: float) -> None:
+        confirmed = {}
+        for broker, patient in self._patients.items():
+            if broker not in findings:
+                patient.evident_s = None
+                continue
+            if patient.evident_s is None:
+                patient.evident_s = now_s
+            if now_s - patient.evident_s >= CONFIRMED_S:
+                confirmed[broker] = findings[broker]
+        guilty = _one_of(findings)
+        while self._verdicts and now_s - self._verdicts[0] > 3600:
+            self._verdicts.popleft()
+        if guilty is None or len(self._verdicts) >= PER_HOUR:
+            self.held = tuple(confirmed)
+            return
+        self.held = ()
+        if guilty in confirmed and guilty not in self._leaving:
+            found = confirmed[guilty]
+            self.sick = Sickness(guilty, self._patients[guilty].epoch, found.kind, now_s, found.text)
+            self._verdicts.append(now_s)
+
+    def _see_whether_well(self, sick: Sickness, findings: Mapping[int, Finding], now_s: float) -> None:
+        patient = self._patients[sick.broker]
+        speed = patient.speed(now_s)
+        lags = [lag for pair, lag in self.staleness.pairs(now_s).items() if sick.broker in pair]
+        well = (
+            sick.broker not in findings
+            and self._is_believed(patient, now_s)
+            and speed is not None
+            and speed.median_s <= self.limits.latency_s
+            and all(lag.seconds <= self.limits.staleness_s / 2 for lag in lags)
+            and not any(sick.broker == follower for _, follower in self._accusations(now_s))
+        )
+        if not well:
+            self._well_s = None
+        elif self._well_s is None:
+            self._well_s = now_s
+
+    def _is_believed(self, patient: _Patient, now_s: float) -> bool:
+        return now_s - patient.answered_s <= PAUSE_S and now_s >= patient.believed_s
+
+    # -- evidence --------------------------------------------------------------------------------------------------
+
+    def _findings(self, now_s: float) -> dict[int, Finding]:
+        """What speaks against each broker now."""
+        speeds = {
+            broker: speed
+            for broker, patient in self._patients.items()
+            if now_s - patient.answered_s <= ASLEEP_S and (speed := patient.speed(now_s)) is not None
+        }
+        believed = {broker for broker, patient in self._patients.items() if self._is_believed(patient, now_s)}
+        pairs = {
+            pair: lag for pair, lag in self.staleness.pairs(now_s).items() if lag.in_sync and believed.issuperset(pair)
+        }
+        found = {}
+        for broker in self._patients:
+            finding = self._finding(broker, pairs, speeds, now_s)
+            if finding is not None:
+                found[broker] = finding
+        return found
+
+    def _finding(
+        self, broker: int, pairs: Mapping[Pair, Lag], speeds: Mapping[int, Speed], now_s: float
+    ) -> Finding | None:
+        limits, speed = self.limits, speeds.get(broker)
+        behind = self._stale_as_follower(broker, pairs)
+        ahead = self._stale_as_leader(broker, pairs)
+        others_s = sorted(other.median_s for each, other in speeds.items() if each != broker)
+        if len(others_s) < WITNESSES or speed is None:
+            return None  # too little is known: of it, or of whom to compare it with
+        usual_s = others_s[len(others_s) // 2]
+        slow = usual_s <= limits.latency_s < speed.median_s and speed.median_s > SLOWER * usual_s
+        if not behind and not ahead and not slow:
+            return None
+        explained = frozenset(pair for pair in pairs if broker in pair and pairs[pair].seconds > limits.staleness_s)
+        if behind:
+            kind = DISK if speed.prompt_s <= limits.latency_s else NETWORK_IN
+        else:
+            kind = NETWORK_OUT if ahead else CPU
+        parts = [f"{pairs[leader, broker].seconds:.1f} s behind {leader}" for leader in behind]
+        parts += [f"{follower} is {pairs[broker, follower].seconds:.1f} s behind it" for follower in ahead]
+        parts.append(f"answers in {speed.median_s * 1000:.0f} ms, others in {usual_s * 1000:.0f} ms")
+        parts += [f"{leader} asked to remove it" for leader, of in self._accusations(now_s) if of == broker]
+        return Finding(kind, explained, ", ".join(parts))
+
+    def _stale_as_follower(self, broker: int, pairs: Mapping[Pair, Lag]) -> list[int]:
+        """The leaders that see it stale, if all do, and it is not just one of them or of the ways between."""
+        limit_s = self.limits.staleness_s
+        leaders = [leader for leader, follower in pairs if follower == broker]
+        if not leaders or any(pairs[leader, broker].seconds <= limit_s for leader in leaders):
+            return []
+        keeps_up = any(
+            leader == leaders[0] and follower != broker and lag.seconds <= limit_s / 2
+            for (leader, follower), lag in pairs.items()
+        )
+        return leaders if len(leaders) > 1 or keeps_up else []
+
+    def _stale_as_leader(self, broker: int, pairs: Mapping[Pair, Lag]) -> list[int]:
+        """Its followers, if all are stale, and at least two."""
+        followers = [follower for leader, follower in pairs if leader == broker]
+        if len(followers) < WITNESSES or any(pairs[broker, f].seconds <= self.limits.staleness_s for f in followers):
+            return []
+        return followers
+
+    def _accusations(self, now_s: float) -> Iterable[Pair]:
+        """The pairs of late, oldest first."""
+        self._accused = {pair: at_s for pair, at_s in self._accused.items() if now_s - at_s <= ACCUSED_S}
+        return tuple(self._accused)
+
+
+def _one_of(findings: Mapping[int, Finding]) -> int | None:
+    """The broker whose sickness explains everything; None if there is no such broker, or more than one."""
+    explained = frozenset[Pair]().union(*(finding.pairs for finding in findings.values()))
+    explaining = [broker for broker, finding in findings.items() if finding.pairs == explained]
+    return explaining[0] if len(explaining) == 1 and (explained or len(findings) == 1) else None

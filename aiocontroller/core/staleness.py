@@ -1,0 +1,194 @@
+"""How stale followers are, from where replicas' logs end.
+
+A follower is *stale* by t if what it lacks was in its leader's log t seconds ago.  So one that has everything is not
+stale, however long nothing was written, and one that is always a little behind is stale by that little.  A follower
+that stands still while its leader goes on becomes staler every second, and remains so if the leader stops because its
+producers wait for the follower.
+
+Each observation compares the follower's end with what the leader's end was at earlier observations.  It errs by the
+pause between two of them.  A follower that does not answer does not become staler: then nothing is known of it.
+
+A *pair* is a leader and a follower of it.  Its staleness is the median of the worst of each busy partition during the
+last ``MEMORY_S``: a replica that is stuck alone is not the fault of a broker, and a follower that writes in bursts is
+not well between them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from aiocontroller.core.ids import TopicPartition
+
+MEMORY_S = 2.0
+FRESH_S = 1.0
+"""An answer that is older says nothing about now."""
+SETTLE_S = 3.0
+"""Followers of a new leader may wait for a second or two before they fetch from it."""
+EARLIER_ENDS = 300
+"""Of a leader: a minute, at five observations a second."""
+
+Pair = tuple[int, int]
+"""(leader, follower)"""
+
+
+class Watched(NamedTuple):
+    """A partition whose replicas are asked for the ends of their logs."""
+
+    leader: int
+    leader_epoch: int
+    followers: tuple[int, ...]
+    """The other replicas."""
+    isr: tuple[int, ...]
+
+
+class Lag(NamedTuple):
+    """How stale a follower is behind one leader."""
+
+    seconds: float
+    in_sync: bool
+    """It is in an ISR of these partitions, so that producers wait for it."""
+
+
+class _Seen:
+    """The leader had the end ``end`` at both times, in seconds, and between."""
+
+    __slots__ = ("end", "first_s", "last_s")
+
+    def __init__(self, end: int, now_s: float) -> None:
+        self.end = end
+        self.first_s = self.last_s = now_s
+
+
+class _Log:
+    """One watched partition."""
+
+    __slots__ = ("answered_s", "begun_s", "ends", "grew_s", "lags", "watched")
+
+    def __init__(self, watched: Watched, now_s: float) -> None:
+        self.watched = watched
+        self.begun_s = now_s
+        self.ends: deque[_Seen] = deque(maxlen=EARLIER_ENDS)
+        """Of the leader, ascending."""
+        self.grew_s = float("-inf")
+        self.answered_s = float("-inf")
+        """When the leader's end was last seen."""
+        self.lags: dict[int, deque[tuple[float, float]]] = {follower: deque() for follower in watched.followers}
+        """Follower -> (time, how stale it was), of the last ``MEMORY_S``."""
+
+    def leader_ends(self, end: int, now_s: float) -> None:
+        self.answered_s = now_s
+        if self.ends and end < self.ends[-1].end:
+            self.ends.clear()  # it has truncated its log
+        if self.ends and end == self.ends[-1].end:
+            self.ends[-1].last_s = now_s
+            return
+        if self.ends:
+            self.grew_s = now_s
+        self.ends.append(_Seen(end, now_s))
+
+    def follower_ends(self, follower: int, end: int, now_s: float) -> None:
+        lags = self.lags.get(follower)
+        if lags is None or not self.ends:
+            return
+        at = bisect_right(self.ends, end, key=lambda seen: seen.end)
+        if at == len(self.ends):
+            lag_s = 0.0
+        elif at:
+            lag_s = now_s - self.ends[at - 1].last_s
+        else:
+            lag_s = now_s - self.ends[0].first_s
+        lags.append((now_s, lag_s))
+        while lags and now_s - lags[0][0] > MEMORY_S:
+            lags.popleft()
+
+    def lag_s(self, follower: int, now_s: float) -> float | None:
+        """The worst of late; None if nothing is known, or if there is nothing to know, since nothing was written."""
+        lags = self.lags[follower]
+        if now_s - self.begun_s < SETTLE_S or now_s - self.answered_s > FRESH_S:
+            return None
+        if not lags or now_s - lags[-1][0] > FRESH_S or lags[-1][0] - lags[0][0] < MEMORY_S / 2:
+            return None
+        worst_s = max(lag_s for _, lag_s in lags)
+        return worst_s if worst_s > 0 or now_s - self.grew_s <= MEMORY_S else None
+
+    def forget(self, broker: int) -> None:
+        if broker == self.watched.leader:
+            self.ends.clear()
+            self.answered_s = self.grew_s = float("-inf")
+            for lags in self.lags.values():
+                lags.clear()
+        elif broker in self.lags:
+            self.lags[broker].clear()
+
+
+class Staleness:
+    """Of the watched partitions; all times are given by the caller, in seconds."""
+
+    def __init__(self) -> None:
+        self._logs: dict[TopicPartition, _Log] = {}
+
+    def watch(self, partitions: Mapping[TopicPartition, Watched], now_s: float) -> None:
+        """Watch these, and no others; what is known of a partition counts until it has another leader or epoch."""
+        logs: dict[TopicPartition, _Log] = {}
+        for partition, watched in partitions.items():
+            known = self._logs.get(partition)
+            if (
+                known is None
+                or known.watched[:2] != watched[:2]
+                or known.lags.keys() != dict.fromkeys(watched.followers).keys()
+            ):
+                known = _Log(watched, now_s)
+            known.watched = watched
+            logs[partition] = known
+        self._logs = logs
+
+    def ended(self, broker: int, ends: Mapping[TopicPartition, int], now_s: float) -> None:
+        """The broker has answered where its replicas' logs end."""
+        for partition, end in ends.items():
+            log = self._logs.get(partition)
+            if log is not None and broker == log.watched.leader:
+                log.leader_ends(end, now_s)
+            elif log is not None:
+                log.follower_ends(broker, end, now_s)
+
+    def forget(self, broker: int | None = None) -> None:
+        """Nothing that was observed of this broker, or of all, counts any longer."""
+        for log in self._logs.values():
+            for each in (log.watched.leader, *log.watched.followers) if broker is None else (broker,):
+                log.forget(each)
+
+    def busy(self, now_s: float) -> list[TopicPartition]:
+        """The watched partitions to which something was written of late, and those too new to tell."""
+        return [
+            partition
+            for partition, log in self._logs.items()
+            if now_s - log.begun_s < SETTLE_S or now_s - log.grew_s <= 5 * MEMORY_S or self._is_behind(log)
+        ]
+
+    @staticmethod
+    def _is_behind(log: _Log) -> bool:
+        return any(lags and lags[-1][1] > 0 for lags in log.lags.values())
+
+    def pairs(self, now_s: float) -> dict[Pair, Lag]:
+        """What is known of each pair that has something to copy."""
+        found: dict[Pair, list[Lag]] = {}
+        for pair, lag in self._lags(now_s):
+            found.setdefault(pair, []).append(lag)
+        return {pair: _median(lags) for pair, lags in found.items()}
+
+    def _lags(self, now_s: float) -> Iterator[tuple[Pair, Lag]]:
+        for log in self._logs.values():
+            for follower in log.lags:
+                lag_s = log.lag_s(follower, now_s)
+                if lag_s is not None:
+                    yield (log.watched.leader, follower), Lag(lag_s, follower in log.watched.isr)
+
+
+def _median(lags: list[Lag]) -> Lag:
+    """The lower median of the partitions for which producers wait, or of all if they wait for none."""
+    waited_for = sorted(lag for lag in lags if lag.in_sync)
+    some = waited_for or sorted(lags)
+    return some[(len(some) - 1) // 2]
