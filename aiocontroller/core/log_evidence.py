@@ -1,0 +1,213 @@
+"""Which replica's log is the best, and how much is lost if it leads: from brokers' own answers.
+
+Theory.  A log is as good as its last record: the log whose last record has the highest leader epoch is the best, and
+among these the longest (KIP-101).  Of two logs with the same last epoch one is the beginning of the other.  A log with
+an older last epoch may end with records that the best log lacks: the two diverge where their common epochs do.
+
+ * A broker tells where an epoch ends in its log, or where the next lower one does that it knows.  Answers grow with the
+   epoch, so the last epoch *with records* is the lowest that ends at the log's end; ``last_epoch`` finds it.  Epochs
+   above may be *phantoms*: a leader enters its epoch before it writes anything.
+ * An epoch that is above all that the broker knows gets no answer; it would end at the log's end, too.
+ * Membership of the ISR is no evidence here: a log may have lost its end with the power.
+ * What a replica holds that does not answer is unknown.  It matters only if the replica may have been the last one to
+   hold something acknowledged (``awaited``).
+
+Searches are generators: they yield epochs to ask about, and are sent the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from typing import NamedTuple
+
+NO_RECORDS = -1
+"""The last epoch of an empty log, and of one whose records have no epochs (message format before Kafka 0.11)."""
+UNKNOWN_EPOCH = -2
+"""The last epoch of a log whose broker cannot tell epochs (before Kafka 2.7)."""
+MAX_EPOCH = (1 << 31) - 1
+MAX_QUESTIONS = 80
+"""Each search ends after at most about 64 coherent answers."""
+
+
+class LogEnd(NamedTuple):
+    """Where one replica's log ends."""
+
+    epoch: int
+    """The leader epoch of its last record, NO_RECORDS or UNKNOWN_EPOCH."""
+    end_offset: int
+    """The offset that the next record would have."""
+    start_offset: int = 0
+
+    def __str__(self) -> str:
+        if self.start_offset >= self.end_offset:
+            return f"is empty at offset {self.end_offset:,}"
+        return f"ends at {self.end_offset:,}" + (f" of epoch {self.epoch}" if self.epoch >= 0 else "")
+
+
+class EpochEnd(NamedTuple):
+    """An epoch of a log, and the offset where it ends."""
+
+    epoch: int
+    end_offset: int
+
+
+class IncoherentAnswersError(Exception):
+    """A broker's answers contradict each other: its log changes while it is asked, or it is not what it claims."""
+
+
+Search = Generator[int, EpochEnd | None, int]
+"""Yields epochs to ask the broker about; is sent the answer, None for an epoch above all that it knows."""
+
+
+def last_epoch(end: LogEnd, expected: int) -> Search:
+    """The epoch of the log's last record; NO_RECORDS if no record has one.  ``end.epoch`` is not looked at.
+
+    ``expected``: an epoch near which it may be.  O(log distance) questions.  Raises IncoherentAnswersError.
+    """
+    if end.start_offset >= end.end_offset:
+        return NO_RECORDS
+    low, high, named, step = -1, MAX_EPOCH, False, 1
+    ask = min(max(expected, 0), MAX_EPOCH - 1)
+    for _ in range(MAX_QUESTIONS):
+        answer = yield ask
+        if answer is None:
+            high, named = ask, False
+        elif answer.end_offset == end.end_offset and low < answer.epoch <= ask:
+            step = step if named else 1
+            high, named = answer.epoch, True
+        elif answer.end_offset < end.end_offset and answer.epoch <= ask:
+            low = ask
+        else:
+            raise IncoherentAnswersError(f"epoch {ask} ends at {answer}, and the log at {end.end_offset}")
+        if high - low == 1:
+            break
+        if low == -1:
+            ask = max(high - step, 0)
+        elif high == MAX_EPOCH:
+            ask = min(low + step, MAX_EPOCH - 1)
+        else:
+            ask = (low + high) // 2
+        step *= 2
+    if named:
+        return high
+    if low == -1 and high == 0:
+        return NO_RECORDS
+    raise IncoherentAnswersError(f"no epoch after {low} is known, but the log goes on to {end.end_offset}")
+
+
+class Side(NamedTuple):
+    """A question about one of two logs: the better one, or the other."""
+
+    of_better: bool
+    epoch: int
+
+
+def divergence(better: LogEnd, other: LogEnd) -> Generator[Side, EpochEnd | None, int]:
+    """The offset where ``other`` ends to be the beginning of ``better``; its records from there on are in neither.
+
+    As a follower finds it (KIP-595): each asks the other for the end of the highest epoch that both may have.  Both
+    have records with epochs.  Raises IncoherentAnswersError.
+    """
+    if other.epoch == better.epoch:
+        return min(other.end_offset, better.end_offset)
+    epoch, end_offset = other.epoch, other.end_offset
+    for _ in range(MAX_QUESTIONS):
+        answer = yield Side(True, epoch)
+        if answer is None or answer.epoch > epoch:
+            raise IncoherentAnswersError(f"epoch {epoch} is not known to a log that has later ones: {answer}")
+        if answer.epoch == epoch:
+            return min(answer.end_offset, end_offset)
+        back = yield Side(False, answer.epoch)
+        if back is None or back.epoch > answer.epoch:
+            raise IncoherentAnswersError(f"epoch {answer.epoch} is not known to a log that has later ones: {back}")
+        epoch, end_offset = back.epoch, min(end_offset, back.end_offset)
+        if back.epoch == answer.epoch:
+            return min(answer.end_offset, end_offset)
+    raise IncoherentAnswersError("two logs whose common epochs do not end")
+
+
+class Evidence(NamedTuple):
+    """What is known of one partition's logs."""
+
+    ends: Mapping[int, LogEnd]
+    """Broker -> where its log ends."""
+    silent: Mapping[int, str] = {}
+    """Broker -> why it has not answered."""
+    diverging: Mapping[int, int] = {}
+    """Broker -> offset where its log leaves the best one; as much as is known."""
+
+    @property
+    def epochs_known(self) -> bool:
+        """Whether logs can be compared by their epochs; without, only lengths count."""
+        return all(end.epoch != UNKNOWN_EPOCH for end in self.ends.values())
+
+    def rank(self, broker: int) -> tuple[int, int]:
+        """The higher, the better."""
+        end = self.ends[broker]
+        return (end.epoch if self.epochs_known else UNKNOWN_EPOCH, end.end_offset)
+
+    def best(self, candidates: Sequence[int]) -> int | None:
+        """The candidate with the best log, the first among equals; None if none of them has answered."""
+        answered = [broker for broker in candidates if broker in self.ends]
+        return max(answered, key=self.rank, default=None)
+
+
+class Loss(NamedTuple):
+    """What an election loses at most."""
+
+    records: int
+    """Records, at most, that logs which have answered hold and the leader's log lacks."""
+    unknown: tuple[int, ...]
+    """Awaited brokers that have not answered: what they alone held is lost, too."""
+    words: str
+    """The same for people."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether ``records`` is all that may be lost."""
+        return not self.unknown
+
+
+def loss(evidence: Evidence, leader: int, awaited: Collection[int]) -> Loss:
+    """What is lost when this broker leads; ``awaited`` are those that may have been the last to hold something."""
+    unknown = tuple(broker for broker in sorted(awaited) if broker != leader and broker not in evidence.ends)
+    if leader not in evidence.ends:
+        if leader not in unknown:
+            unknown = tuple(sorted((*unknown, leader)))
+        told = f"broker {leader} has not told where its log ends ({evidence.silent.get(leader, 'not asked')})"
+        return Loss(0, unknown, f"{told}: how many records are lost is unknown")
+    lost: dict[int, int] = {}
+    said = [f"broker {leader} {evidence.ends[leader]}"]
+    for broker, end in evidence.ends.items():
+        if broker == leader:
+            continue
+        more = _only_in(evidence, broker, leader)
+        lost[end.epoch] = max(lost.get(end.epoch, 0), more)
+        said.append(f"broker {broker} {end}" + (f", up to {_records(more)} of which are lost" if more else ""))
+    said += [f"broker {broker} has not answered ({evidence.silent.get(broker, 'not asked')})" for broker in unknown]
+    total = sum(lost.values())
+    if unknown:
+        verdict = f"up to {_records(total)} lost, and what only {_brokers(unknown)} held"
+    else:
+        verdict = f"up to {_records(total)} lost" if total else "nothing that these logs hold is lost"
+    return Loss(total, unknown, f"{'; '.join(said)}: {verdict}")
+
+
+def _only_in(evidence: Evidence, broker: int, leader: int) -> int:
+    """How many records the broker's log may have that the leader's lacks."""
+    end, leading = evidence.ends[broker], evidence.ends[leader]
+    if end.start_offset >= end.end_offset:
+        return 0
+    known = evidence.diverging.get(broker)
+    if known is None:
+        alike = end.epoch == leading.epoch and end.epoch >= 0
+        known = min(end.end_offset, leading.end_offset) if alike else end.start_offset
+    return max(0, end.end_offset - max(known, end.start_offset))
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count:,} records"
+
+
+def _brokers(ids: Sequence[int]) -> str:
+    return f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
