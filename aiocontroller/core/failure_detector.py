@@ -14,9 +14,12 @@ answered, after a grace period.
 
 Three things keep evidence from becoming suspicion:
  * *ourselves*: a pause of our own process does not count as a peer's silence; and while more peers are late or gone
-   together than may be suspected at a time, our own network is in doubt, and no peer is suspected;
- * *the limit*: at most a share of the peers is suspected at a time, and at most so many a minute.  Half of a minute's
-   alarms are for peers that have had none in it, so peers that come and go never delay the alarm of one that dies;
+   together than may be suspected at a time, our own network is in doubt, and silence is held against none.  A refusal
+   has come through the network, so only other refusals put it in doubt: the silence of one peer never delays the alarm
+   of another one that dies;
+ * *the limit*: of each kind of evidence, at most a share of the peers is suspected at a time, and at most so many a
+   minute.  Half of a minute's alarms are for peers that have had none in it, so peers that come and go never delay the
+   alarm of one that dies;
  * *flapping*: a suspicion ends when the peer has answered without a break for a certain time, which doubles with every
    false alarm.  So a peer that comes and goes is suspected at once and trusted late.  Only answers after the suspicion
    count, so one pause of a peer is one alarm.
@@ -47,7 +50,8 @@ class Limits(NamedTuple):
     trust_s: float = 1.0
     """A suspect that answers for this long is trusted again; doubled for each earlier false alarm."""
     share: float = 0.34
-    """The share of the peers that may be suspected at a time; with two or more peers, one always may."""
+    """The share of the peers that may be suspected at a time by each kind of evidence; with two or more peers, one
+    always may."""
     per_minute: int = 10
     """Alarms; from half of them on, only a peer's first alarm of the minute is raised."""
 
@@ -92,6 +96,8 @@ class FailureDetector:
         """There is evidence that the limits keep from becoming a suspicion."""
         self.in_doubt = 0
         """Number of peers that seemed to be away at the last judgement."""
+        self.refusing = 0
+        """Number of those that refused connections, or are suspected for it."""
         self._judged_s: float | None = None
         self._forgiven_s = 0.0
         """Silence before this time was caused by our own pause."""
@@ -166,7 +172,7 @@ class FailureDetector:
         return now_s - known.refused_since_s
 
     def allowed(self) -> int:
-        """The number of peers that may be suspected at a time."""
+        """The number of peers that may be suspected at a time by one kind of evidence."""
         watched = len(self.peers)
         return max(int(watched * self.limits.share), 1 if watched > 1 or self.limits.share >= 1 else 0)
 
@@ -191,11 +197,11 @@ class FailureDetector:
             if known.suspicion is None and (reason := self._evidence(known, now_s))
         }
         self.in_doubt = self._in_doubt(now_s)
-        self.held = bool(evidence) and self.doubts_ourselves
-        if self.held:
-            return changed
+        self.refusing = sum(self._refuses(known, now_s) for known in self.peers.values())
+        self.held = False
         for peer, reason in evidence.items():
-            if not self._is_within_rate(peer, now_s):
+            together = self.refusing if reason == "refused" else self.in_doubt
+            if together > self.allowed() or not self._is_within_rate(peer, now_s):
                 self.held = True
                 continue
             known = self.peers[peer]
@@ -225,6 +231,12 @@ class FailureDetector:
             for known in self.peers.values()
             if not self._is_new(known, now_s)
         )
+
+    def _refuses(self, known: Peer, now_s: float) -> bool:
+        """Whether it refuses connections, or is suspected for that; a new peer does not count."""
+        if self._is_new(known, now_s):
+            return False
+        return known.refusals > 0 or (known.suspicion is not None and known.suspicion.reason == "refused")
 
     def _silent_s(self, known: Peer, now_s: float) -> float:
         return now_s - max(self._heard_s(known), self._forgiven_s)

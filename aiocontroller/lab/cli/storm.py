@@ -24,6 +24,7 @@ from aiocontroller.core.errors import BadInputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from aiocontroller.lab.kafka.alarm_cases import Case
     from aiocontroller.lab.storms.processes import Verdict
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -229,6 +230,74 @@ def kafka(
         verdict = asyncio.run(storms.storm(options, folder, console))
     storms.show(verdict, console)
     _end(verdict, json_file, f"kafka --seed {seed} --minutes {minutes:g}")
+
+
+@storm.command()
+@click.option(
+    "--uptime",
+    "uptimes_s",
+    multiple=True,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="How long the controllers have run when a case begins; may be repeated.  [default: 10 and 120]",
+)
+@click.option("--cases", metavar="N-M", help="Only these of the 24, from 1; 0 is the kill alone.  [default: 0-24]")
+@click.option("--clients", default="java", show_default=True, metavar="KINDS", help="java, librdkafka, or both.")
+@click.option("--partitions", type=click.IntRange(6), default=12, show_default=True, help="Of each client's topic.")
+@click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
+@PROPERTIES
+@_JSON
+@click.option("--keep", type=_FOLDER, metavar="DIR", help="Leave logs, journals and records in this new folder.")
+def alarms(
+    uptimes_s: tuple[float, ...],
+    cases: str | None,
+    clients: str,
+    partitions: int,
+    version: str | None,
+    properties: dict[str, str],
+    json_file: Path | None,
+    keep: Path | None,
+) -> None:
+    """Stop and cut off what lives, on real brokers under early detection, and show what that costs.
+
+    24 pauses and cuts of a broker, of its links and of the controller, with the SIGKILL of another broker in the middle
+    of each. docs/early-detection.md says what each may cost.
+    """
+    from aiocontroller.lab.cluster.load.clients import KINDS
+    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
+    from aiocontroller.lab.storms import alarms as storms
+    from aiocontroller.lab.storms.kafka import folder_for
+
+    if keep is not None and keep.exists():
+        raise BadInputError(f"--keep: found {keep}, expected a new folder")
+    chosen, kinds = _cases(cases), clients.split(",")
+    if strange := set(kinds) - set(KINDS):
+        raise click.BadParameter(f"found {', '.join(sorted(strange))}, expected {' or '.join(KINDS)}")
+    version = version or DEFAULT_VERSION
+    try:
+        kafka_jars(version)
+    except KafkaMissingError as error:
+        raise BadInputError(str(error)) from error
+    console = _console(150)
+    options = storms.Options(chosen, uptimes_s or (10.0, 120.0), kinds, partitions, version, properties)
+    with folder_for(keep) as folder:
+        report = asyncio.run(storms.storm(options, folder, console))
+    storms.show(report, console)
+    again = "".join(f" --uptime {uptime_s:g}" for uptime_s in uptimes_s) + (f" --cases {cases}" if cases else "")
+    _end(report, json_file, f"alarms{again}")
+
+
+def _cases(text: str | None) -> list[Case]:
+    """The cases of ``--cases``.  Raises click.BadParameter."""
+    from aiocontroller.lab.kafka.alarm_cases import CASES, PEACE
+
+    known = [PEACE, *CASES]
+    if text is None:
+        return known
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and (last or first).isdecimal() and int(first) <= int(last or first) < len(known)):
+        raise click.BadParameter(f"found {text!r}, expected N or N-M of 0 to {len(known) - 1}", param_hint="--cases")
+    return known[int(first) : int(last or first) + 1]
 
 
 def _console(columns: int) -> Console:

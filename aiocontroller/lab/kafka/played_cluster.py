@@ -67,15 +67,24 @@ class PlayedCluster:
         return self._replicas
 
     async def open_load(
-        self, kinds: Sequence[str], partitions: int, folder: Path, version: str, *, suffix: str = ""
+        self,
+        kinds: Sequence[str],
+        partitions: int,
+        folder: Path,
+        version: str,
+        *,
+        suffix: str = "",
+        replicas: Sequence[tuple[int, ...]] = (),
     ) -> None:
-        """Start a client of each kind with a topic of the same name; preferred leaders are spread evenly over the
-        brokers."""
+        """Start a client of each kind with a topic of the same name.
+
+        Partitions get ``replicas`` in turns; by default they are on all brokers, which are preferred in turns.
+        """
         ids = sorted(self.brokers)
-        turned = [tuple(ids[i:] + ids[:i]) for i in range(len(ids))]
+        turned = replicas or [tuple(ids[i:] + ids[:i]) for i in range(len(ids))]
         topics = [kind + suffix for kind in kinds]
         for topic in topics:
-            assignment = {p: turned[p % len(ids)] for p in range(partitions)}
+            assignment = {p: turned[p % len(turned)] for p in range(partitions)}
             await asyncio.to_thread(self._create, topic, assignment)
             self._replicas |= {(topic, p): replicas for p, replicas in assignment.items()}
         await self.until(whole, "the topics are led")

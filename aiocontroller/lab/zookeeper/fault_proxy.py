@@ -77,6 +77,8 @@ class FaultProxy:
         self.on_request: Callable[[int, int, int, bytes], Do] | None = None
         self.on_reply: Callable[[int, int, bytes], bytes] | None = None
         self.before_reply: Callable[[int, bytes], Awaitable[None]] | None = None
+        self.on_link: Callable[[Link], None] | None = None
+        """Called with each new connection before anything passes through it."""
         self.delay_s = 0.0
         """Delay of each reply, without an effect on throughput."""
         self.connect_frames: list[bytes] = []
@@ -153,6 +155,8 @@ class FaultProxy:
         upstream, server = await asyncio.open_connection("127.0.0.1", self.target_port, limit=1 << 24)
         link = Link(number, writer, server)
         self.links.append(link)
+        if self.on_link is not None:
+            self.on_link(link)
         delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         pumps = [
             asyncio.create_task(self._pump_requests(link, reader)),

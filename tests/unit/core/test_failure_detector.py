@@ -148,6 +148,44 @@ def test_two_that_refuse_together_are_too_many_of_three_and_not_of_six() -> None
         assert it.suspects == expected
 
 
+@pytest.mark.parametrize("silent_for_s", [0.2, 1.0, 3.0])
+def test_the_silence_of_one_never_delays_the_alarm_of_another_that_dies(silent_for_s: float) -> None:
+    """Its refusal has come through the network, so that is not at fault."""
+    it = Watching(FULL)
+    it.quiet.add(1)
+    it.run(silent_for_s)
+    it.refuse(2)
+    assert it.suspects.get(2) == "refused"
+    assert not it.detector.held
+
+
+def test_the_death_of_one_puts_the_silence_of_another_in_doubt() -> None:
+    it = Watching(FULL)
+    it.refuse(2)
+    it.quiet.add(1)
+    it.run(10)
+    assert (it.suspects, it.detector.held) == ({2: "refused"}, True)
+
+
+def test_two_of_three_that_die_one_after_the_other_are_too_many() -> None:
+    it = Watching(FULL)
+    it.refuse(2)
+    it.run(5)
+    it.refuse(1)
+    assert (it.suspects, it.detector.held) == ({2: "refused"}, True)
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_new_peers_that_do_not_listen_do_not_delay_the_alarm_of_one_that_dies(settled: bool) -> None:
+    """Brokers register before they listen; one that was registered before us may have been dead already."""
+    it = Watching(FULL)
+    for peer in (7, 8, 9):
+        it.detector.watch(peer, 1, it.now_s, settled=settled)
+        it.refuse(peer)
+    it.refuse(2)
+    assert it.suspects == {2: "refused"}
+
+
 def test_of_two_peers_one_may_be_suspected_and_of_one_none() -> None:
     for peers, expected in ((2, {1: "refused"}), (1, {})):
         it = Watching(REFUSED, peers)
@@ -348,8 +386,9 @@ def test_never_more_than_allowed_whatever_is_seen(observations: list[tuple[str, 
         changed = detector.judge(now_s)
         after = detector.suspects()
         assert changed == (before != after)
-        if set(after) - set(before):  # a peer that goes may leave the others too many, but none is added then
-            assert len(after) <= detector.allowed()
+        for reason in {after[peer].reason for peer in set(after) - set(before)}:
+            # a peer that goes may leave the others too many, but none is added then
+            assert sum(suspicion.reason == reason for suspicion in after.values()) <= detector.allowed()
 
 
 def test_a_peer_that_flaps_for_a_day_is_judged_still() -> None:

@@ -27,8 +27,8 @@ Step = tuple[str, ...]
 
 
 class Verdicts(NamedTuple):
-    suspected: frozenset[int]
-    """Peers under suspicion after the step."""
+    suspected: dict[int, str]
+    """Peers under suspicion after the step -> the reason."""
     held: bool
 
 
@@ -54,7 +54,7 @@ def _play(detector: FailureDetector, step: Step, now_s: float) -> Verdicts:
     before = detector.suspects()
     changed = detector.judge(now_s)
     assert changed == (before != detector.suspects())
-    return Verdicts(frozenset(detector.suspects()), detector.held)
+    return Verdicts({peer: found.reason for peer, found in detector.suspects().items()}, detector.held)
 
 
 def _histories(limits: Limits, free: int, length: int) -> Iterator[tuple[list[Step], list[Verdicts]]]:
@@ -96,20 +96,23 @@ def _answers_for_s(actions: list[str], silence_s: float | None) -> float:
     return (last - first) * STEP_S
 
 
-def _evidence(actions: list[str], silence_s: float | None) -> bool:
-    """Whether the peer, which had answered before, seems to be dead at the end."""
+def _evidence(actions: list[str], silence_s: float | None) -> str:
+    """Why the peer, which had answered before, seems to be dead at the end; empty if it does not."""
     since_answer = next((n for n, action in enumerate(reversed(actions)) if action == ANSWER), len(actions))
     refusing = next((action == REFUSE for action in reversed(actions) if action != NOTHING), False)
-    return refusing or (silence_s is not None and since_answer * STEP_S > silence_s)
+    if refusing:
+        return "refused"
+    return "silent" if silence_s is not None and since_answer * STEP_S > silence_s else ""
 
 
 def _check(steps: list[Step], verdicts: list[Verdicts], limits: Limits) -> None:
     """The last verdict follows from the history."""
-    before = verdicts[-2].suspected if len(verdicts) > 1 else frozenset()
+    before = verdicts[-2].suspected if len(verdicts) > 1 else {}
     after, held = verdicts[-1]
-    watched = len(steps[0]) + STEADY
-    assert len(after) <= max(1, int(watched * limits.share))
-    assert after <= set(range(1, len(steps[0]) + 1)), "peers that answer always"
+    allowed = max(1, int((len(steps[0]) + STEADY) * limits.share))
+    for reason in ("refused", "silent"):
+        assert list(after.values()).count(reason) <= allowed
+    assert set(after) <= set(range(1, len(steps[0]) + 1)), "peers that answer always"
     for peer in range(1, len(steps[0]) + 1):
         actions = [step[peer - 1] for step in steps]
         suspected = [peer in verdict.suspected for verdict in verdicts]
@@ -121,13 +124,17 @@ def _check(steps: list[Step], verdicts: list[Verdicts], limits: Limits) -> None:
                 "trusted when, and only when, it has answered"
             )
         elif peer in after:
-            assert _evidence(actions, limits.silence_s)
-    waiting = [
-        peer
+            assert after[peer] == _evidence(actions, limits.silence_s)
+    waiting = {
+        peer: evidence
         for peer in range(1, len(steps[0]) + 1)
-        if peer not in after and _evidence([step[peer - 1] for step in steps], limits.silence_s)
-    ]
+        if peer not in after and (evidence := _evidence([step[peer - 1] for step in steps], limits.silence_s))
+    }
     assert held == bool(waiting), "what seems to be dead is suspected, unless a limit holds it back"
+    if "refused" in waiting.values():
+        latest = [[step[peer] for step in steps if step[peer] != NOTHING][-1:] for peer in range(len(steps[0]))]
+        refusing = sum(actions == [REFUSE] or after.get(n) == "refused" for n, actions in enumerate(latest, 1))
+        assert refusing > allowed, "only other refusals hold back the alarm of one that refuses"
 
 
 @pytest.mark.parametrize("silence_s", [None, SILENCE_S])

@@ -127,12 +127,19 @@ class Tally:
             return until_us - since_us
         return max(later - earlier for earlier, later in itertools.pairwise(inside))
 
-    def verdict(self) -> Verdict:
+    def lost_between(self, since_us: int, until_us: int) -> int:
+        """Records acknowledged in this interval that some consumer never read; a sum over consumers.  Valid when
+        everything was read back."""
         lost = 0
         for who in CONSUMERS:
             for partition, reading in enumerate(self._readings[who]):
-                read = reading.times_read
-                lost += sum(s >= len(read) or not read[s] for s in self._sequences[partition])
+                read, times_us = reading.times_read, self._times_us[partition]
+                span = slice(bisect.bisect_left(times_us, since_us), bisect.bisect_left(times_us, until_us))
+                lost += sum(s >= len(read) or not read[s] for s in self._sequences[partition][span])
+        return lost
+
+    def verdict(self) -> Verdict:
+        lost = self.lost_between(0, 1 << 62)
         exact = [reading for who in EXACT_CONSUMERS for reading in self._readings[who]]
         return Verdict(
             acknowledged=sum(map(len, self._sequences)),

@@ -14,7 +14,7 @@ from aiocontroller.lab.cli import storm as commands
 from aiocontroller.lab.cli.storm import storm
 from aiocontroller.lab.hostile.attacks import ATTACKS
 
-STORMS = ("processes", "zookeeper", "hostile", "kafka")
+STORMS = ("processes", "zookeeper", "hostile", "kafka", "alarms")
 
 
 def test_every_module_with_a_storm_has_a_command_and_every_command_a_module() -> None:
@@ -32,6 +32,9 @@ def test_every_module_with_a_storm_has_a_command_and_every_command_a_module() ->
         (["zookeeper", "--seconds", "0"], "0.0 is not in the range x>0"),
         (["--minutes", "3"], "No such option '--minutes'"),
         (["controller"], "No such command 'controller'"),
+        (["alarms", "--cases", "3-25"], "found '3-25', expected N or N-M of 0 to 24"),
+        (["alarms", "--cases", "4-3"], "found '4-3', expected N or N-M of 0 to 24"),
+        (["alarms", "--clients", "java,go"], "found go, expected java or librdkafka"),
     ],
 )
 def test_words_that_make_no_sense_are_named(words: list[str], named: str) -> None:
@@ -42,7 +45,7 @@ def test_words_that_make_no_sense_are_named(words: list[str], named: str) -> Non
 
 def test_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
-    for words in (["processes", "--data"], ["kafka", "--keep"]):
+    for words in (["processes", "--data"], ["kafka", "--keep"], ["alarms", "--keep"]):
         done = CliRunner().invoke(storm, [*words, str(tmp_path)])
         assert "expected a new folder" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -41,6 +41,14 @@ def test_a_record_past_the_end_of_what_was_read_is_lost() -> None:
     assert tally_of(*acks(range(11)), *READ_BY_ALL).verdict().lost == 3
 
 
+def test_lost_records_have_a_time() -> None:
+    """Records 10 to 12 were acknowledged and never read; the time is that of the acknowledgement."""
+    tally = tally_of(*acks(range(13)), *READ_BY_ALL)
+    assert tally.lost_between(0, 20_000) == tally.verdict().lost == 9
+    assert tally.lost_between(10_101, 12_100) == 3
+    assert tally.lost_between(0, 10_100) == 0
+
+
 def test_a_record_that_was_not_acknowledged_may_be_missing_or_there() -> None:
     assert tally_of(*acks([0, 1, 2, 9]), *READ_BY_ALL).verdict().ok
     assert tally_of(*acks([0]), *(f"c {w} 0 0 0 1" for w in ("plain", "group", "readback"))).verdict().ok
