@@ -79,11 +79,11 @@ class Instance(OurController):
         self._child.send_signal(number)
 
     def alarms(self) -> list[int | None]:
-        """The brokers of all alarms so far."""
+        """The suspected brokers of all alarms so far."""
         files = sorted((self.folder / "journal").glob("*.jsonl"))
         lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
         records = [decode_record(line) for line in lines if line.endswith(b"\n")]
-        return [r.broker for r in records if r.kind == "suspicion" and r.event == "alarm"]
+        return [r.broker for r in records if (r.kind, r.event, r.state) == ("suspicion", "alarm", "broker")]
 
     async def is_warm(self) -> bool:
         return await asyncio.to_thread(self._is_warm)
