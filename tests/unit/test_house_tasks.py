@@ -56,6 +56,7 @@ LABORATORY = {
     "lab/simulation/steps/refusals.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/steps.py": "a fault's end; the simulation's loop ends with the plan",
     "lab/simulation/steps/base.py": "a fault's end; the simulation's loop ends with the plan",
+    "lab/storms/alarms.py": "a case cancels its watch and awaits its strike",
     "lab/storms/hostile.py": "probes and attacks are awaited before the round's verdict",
     "lab/scenarios/background.py": "a plan goes on while what it has begun lasts, and waits for it at its end",
     "lab/zookeeper/zookeeper_faults.py": "faults heal later; ``calm`` awaits or cancels them",
