@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -82,14 +83,23 @@ def test_a_future_forks_again() -> None:
     assert futures[0].digest != first.digest
 
 
-def test_nothing_of_a_future_remains() -> None:
-    def left() -> tuple[int, str]:
-        gc.collect()  # what earlier tests left open
-        return len(os.listdir("/proc/self/fd")), Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+WHAT_REMAINS = """
+import os
+from pathlib import Path
+from tests.unit.lab.simulation.test_branching import SEED, Branching, all_but_one, draw
 
-    before = left()
-    Branching(draw(SEED), all_but_one(SEED), 1).run()
-    assert left() == before
+def left():
+    return sorted(os.listdir("/proc/self/fd")), Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+before = left()
+Branching(draw(SEED), all_but_one(SEED), 1).run()
+assert left() == before, (before, left())
+"""
+
+
+def test_nothing_of_a_future_remains() -> None:
+    """In a process of its own: here, earlier tests' descriptors come and go."""
+    subprocess.run([sys.executable, "-c", WHAT_REMAINS], check=True, timeout=300)
 
 
 def kill() -> None:
