@@ -28,10 +28,11 @@ from aiocontroller.core.states import PartitionState, ReplicaState
 
 MOST_RECENT = 2_000
 """Rows that are remembered as changed last."""
-AWAY_FIRST, AWAY_AT_ONCE = 2_000, 10_000
-"""Partitions, at least, that a failover repairs before its first writes, and in each later piece."""
-ROWS_AT_ONCE = 5_000
-"""Rows that are searched at a time for those."""
+AWAY_FIRST, AWAY_GROWTH, AWAY_AT_ONCE = 100, 5, 10_000
+"""Partitions, at least, that a failover repairs before its first writes; each later piece is so many times larger, up
+to the last number: ZooKeeper takes 20 to 70 ms for 2,000 writes, which the first decision must not wait for."""
+ROWS_FIRST, ROWS_AT_ONCE = 500, 5_000
+"""Rows that are searched at a time for those: at first, and at most."""
 INTERNED_PER_ROW, INTERNED_AT_LEAST = 6, 10_000
 """Interned values are never forgotten; beyond so many, a copy that starts afresh is smaller."""
 
@@ -330,11 +331,11 @@ def start_state_machines(context: ControllerContext) -> Iterator[Away]:
     damaged = {broker: rows for broker, rows in context.offline_dirs.items() if broker in context.live}
     gone = table.assignments_with(b for b in table.brokers_with_replicas() if b not in context.live)
     others = sorted({*table.not_online, *chain.from_iterable(damaged.values())})
-    low, wanted = 0, AWAY_FIRST
+    low, wanted, span = 0, AWAY_FIRST, ROWS_FIRST
     while low < end and (gone or others):
         hit: list[int] = []
         while low < end and len(hit) < wanted:
-            high = min(low + ROWS_AT_ONCE, end)
+            high, span = min(low + span, end), min(2 * span, ROWS_AT_ONCE)
             hit += compress(range(low, high), map(gone.__contains__, table.assignment_of[low:high]))
             hit += others[bisect_left(others, low) : bisect_left(others, high)]
             low = high
@@ -343,7 +344,7 @@ def start_state_machines(context: ControllerContext) -> Iterator[Away]:
             piece = Away(_replicas_away(table, gone, damaged, rows), rows)
             _start(context, piece)
             yield piece
-        wanted = AWAY_AT_ONCE
+        wanted = min(AWAY_GROWTH * wanted, AWAY_AT_ONCE)
 
 
 def _replicas_away(

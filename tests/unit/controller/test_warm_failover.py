@@ -173,7 +173,7 @@ async def test_partitions_of_a_broker_that_died_with_the_controller_get_leaders_
 async def test_first_leaders_of_a_dead_broker_do_not_wait_for_all_of_its_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in (("ROWS_AT_ONCE", 1), ("AWAY_FIRST", 2), ("AWAY_AT_ONCE", 5)):
+    for name, value in (("ROWS_FIRST", 1), ("ROWS_AT_ONCE", 1), ("AWAY_FIRST", 2), ("AWAY_AT_ONCE", 5)):
         monkeypatch.setattr(mirrored, name, value)
     async with stage() as it:
         for number in (1, 2):

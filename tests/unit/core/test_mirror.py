@@ -227,7 +227,7 @@ def take_over(tree: Tree, copy: MirroredCluster) -> ControllerContext:
 
 @pytest.fixture(autouse=True)
 def _few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("ROWS_AT_ONCE", 2), ("AWAY_FIRST", 1), ("AWAY_AT_ONCE", 3)):
+    for name, value in (("ROWS_FIRST", 1), ("ROWS_AT_ONCE", 2), ("AWAY_FIRST", 1), ("AWAY_AT_ONCE", 3)):
         monkeypatch.setattr(f"aiocontroller.core.mirror.{name}", value)
 
 
