@@ -98,10 +98,10 @@ async def fail_over(bench: Bench, subject: Ours, setting: str, *, broker_dies: b
     await bench.brokers.ask_async("mark")
     pid = subject.pid_of(standby)
     load, before_s = os.getloadavg()[0], cpu_s(pid)
-    started, started_us = time.monotonic(), time.time_ns() // 1000
+    subject.kill_one(active)
     if broker_dies:
         await bench.brokers.ask_async(f"kill-broker {next(bench.victims)}")
-    subject.kill_one(active)
+    started, started_us = time.monotonic(), time.time_ns() // 1000
     await bench.zk.client.delete(paths.CONTROLLER)
     ended = await bench.brokers.quiet(started, bench.whole_quiet_s)
     used_s = cpu_s(pid) - before_s

@@ -19,6 +19,7 @@ COMMANDS = {
     "release": ("aiocontroller.cli.role:release", "Make a running controller give the role back to the brokers."),
     "settings": ("aiocontroller.cli.role:settings", "Show the settings of a running controller and their sources."),
     "status": ("aiocontroller.cli.status:status", "Show the controller, the brokers, and what is offline."),
+    "check": ("aiocontroller.cli.check:check", "Report what is wrong with a cluster; write nothing to it."),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": (
         "aiocontroller.cli.reassign:reassign",
