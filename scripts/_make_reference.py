@@ -14,6 +14,7 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from aiocontroller.check.kinds import KINDS as FINDINGS  # noqa: E402
 from aiocontroller.cli.root import root  # noqa: E402
 from aiocontroller.config import OWN_PREFIX, PROPERTIES, Config, Property  # noqa: E402
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, event_types  # noqa: E402
@@ -83,7 +84,21 @@ CLI_HEAD = """\
 Generated from `aiocontroller/cli` by `scripts/make-reference`; do not edit.
 
 `aiocontroller --help` and `aiocontroller COMMAND --help` print the same. Every command exits with 0 when it did what it
-was asked, 1 when it could not (one line on standard error says why), and 2 for arguments that it does not understand.
+was asked, 1 when it could not (one line on standard error says why), and 2 for arguments that it does not understand;
+`check` exits with 3 for warnings and 4 for critical findings.
+"""
+
+FINDINGS_HEAD = """\
+# Findings of `aiocontroller check`
+
+Generated from `aiocontroller/check/kinds.py` by `scripts/make-reference`; do not edit. [Checking a
+cluster](../check.md) explains how it looks and what it prints.
+
+A *critical* finding: clients are cut off, or data is at stake, now. A *warning*: one more failure does that, or
+something never ends by itself. A *notice* is worth knowing.
+
+| finding | severity | what is found | what follows |
+|---|---|---|---|
 """
 
 JOURNAL_HEAD = """\
@@ -247,6 +262,14 @@ def journal_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def findings_page() -> str:
+    rows = (
+        f"| `{kind.name}` | {kind.severity.name.lower()} | {_cell(kind.title)} | {_cell(kind.consequence)} |"
+        for kind in sorted(FINDINGS.values(), key=lambda kind: -kind.severity)
+    )
+    return FINDINGS_HEAD + "\n".join(rows) + "\n"
+
+
 def _type(type_: Any) -> str:
     name = getattr(type_, "__name__", str(type_)) if get_origin(type_) is None else str(type_)
     known = {"int": "integer", "str": "text", "Any": "any"}
@@ -365,6 +388,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield TARGET / "metrics.md", metrics_page()
     yield TARGET / "commands.md", cli_page()
     yield TARGET / "journal.md", journal_page()
+    yield TARGET / "findings.md", findings_page()
     yield TARGET / "testing.md", testing_page()
     yield TARGET / "scenario-verbs.md", verbs_page()
 

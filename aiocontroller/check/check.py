@@ -1,0 +1,101 @@
+"""Looks at a cluster twice and reports what both looks show, with the znodes that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from aiocontroller.check.findings import Finding, findings, lasting
+from aiocontroller.check.kinds import KINDS
+from aiocontroller.check.rules import all_hits
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.net.ports import Clock
+from aiocontroller.zookeeper.cluster_tree import Progress, read_cluster_tree, read_evidence
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+FORMAT = 1
+BETWEEN_S = 2.0
+"""Between the two looks: an election under way has ended by then, and the reads of one look are not of one instant."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The findings, the worst first, and what was looked at.  Also the form of an evidence file."""
+
+    format: int
+    at: str
+    """UTC, ISO 8601."""
+    controller: int | None
+    controller_epoch: int
+    brokers: tuple[int, ...]
+    topics: int
+    partitions: int
+    findings: tuple[Finding, ...]
+
+
+async def examine(
+    zk: KafkaZkClient, clock: Clock, *, between_s: float = BETWEEN_S, progress: Progress | None = None
+) -> Report:
+    """Raises AioControllerError if ZooKeeper does not answer; writes nothing."""
+    before = all_hits(await read_cluster_tree(zk, progress))
+    await clock.sleep(between_s)
+    tree = await read_cluster_tree(zk, progress)
+    found, shown_by = findings(lasting(before, all_hits(tree)), KINDS)
+    read = await read_evidence(zk, [path for some in shown_by for path in some])
+    evidence = iter(read)
+    with_evidence = [
+        msgspec.structs.replace(finding, evidence=tuple(tuple(next(evidence)) for _ in some))
+        for finding, some in zip(found, shown_by, strict=True)
+    ]
+    return Report(
+        format=FORMAT,
+        at=datetime.fromtimestamp(clock.wall_time_us() / 1e6, UTC).isoformat(timespec="seconds"),
+        controller=None if tree.holder is None else tree.holder.controller_id,
+        controller_epoch=tree.controller_epoch,
+        brokers=tuple(sorted(tree.live)),
+        topics=len(tree.topics),
+        partitions=len(tree.partitions),
+        findings=tuple(with_evidence),
+    )
+
+
+def parse_report(data: bytes, where: str) -> Report:
+    """An evidence file's content; BadInputError naming ``where`` if it is none."""
+    try:
+        report = msgspec.json.decode(data, type=Report)
+    except msgspec.MsgspecError as error:
+        raise BadInputError(f"{where}: found {error}, expected what aiocontroller check --json prints") from None
+    if report.format != FORMAT:
+        raise BadInputError(f"{where}: found format {report.format}, expected {FORMAT}")
+    return report
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What has come, gone or changed since an earlier report."""
+
+    since: str
+    new: tuple[Finding, ...]
+    gone: tuple[Finding, ...]
+    changed: tuple[tuple[Finding, int], ...]
+    """Findings with other subjects than before, and how many there were."""
+
+
+def compare(earlier: Report, now: Report) -> Difference:
+    """By kind and reason."""
+    was = {finding.key: finding for finding in earlier.findings}
+    present = {finding.key: finding for finding in now.findings}
+    return Difference(
+        since=earlier.at,
+        new=_only(now.findings, was),
+        gone=_only(earlier.findings, present),
+        changed=tuple(
+            (finding, len(was[key].subjects))
+            for key, finding in present.items()
+            if key in was and set(was[key].subjects) != set(finding.subjects)
+        ),
+    )
+
+
+def _only(found: Sequence[Finding], others: object) -> tuple[Finding, ...]:
+    return tuple(finding for finding in found if finding.key not in others)  # type: ignore[operator]

@@ -1,0 +1,106 @@
+"""Findings: what is wrong with a cluster, how bad that is, what follows from it, and what an operator can do.
+
+A rule yields a ``Hit`` for each subject; ``findings`` makes one finding of all that are of one kind and have one
+reason.  ``kinds`` describes the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+MOST_EVIDENCE = 5
+"""Znodes quoted for each finding; its subjects are all named in JSON."""
+
+
+class Severity(IntEnum):
+    """How urgent a finding is.
+
+    ``CRITICAL``: clients are cut off, or data is at stake, now.  ``WARNING``: one more failure does that, or something
+    never ends by itself.  ``NOTICE``: worth knowing.
+    """
+
+    NOTICE = 1
+    WARNING = 2
+    CRITICAL = 3
+
+
+class Kind(NamedTuple):
+    """``title`` and ``consequence`` are sentences for people."""
+
+    name: str
+    severity: Severity
+    title: str
+    consequence: str
+
+
+class Hit(NamedTuple):
+    """One subject (a partition, topic, broker or path) to which a kind applies, and why."""
+
+    kind: str
+    subject: str
+    path: str
+    """The znode that shows it."""
+    why: str
+    remedy: str
+    """A command, or a sentence where no command helps."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """All subjects of one kind with one reason and one remedy."""
+
+    kind: str
+    severity: str
+    title: str
+    why: str
+    consequence: str
+    remedy: str
+    subjects: tuple[str, ...]
+    evidence: tuple[tuple[str, int, str], ...] = ()
+    """(path, zxid of the last change, content) of the first subjects' znodes."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What stays the same from one week to the next while the trouble does."""
+        return self.kind, self.why
+
+
+def lasting(before: Iterable[Hit], now: Iterable[Hit]) -> list[Hit]:
+    """The hits of the second look whose subject was hit by the same kind in the first: what moves is no finding."""
+    known = {(hit.kind, hit.subject) for hit in before}
+    return [hit for hit in now if (hit.kind, hit.subject) in known]
+
+
+def findings(hits: Iterable[Hit], kinds: Mapping[str, Kind]) -> tuple[list[Finding], list[list[str]]]:
+    """The findings, the worst and then the largest first, and the paths of each one's evidence."""
+    groups: dict[tuple[str, str, str], list[Hit]] = {}
+    for hit in hits:
+        groups.setdefault((hit.kind, hit.why, hit.remedy), []).append(hit)
+    order = list(kinds)
+    ordered = sorted(
+        groups.values(),
+        key=lambda group: (-kinds[group[0].kind].severity, order.index(group[0].kind), -len(group), group[0].why),
+    )
+    found = []
+    for group in ordered:
+        kind, first = kinds[group[0].kind], group[0]
+        found.append(
+            Finding(
+                kind=kind.name,
+                severity=kind.severity.name.lower(),
+                title=kind.title,
+                why=first.why,
+                consequence=kind.consequence,
+                remedy=first.remedy,
+                subjects=tuple(hit.subject for hit in group),
+            )
+        )
+    return found, [list(dict.fromkeys(hit.path for hit in group))[:MOST_EVIDENCE] for group in ordered]
+
+
+def worst(found: Iterable[Finding]) -> Severity | None:
+    """None without findings."""
+    return max((Severity[finding.severity.upper()] for finding in found), default=None)

@@ -1,0 +1,188 @@
+"""The kinds of findings; ``docs/check.md`` is made from this table."""
+
+from __future__ import annotations
+
+from aiocontroller.check.findings import Kind, Severity
+
+_CRITICAL, _WARNING, _NOTICE = Severity.CRITICAL, Severity.WARNING, Severity.NOTICE
+
+_TABLE = (
+    # -- the cluster
+    Kind("no-controller", _CRITICAL, "No controller", "Nobody replaces leaders, and nothing can be created or moved."),
+    Kind(
+        "epoch-regression",
+        _CRITICAL,
+        "States are newer than the controller epoch (KAFKA-20488)",
+        "Kafka's controller cannot write these states, so the partitions get no new leader; brokers reject its epoch.",
+    ),
+    Kind(
+        "unreadable",
+        _CRITICAL,
+        "A znode cannot be read",
+        "Kafka's controller may fail over again and again, or ignore what the znode was to say.",
+    ),
+    # -- partitions without service
+    Kind("offline", _CRITICAL, "Partitions without a live leader", "Clients can neither read nor write them."),
+    Kind(
+        "not-elected",
+        _CRITICAL,
+        "Partitions without a leader although a replica in sync is alive",
+        "Clients can neither read nor write them, and no election may come until a broker starts or stops.",
+    ),
+    Kind(
+        "never-led",
+        _CRITICAL,
+        "Partitions without a state",
+        "They never had a leader: their creation did not end, or a client removed the state.",
+    ),
+    Kind(
+        "under-min-isr",
+        _CRITICAL,
+        "Fewer replicas in sync than min.insync.replicas",
+        "Producers with acks=all are refused (NOT_ENOUGH_REPLICAS).",
+    ),
+    Kind(
+        "min-isr-above-replicas",
+        _CRITICAL,
+        "min.insync.replicas is larger than the number of replicas",
+        "Producers with acks=all are always refused.",
+    ),
+    # -- states that contradict themselves
+    Kind(
+        "leader-outside-isr",
+        _CRITICAL,
+        "The leader is not in the ISR",
+        "What it acknowledges may be lost at the next election.",
+    ),
+    Kind(
+        "isr-outside-replicas",
+        _WARNING,
+        "The ISR names brokers that are not replicas",
+        "They hold data that nobody assigned to them, and cannot be elected.",
+    ),
+    Kind(
+        "damaged-assignment",
+        _CRITICAL,
+        "An assignment without replicas, or with one twice",
+        "Controllers and brokers may refuse the topic, or fail on it.",
+    ),
+    Kind(
+        "duplicate-topic-id",
+        _CRITICAL,
+        "Two topics with one id",
+        "Brokers of 2.8 and later take one for the other.",
+    ),
+    # -- one failure away
+    Kind(
+        "lost-with-a-broker",
+        _WARNING,
+        "One broker holds the only replica in sync of partitions that have several",
+        "If it dies, they are offline until it returns, or lose what only it has.",
+    ),
+    Kind(
+        "lost-with-a-rack",
+        _WARNING,
+        "All replicas of partitions are in one rack, of several",
+        "If the rack fails, they are offline.",
+    ),
+    Kind(
+        "at-min-isr",
+        _WARNING,
+        "Exactly min.insync.replicas are in sync",
+        "One more failure refuses producers with acks=all.",
+    ),
+    Kind(
+        "under-replicated",
+        _WARNING,
+        "Replicas that are not in sync",
+        "They do not protect the data, and cannot lead.",
+    ),
+    Kind(
+        "broker-away",
+        _WARNING,
+        "A broker that has replicas is not registered",
+        "Its replicas are not in sync.",
+    ),
+    # -- what never ends
+    Kind(
+        "deletion-stuck",
+        _WARNING,
+        "A deletion waits",
+        "The topic stays, and Kafka's controller may neither move nor expand it.",
+    ),
+    Kind(
+        "reassignment-stuck",
+        _WARNING,
+        "A reassignment waits for a replica that is not in sync",
+        "It holds its throttles and its space on disks, and blocks other changes of the partition.",
+    ),
+    Kind(
+        "request-left",
+        _WARNING,
+        "A request of an operator's tool is still there",
+        "Tools refuse the next one.",
+    ),
+    Kind(
+        "notifications-pile-up",
+        _WARNING,
+        "Notifications that no controller takes",
+        "The controller does not hear what brokers tell it, or is far behind.",
+    ),
+    Kind("debts", _NOTICE, "Brokers still have replicas to delete", "Their disks hold data that nobody needs."),
+    # -- strays
+    Kind(
+        "stray-partition",
+        _WARNING,
+        "Znodes of partitions that the topic does not have",
+        "A later expansion of the topic finds an old state.",
+    ),
+    Kind(
+        "partition-gap",
+        _WARNING,
+        "Numbers of partitions are missing",
+        "Producers that hash keys send to partitions that do not exist.",
+    ),
+    Kind(
+        "stray-config",
+        _NOTICE,
+        "Settings of a topic that does not exist",
+        "A topic created under this name gets them.",
+    ),
+    Kind(
+        "topic-without-id",
+        _NOTICE,
+        "Topics without an id although others have one",
+        "Brokers cannot tell it from a topic deleted and created again.",
+    ),
+    # -- worth knowing
+    Kind(
+        "unclean-elections",
+        _NOTICE,
+        "Unclean elections are on",
+        "A replica that is not in sync may lead, and acknowledged records are lost then.",
+    ),
+    Kind("single-replica", _NOTICE, "Partitions with one replica", "Each is offline while its broker is."),
+    Kind("recovering", _NOTICE, "Leaders after an unclean election that have not recovered", "Records may be missing."),
+    Kind(
+        "not-preferred",
+        _NOTICE,
+        "Partitions not led by their preferred replica",
+        "Brokers may carry uneven load.",
+    ),
+    # -- the way to KRaft
+    Kind(
+        "migration-blocked",
+        _NOTICE,
+        "What a migration to KRaft would stumble over",
+        "Kafka's migration waits, or fails with no more than a line in the log.",
+    ),
+    Kind(
+        "migration-running",
+        _NOTICE,
+        "The cluster is being migrated to KRaft, or was",
+        "aiocontroller does not take the role over.",
+    ),
+)
+
+KINDS = {kind.name: kind for kind in _TABLE}
+"""By name, in the order in which they are shown within one severity."""

@@ -1,0 +1,429 @@
+"""The rules: each looks at the tree and yields what it hits.  All are pure, and none needs a broker.
+
+``min.insync.replicas`` is the topic's own, else the dynamic default of all brokers, else 1: what brokers have in
+their files is not in ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+
+from aiocontroller.check.findings import Hit
+from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID, RECOVERING
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.cluster_tree import ClusterTree, Partition
+
+Rule = Callable[[ClusterTree], Iterator[Hit]]
+
+MANY_NOTIFICATIONS = 100
+MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
+ELECT_UNCLEAN = "aiocontroller elect --unclean --topic {topic}, which loses what only the dead replicas hold"
+START = "start broker {0}, or move its replicas: aiocontroller reassign"
+
+
+def all_hits(tree: ClusterTree) -> list[Hit]:
+    """What every rule hits, rule by rule."""
+    return list(chain.from_iterable(rule(tree) for rule in RULES))
+
+
+def _state(partition: Partition) -> str:
+    return paths.topic_partition_state(*partition.name)
+
+
+def _names(brokers: object) -> str:
+    return ", ".join(map(str, sorted(brokers)))  # type: ignore[call-overload]
+
+
+# -- the cluster -------------------------------------------------------------------------------------------------------
+
+
+def controller(tree: ClusterTree) -> Iterator[Hit]:
+    """A missing holder of the role."""
+    if tree.holder is None:
+        yield Hit(
+            "no-controller",
+            "the cluster",
+            paths.CONTROLLER,
+            f"{paths.CONTROLLER} does not exist, or cannot be read; the last epoch was {tree.controller_epoch}",
+            "start a broker, or aiocontroller run; read the logs of those that run",
+        )
+
+
+def epochs(tree: ClusterTree) -> Iterator[Hit]:
+    """States of a later controller than the present one."""
+    for partition in tree.partitions:
+        if partition.state is not None and partition.state.controller_epoch > tree.controller_epoch:
+            yield Hit(
+                "epoch-regression",
+                str(partition.name),
+                _state(partition),
+                f"controller epoch {partition.state.controller_epoch}, and {paths.CONTROLLER_EPOCH} is "
+                f"{tree.controller_epoch}",
+                "have aiocontroller take the role over: it raises the epoch above all states",
+            )
+
+
+def unreadable(tree: ClusterTree) -> Iterator[Hit]:
+    """Damaged znodes, and those that we may not read."""
+    for bad in tree.bad:
+        why = f"found {bad.found}, expected {bad.expected}"
+        yield Hit("unreadable", bad.path, bad.path, why, f"repair or delete it: get {bad.path}, then set or delete it")
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+
+
+def leaders(tree: ClusterTree) -> Iterator[Hit]:
+    """Partitions that clients cannot use."""
+    live = tree.live
+    deleting = set(tree.deletions)
+    for partition in tree.partitions:
+        name, state = partition.name, partition.state
+        if name.topic in deleting:
+            continue
+        if state is None:
+            if name in tree.without_state:
+                remedy = (
+                    START.format(_names(set(partition.assignment.replicas) - live))
+                    if (live.isdisjoint(partition.assignment.replicas))
+                    else "the controller creates it; if it does not: aiocontroller takeover, or restart the controller"
+                )
+                yield Hit("never-led", str(name), paths.topic(name.topic), "there is no state znode", remedy)
+        elif state.leader not in live:
+            alive = [broker for broker in state.isr if broker in live and broker in partition.assignment.replicas]
+            dead = _names(set(state.isr) - live)
+            if alive:
+                yield Hit(
+                    "not-elected",
+                    str(name),
+                    _state(partition),
+                    f"leader {state.leader}, although {_names(alive)} of the ISR is alive",
+                    f"aiocontroller elect --unclean --topic {name.topic}, which prefers replicas in sync; or have "
+                    "aiocontroller take over, which elects at once",
+                )
+            else:
+                said = "none" if state.leader == NO_LEADER else f"broker {state.leader}, which is not registered"
+                yield Hit(
+                    "offline",
+                    str(name),
+                    _state(partition),
+                    f"the leader is {said}; in sync is {dead or 'nobody who is a replica'}, not registered",
+                    f"start broker {dead}; if it never returns: " + ELECT_UNCLEAN.format(topic=name.topic),
+                )
+
+
+def in_sync(tree: ClusterTree) -> Iterator[Hit]:
+    """Partitions with too few replicas in sync, or just enough."""
+    live, minimum = tree.live, min_isr(tree)
+    for partition in tree.partitions:
+        name, state, assignment = partition.name, partition.state, partition.assignment
+        if state is None or state.leader not in live:
+            continue
+        wanted, alive = minimum[name.topic], [broker for broker in state.isr if broker in live]
+        target = assignment.target
+        missing = set(target) - set(alive)
+        if wanted > len(target) > 0:
+            pass  # min-isr-above-replicas says so
+        elif len(alive) < wanted:
+            yield Hit(
+                "under-min-isr",
+                str(name),
+                _state(partition),
+                f"{len(alive)} in sync, {MIN_ISR} is {wanted}",
+                START.format(_names(missing)) if missing.isdisjoint(live) else _slow(missing & live),
+            )
+        elif missing and len(alive) == wanted > 1:
+            yield Hit(
+                "at-min-isr",
+                str(name),
+                _state(partition),
+                f"{len(alive)} in sync, {MIN_ISR} is {wanted}, {len(target)} replicas",
+                START.format(_names(missing)) if missing.isdisjoint(live) else _slow(missing & live),
+            )
+        if missing:
+            away = missing - live
+            why = (
+                f"broker {_names(away)} is not registered"
+                if away
+                else f"broker {_names(missing)} is alive, not in sync"
+            )
+            yield Hit(
+                "under-replicated",
+                str(name),
+                _state(partition),
+                why,
+                START.format(_names(away)) if away else _slow(missing),
+            )
+        if missing and len(alive) == 1 < len(target):
+            yield Hit(
+                "lost-with-a-broker",
+                str(name),
+                _state(partition),
+                f"only broker {alive[0]} is in sync",
+                f"do not stop broker {alive[0]}; bring the others back first",
+            )
+
+
+def _slow(brokers: object) -> str:
+    return f"look at the logs, disks and network of broker {_names(brokers)}"
+
+
+def consistency(tree: ClusterTree) -> Iterator[Hit]:
+    """States and assignments that contradict themselves."""
+    for partition in tree.partitions:
+        name, state, replicas = partition.name, partition.state, partition.assignment.replicas
+        if not replicas or len(set(replicas)) != len(replicas):
+            yield Hit(
+                "damaged-assignment",
+                str(name),
+                paths.topic(name.topic),
+                f"replicas {list(replicas)}",
+                "restore the topic's znode from a backup, with each replica once",
+            )
+        if state is None:
+            continue
+        if state.leader != NO_LEADER and state.leader not in state.isr:
+            yield Hit(
+                "leader-outside-isr",
+                str(name),
+                _state(partition),
+                f"leader {state.leader}, ISR {list(state.isr)}",
+                "reassign the partition to the same replicas, which elects among them",
+            )
+        if strangers := set(state.isr) - set(replicas):
+            yield Hit(
+                "isr-outside-replicas",
+                str(name),
+                _state(partition),
+                f"ISR {list(state.isr)}, replicas {list(replicas)}",
+                f"reassign the partition, with broker {_names(strangers)} or without",
+            )
+
+
+def racks(tree: ClusterTree) -> Iterator[Hit]:
+    """Partitions all of whose replicas are in one rack, where every broker has one and there are several."""
+    rack = {broker.id: broker.rack for broker in tree.brokers.values()}
+    there = set(rack.values())
+    if None in there or len(there) < 2:
+        return
+    for partition in tree.partitions:
+        replicas = partition.assignment.target
+        own = {rack.get(broker) for broker in replicas}
+        if len(replicas) > 1 and len(own) == 1 and None not in own:
+            yield Hit(
+                "lost-with-a-rack",
+                str(partition.name),
+                paths.topic(partition.name.topic),
+                f"all replicas are in rack {own.pop()}",
+                "move one to another rack: aiocontroller reassign",
+            )
+
+
+def notable(tree: ClusterTree) -> Iterator[Hit]:
+    """What is allowed, and worth knowing."""
+    for partition in tree.partitions:
+        name, state, replicas = partition.name, partition.state, partition.assignment.replicas
+        if len(partition.assignment.target) == 1:
+            why = "its assignment names one broker"
+            remedy = "add a replica: aiocontroller reassign"
+            yield Hit("single-replica", str(name), paths.topic(name.topic), why, remedy)
+        if state is None:
+            continue
+        if state.recovery_state == RECOVERING:
+            why = "its leader was elected from outside the ISR"
+            yield Hit("recovering", str(name), _state(partition), why, _slow((state.leader,)))
+        if replicas and state.leader in tree.live and state.leader != replicas[0] and replicas[0] in state.isr:
+            why = f"broker {replicas[0]} is preferred and in sync"
+            yield Hit("not-preferred", str(name), _state(partition), why, "aiocontroller elect --preferred --all")
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+
+def absent(tree: ClusterTree) -> Iterator[Hit]:
+    """Brokers that have replicas and no registration."""
+    counts: dict[int, int] = {}
+    for partition in tree.partitions:
+        for broker in partition.assignment.replicas:
+            if broker not in tree.live:
+                counts[broker] = counts.get(broker, 0) + 1
+    for broker, count in sorted(counts.items()):
+        yield Hit(
+            "broker-away",
+            f"broker {broker}",
+            paths.broker_id(broker),
+            f"it has {count:,} replicas",
+            START.format(broker),
+        )
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+def min_isr(tree: ClusterTree) -> dict[str, int]:
+    """Topic -> how many replicas in sync producers with acks=all need."""
+    default = _number(tree.broker_configs.get(paths.DEFAULT_ENTITY, {}), 1)
+    return {name: _number(tree.topic_configs.get(name, {}), default) for name in tree.topics}
+
+
+def _number(configs: Mapping[str, str], default: int) -> int:
+    text = configs.get(MIN_ISR, "").strip()
+    return int(text) if text.isdecimal() else default
+
+
+def topics(tree: ClusterTree) -> Iterator[Hit]:
+    """Topics whose parts do not fit together."""
+    minimum, ids = min_isr(tree), dict[bytes, str]()
+    with_ids = any(topic.topic_id != NO_TOPIC_ID for topic in tree.topics.values())
+    for name, topic in tree.topics.items():
+        path, numbers = paths.topic(name), set(topic.partitions)
+        least = min((len(a.target) for a in topic.partitions.values()), default=0)
+        if least and minimum[name] > least:
+            yield Hit(
+                "min-isr-above-replicas",
+                name,
+                paths.config_entity("topics", name),
+                f"{MIN_ISR} is {minimum[name]}, a partition has {least} replicas",
+                f"aiocontroller topics alter {name} --config {MIN_ISR}={least}, or add replicas",
+            )
+        if topic.topic_id == NO_TOPIC_ID:
+            if with_ids:
+                remedy = "the next controller of 2.8 or later, or aiocontroller, gives it one"
+                yield Hit("topic-without-id", name, path, "its znode has no topic_id", remedy)
+        elif (other := ids.setdefault(topic.topic_id, name)) != name:
+            why = f"topic {other} has the same id"
+            yield Hit("duplicate-topic-id", name, path, why, f"delete {name} or {other}, and create it again")
+        if numbers != set(range(len(numbers))):
+            gaps = sorted(set(range(max(numbers) + 1)) - numbers)
+            remedy = "write the missing partitions into the topic's znode, with their replicas"
+            yield Hit("partition-gap", name, path, f"without partition {_names(gaps[:10])}", remedy)
+        for child in tree.znodes_below.get(name, ()):
+            if not child.isdecimal() or int(child) not in numbers:
+                stray = f"{paths.topic_partitions(name)}/{child}"
+                yield Hit("stray-partition", f"{name}-{child}", stray, "the topic's znode does not name it",
+                          f"deleteall {stray}, once no broker holds it")  # fmt: skip
+
+
+def configs(tree: ClusterTree) -> Iterator[Hit]:
+    """Settings below ``/config/topics``."""
+    for name, found in tree.topic_configs.items():
+        path = paths.config_entity("topics", name)
+        if name not in tree.topics and found and not any(bad.path == paths.topic(name) for bad in tree.bad):
+            yield Hit("stray-config", name, path, f"there is no topic {name}", f"delete {path}")
+        elif found.get(UNCLEAN) == "true":
+            remedy = f"aiocontroller topics alter {name} --delete-config {UNCLEAN}"
+            yield Hit("unclean-elections", name, path, "by its own setting", remedy)
+    path = paths.config_entity("brokers", paths.DEFAULT_ENTITY)
+    if tree.broker_configs.get(paths.DEFAULT_ENTITY, {}).get(UNCLEAN) == "true":
+        remedy = f"kafka-configs --entity-type brokers --entity-default --alter --delete-config {UNCLEAN}"
+        yield Hit("unclean-elections", "all topics without a setting of their own", path, "by the default", remedy)
+
+
+# -- what operators asked for ------------------------------------------------------------------------------------------
+
+
+def deletions(tree: ClusterTree) -> Iterator[Hit]:
+    """Topics that are still to be deleted, and what they wait for."""
+    for name in tree.deletions:
+        path, topic = paths.delete_topics_topic(name), tree.topics.get(name)
+        if topic is None:
+            why, remedy = "there is no such topic", "the controller removes the request; restart it if it does not"
+        else:
+            hosts = {broker for a in topic.partitions.values() for broker in a.replicas}
+            moving = any(a.being_reassigned for a in topic.partitions.values())
+            away = hosts - tree.live
+            if away:
+                why, remedy = (
+                    f"broker {_names(away)} has replicas and is not registered",
+                    f"start broker {_names(away)}",
+                )
+            elif moving:
+                why, remedy = "partitions of it are being moved", "wait for that, or cancel it: aiocontroller reassign"
+            else:
+                why, remedy = "its brokers are alive", "read the controller's log; restart the controller"
+        yield Hit("deletion-stuck", name, path, why, remedy)
+
+
+def reassignments(tree: ClusterTree) -> Iterator[Hit]:
+    """Moves whose new replicas are not in sync."""
+    for partition in tree.partitions:
+        if not partition.assignment.being_reassigned:
+            continue
+        isr = () if partition.state is None else partition.state.isr
+        late = set(partition.assignment.target) - set(isr)
+        path, away = paths.topic(partition.name.topic), late - tree.live
+        if away:
+            why, remedy = f"broker {_names(away)} is not registered", f"start broker {_names(away)}, or cancel the move"
+        elif late:
+            why, remedy = f"broker {_names(late)} has not caught up", _slow(late) + "; raise the throttle"
+        else:
+            why, remedy = "all new replicas are in sync", "the controller ends it; restart it if it does not"
+        yield Hit("reassignment-stuck", str(partition.name), path, why, remedy)
+
+
+def requests(tree: ClusterTree) -> Iterator[Hit]:
+    """Requests and notifications in ZooKeeper that nobody has taken."""
+    gone = "the controller takes it within a second; delete the znode if none does"
+    for path, found in (
+        (paths.REASSIGN_PARTITIONS, tree.reassignment),
+        (paths.PREFERRED_REPLICA_ELECTION, tree.preferred_election),
+    ):
+        if found is not None:
+            yield Hit("request-left", path, path, f"it names {len(found):,} partitions", gone)
+    if len(tree.isr_notifications) > MANY_NOTIFICATIONS:
+        why = f"{len(tree.isr_notifications):,} znodes"
+        path = paths.ISR_CHANGE_NOTIFICATION
+        yield Hit("notifications-pile-up", path, path, why, "restart the controller, or have aiocontroller take over")
+    for owed in tree.debts:
+        yield Hit(
+            "debts",
+            f"broker {owed.broker}: {owed.topic}",
+            paths.debts_of_broker(owed.broker),
+            f"{'alive' if owed.broker in tree.live else 'not registered'}",
+            f"it deletes them when it answers; if it never returns: aiocontroller debts drop {owed.broker}",
+        )
+
+
+# -- the way to KRaft --------------------------------------------------------------------------------------------------
+
+
+def migration(tree: ClusterTree) -> Iterator[Hit]:
+    """What a migration to KRaft (KIP-866) would stumble over."""
+    if tree.migration is not None and tree.migration.controller_id >= 0:
+        why = f"{paths.MIGRATION} names KRaft controller {tree.migration.controller_id}"
+        yield Hit(
+            "migration-running", "the cluster", paths.MIGRATION, why, f"after a rollback: delete {paths.MIGRATION}"
+        )
+    ids = tree.known_controllers
+    for partition in tree.partitions:
+        if named := ids.intersection(partition.assignment.replicas):
+            yield Hit(
+                "migration-blocked",
+                str(partition.name),
+                paths.topic(partition.name.topic),
+                f"a replica is assigned to {_names(named)}, an aiocontroller, not a broker",
+                "move it to a broker: aiocontroller reassign",
+            )
+    for name in tree.deletions:
+        why = "a topic is being deleted"
+        yield Hit("migration-blocked", name, paths.delete_topics_topic(name), why, "let the deletion end first")
+
+
+RULES: tuple[Rule, ...] = (
+    controller,
+    epochs,
+    unreadable,
+    leaders,
+    in_sync,
+    consistency,
+    racks,
+    notable,
+    absent,
+    topics,
+    configs,
+    deletions,
+    reassignments,
+    requests,
+    migration,
+)

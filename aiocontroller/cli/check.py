@@ -1,0 +1,124 @@
+"""``aiocontroller check``: what is wrong with a cluster, from its ZooKeeper alone; it writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
+from aiocontroller.cli.output import JSON, plural, print_json, say
+from aiocontroller.core.errors import BadInputError
+
+if TYPE_CHECKING:
+    from aiocontroller.check.check import Difference, Report
+    from aiocontroller.check.findings import Finding
+
+EXIT_CODES = {None: 0, "NOTICE": 0, "WARNING": 3, "CRITICAL": 4}
+"""For cron: 1 is that the check itself failed, 2 a wrong option."""
+SUBJECTS_SHOWN = 6
+SHOWN_OF_A_KIND = 5
+
+
+@click.command()
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the evidence to this file.")
+@click.option(
+    "--since",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="An earlier evidence file: show what is new and what is gone.",
+)
+@cluster_options
+@JSON
+def check(out: Path | None, since: Path | None, data: Path | None, zookeeper: str | None, as_json: bool) -> None:
+    """Report what is wrong with a cluster, or one failure away from it; write nothing to it.
+
+    Works on any cluster in ZooKeeper mode, whoever its controller is. Exit code 0: nothing worse than notices, 3:
+    warnings, 4: critical findings.
+    """
+    from aiocontroller.check.check import compare, parse_report
+    from aiocontroller.check.findings import worst
+
+    earlier = None if since is None else parse_report(since.read_bytes(), str(since))
+    report = asyncio.run(_check(find_zookeeper(data, zookeeper)))
+    difference = None if earlier is None else compare(earlier, report)
+    if out is not None:
+        _write(out, report)
+    if as_json:
+        print_json(report if difference is None else {"report": report, "difference": difference})
+    else:
+        say(as_text(report))
+        if difference is not None:
+            say("\n" + _as_text_of_difference(difference))
+    severity = worst(report.findings)
+    raise click.exceptions.Exit(EXIT_CODES[None if severity is None else severity.name])
+
+
+async def _check(zookeeper: str) -> Report:
+    from aiocontroller.check.check import examine
+    from aiocontroller.net.real import real_world
+
+    shows = sys.stderr.isatty()
+
+    def progress(what: str, done: int, total: int) -> None:
+        click.echo(f"\r{done:,} of {plural(total, what[:-1])} read", nl=done == total, err=True)
+
+    async with connected(zookeeper) as zk:
+        return await examine(zk, real_world().clock, progress=progress if shows else None)
+
+
+def _write(out: Path, report: Report) -> None:
+    import msgspec
+
+    try:
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    except OSError as error:
+        raise BadInputError(f"--out {out}: {error.strerror}") from None
+
+
+def as_text(report: Report) -> str:
+    """The report as a person reads it: the worst first, each with its reason, consequence and remedy."""
+    who = "no controller" if report.controller is None else f"controller {report.controller}"
+    looked = f"{plural(len(report.brokers), 'broker')}, {plural(report.topics, 'topic')}"
+    head = f"{looked}, {plural(report.partitions, 'partition')}; {who}, epoch {report.controller_epoch}."
+    lines = [head]
+    for severity in ("critical", "warning", "notice"):
+        own = [finding for finding in report.findings if finding.severity == severity]
+        if own:
+            lines += ["", f"{severity.upper()}"]
+        for kind in dict.fromkeys(finding.kind for finding in own):
+            lines += _of_kind([finding for finding in own if finding.kind == kind])
+    lines += ["", _summary(report)]
+    return "\n".join(lines)
+
+
+def _of_kind(found: list[Finding]) -> list[str]:
+    subjects = sum(len(finding.subjects) for finding in found)
+    lines = [f"  {found[0].title} ({subjects:,}) [{found[0].kind}]", f"    {found[0].consequence}"]
+    for finding in found[:SHOWN_OF_A_KIND]:
+        some = ", ".join(finding.subjects[:SUBJECTS_SHOWN])
+        more = f" and {len(finding.subjects) - SUBJECTS_SHOWN:,} more" if len(finding.subjects) > SUBJECTS_SHOWN else ""
+        lines.append(f"    - {some}{more}: {finding.why}")
+        lines.append(f"      do: {finding.remedy}")
+        if finding.evidence:
+            path, zxid, value = finding.evidence[0]
+            lines.append(f"      see: {path} (zxid {zxid:#x}) {value}")
+    if len(found) > SHOWN_OF_A_KIND:
+        lines.append(f"    … {plural(len(found) - SHOWN_OF_A_KIND, 'more reason')}; --json shows all")
+    return lines
+
+
+def _summary(report: Report) -> str:
+    nouns = {"critical": "critical finding", "warning": "warning", "notice": "notice"}
+    counts = [plural(sum(f.severity == severity for f in report.findings), noun) for severity, noun in nouns.items()]
+    return f"{', '.join(counts)}. Nothing was written."
+
+
+def _as_text_of_difference(difference: Difference) -> str:
+    lines = [f"Since {difference.since}:"]
+    for word, found in (("new", difference.new), ("gone", difference.gone)):
+        lines += [f"  {word}: {f.title} ({len(f.subjects):,}): {f.why}" for f in found]
+    lines += [f"  changed: {f.title} ({before:,} -> {len(f.subjects):,}): {f.why}" for f, before in difference.changed]
+    return "\n".join(lines if len(lines) > 1 else [*lines, "  nothing has changed."])

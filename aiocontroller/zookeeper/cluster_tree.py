@@ -1,0 +1,172 @@
+"""Everything that ZooKeeper holds of a cluster, read once: without watches, without a write, without a controller.
+
+The reads are not of one instant, so what changes meanwhile may look torn; who judges by it reads twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from aiocontroller.core.ids import Broker, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.cluster_znodes import MigrationZNode
+from aiocontroller.zookeeper.debts import Owed
+from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znode_json import BadZNode, excerpt
+from aiocontroller.zookeeper.znodes import ControllerZNode
+
+T = TypeVar("T")
+Progress = Callable[[str, int, int], None]
+"""What is being read, how many are read, of how many."""
+
+
+class Partition(NamedTuple):
+    """One partition's assignment and state; ``state`` is None if there is no readable one."""
+
+    name: TopicPartition
+    assignment: ReplicaAssignment
+    state: LeaderAndIsr | None
+
+
+class ClusterTree(msgspec.Struct, frozen=True):
+    """The znodes, decoded; what could not be decoded is in ``bad`` and nowhere else."""
+
+    holder: ControllerZNode | None
+    controller_epoch: int
+    """0 if there has never been a controller."""
+    brokers: dict[int, Broker]
+    unreadable_brokers: frozenset[int]
+    topics: dict[str, TopicAssignment]
+    partitions: list[Partition]
+    """By topic, as ``topics``, and number."""
+    without_state: frozenset[TopicPartition]
+    """Those whose state znode does not exist."""
+    znodes_below: Mapping[str, Sequence[str]]
+    """Topic -> the names below its ``partitions``."""
+    deletions: list[str]
+    reassignment: dict[TopicPartition, tuple[int, ...]] | None
+    preferred_election: list[TopicPartition] | None
+    isr_notifications: list[str]
+    topic_configs: dict[str, dict[str, str]]
+    """Of each entity below ``/config/topics``, which may have no topic."""
+    broker_configs: dict[str, dict[str, str]]
+    known_controllers: frozenset[int]
+    debts: list[Owed]
+    migration: MigrationZNode | None
+    bad: list[BadZNode]
+
+    @property
+    def live(self) -> frozenset[int]:
+        """Brokers that are registered, readable or not."""
+        return self.unreadable_brokers.union(self.brokers)
+
+
+async def read_cluster_tree(zk: KafkaZkClient, progress: Progress | None = None) -> ClusterTree:
+    """Read everything; ``progress`` hears of topics and states as they come.
+
+    AioControllerError if ZooKeeper does not answer.
+    """
+    bad: list[BadZNode] = []
+
+    def readable(found: T | BadZNode | None) -> T | None:
+        if isinstance(found, BadZNode):
+            bad.append(found)
+            return None
+        return found
+
+    holder = readable(await zk.get_controller(watch=False))
+    epoch = await zk.get_controller_epoch()
+    brokers, bad_brokers = await zk.get_all_brokers_in_cluster(watch=False)
+    names = await zk.get_all_topics_in_cluster(watch=False)
+    found = await zk.get_topic_assignments(names, watch=False)
+    topics = {assignment.topic: assignment for assignment in found.found}
+    below = await zk.client.children_many([paths.topic_partitions(name) for name in topics])
+    partitions, without = await _read_states(zk, list(topics.values()), bad, progress or (lambda *_: None))
+    configs = await zk.get_topic_configs(await _children(zk, paths.config_entities("topics")))
+    of_brokers = await zk.get_broker_configs(await _children(zk, paths.config_entities("brokers")))
+    debts = await zk.debts.load()
+    known, _ = await zk.get_known_controllers()
+    bad += [*bad_brokers, *found.bad, *configs.bad, *of_brokers.bad, *debts.bad]
+    return ClusterTree(
+        holder=holder,
+        controller_epoch=0 if epoch is None else epoch[0],
+        brokers={broker.id: broker for broker in brokers},
+        unreadable_brokers=frozenset(int(name) for b in bad_brokers if (name := b.path.rpartition("/")[2]).isdecimal()),
+        topics=topics,
+        partitions=partitions,
+        without_state=without,
+        znodes_below={name: own or () for name, own in zip(topics, below.names, strict=True)},
+        deletions=await zk.get_topic_deletions(watch=False),
+        reassignment=readable(await zk.get_partition_reassignment(watch=False)),
+        preferred_election=readable(await zk.get_preferred_replica_election(watch=False)),
+        isr_notifications=await zk.get_all_isr_change_notifications(watch=False),
+        topic_configs=dict(configs),
+        broker_configs=dict(of_brokers),
+        known_controllers=readable(known) or frozenset(),
+        debts=[owed for owed in debts.owed if owed.partitions],
+        migration=readable(await zk.get_migration()),
+        bad=bad,
+    )
+
+
+async def _read_states(
+    zk: KafkaZkClient, topics: Sequence[TopicAssignment], bad: list[BadZNode], progress: Progress
+) -> tuple[list[Partition], frozenset[TopicPartition]]:
+    partitions: list[Partition] = []
+    without: list[TopicPartition] = []
+    total = sum(len(topic.partitions) for topic in topics)
+    for some in _slices(topics):
+        keys = [(topic.topic, number) for topic in some for number in sorted(topic.partitions)]
+        found = await zk.get_topic_partition_states([name for name, _ in keys], [number for _, number in keys])
+        assignments = {topic.topic: topic.partitions for topic in some}
+        for (name, number), state in zip(keys, found, strict=True):
+            partition = TopicPartition(name, number)
+            if state is None:
+                without.append(partition)
+            elif isinstance(state, BadZNode):
+                bad.append(state)
+            leadership = state if isinstance(state, LeaderAndIsr) else None
+            partitions.append(Partition(partition, assignments[name][number], leadership))
+        progress("partitions", len(partitions), total)
+    return partitions, frozenset(without)
+
+
+PARTITIONS_AT_ONCE = 20_000
+
+
+def _slices(topics: Sequence[TopicAssignment]) -> Iterator[list[TopicAssignment]]:
+    some: list[TopicAssignment] = []
+    count = 0
+    for topic in topics:
+        some.append(topic)
+        count += len(topic.partitions)
+        if count >= PARTITIONS_AT_ONCE:
+            yield some
+            some, count = [], 0
+    if some:
+        yield some
+
+
+async def _children(zk: KafkaZkClient, path: str) -> list[str]:
+    return (await zk.client.children_many([path])).names[0] or []
+
+
+class Evidence(NamedTuple):
+    """What a znode holds: ``zxid`` is that of its last change, 0 without a znode; ``value`` a printable excerpt."""
+
+    path: str
+    zxid: int
+    value: str
+
+
+async def read_evidence(zk: KafkaZkClient, wanted: Sequence[str]) -> list[Evidence]:
+    """What the znodes at these paths hold now, in their order."""
+    reads = await zk.client.get_many(wanted)
+    return [
+        Evidence(path, reads.mzxid(at), "no such znode" if reads.code[at] == Code.NO_NODE else excerpt(reads.data[at]))
+        for at, path in enumerate(wanted)
+    ]

@@ -1,0 +1,101 @@
+"""Two looks at a tree in a modelled ZooKeeper, and the comparison with an earlier report."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from aiocontroller.check.check import FORMAT, Report, compare, examine, parse_report
+from aiocontroller.check.findings import Finding
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
+from aiocontroller.net.ports import World
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+STATE = b'{"controller_epoch":3,"leader":%d,"version":1,"leader_epoch":2,"isr":[1]}'
+
+
+@pytest.fixture
+async def model(world: World) -> AsyncIterator[tuple[ZooKeeperModel, KafkaZkClient]]:
+    model = ZooKeeperModel()
+    server = await ZooKeeperServer(world, model).start()
+    client = ZooKeeperClient(f"127.0.0.1:{server.port}", world=world, session_timeout_s=10)
+    await client.start(5)
+    zk = KafkaZkClient(client)
+    await zk.create_top_level_paths()
+    for path, data in {
+        "/controller": b'{"version":1,"brokerid":1,"timestamp":"1"}',
+        "/controller_epoch": b"3",
+        "/brokers/ids/1": b'{"version":5,"endpoints":["PLAINTEXT://h:1"],"listener_security_protocol_map":'
+        b'{"PLAINTEXT":"PLAINTEXT"},"host":"h","port":1,"jmx_port":-1,"timestamp":"1","features":{}}',
+        "/brokers/topics/a": b'{"version":1,"partitions":{"0":[1]}}',
+        "/brokers/topics/a/partitions": b"",
+        "/brokers/topics/a/partitions/0": b"",
+        "/brokers/topics/a/partitions/0/state": STATE % -1,
+    }.items():
+        await client.create(path, data)
+    yield model, zk
+    await client.close()
+    server.stop()
+
+
+def tree_of(model: ZooKeeperModel) -> dict[str, tuple[bytes | None, int]]:
+    return {path: (node.data, node.mzxid) for path, node in model.tree.nodes.items()}
+
+
+async def test_it_finds_and_writes_nothing(model: tuple[ZooKeeperModel, KafkaZkClient], world: World) -> None:
+    server, zk = model
+    before, read = tree_of(server), list[tuple[str, int, int]]()
+    report = await examine(zk, world.clock, between_s=0, progress=lambda *args: read.append(args))
+    assert tree_of(server) == before
+    assert [(f.kind, f.subjects) for f in report.findings] == [("not-elected", ("a-0",)), ("single-replica", ("a-0",))]
+    ((path, zxid, value),) = report.findings[0].evidence
+    assert path == "/brokers/topics/a/partitions/0/state"
+    assert zxid == before[path][1]
+    assert value == (STATE % -1).decode()
+    assert (report.controller, report.controller_epoch, report.brokers) == (1, 3, (1,))
+    assert read == [("partitions", 1, 1)] * 2
+
+
+async def test_what_mends_itself_is_no_finding(model: tuple[ZooKeeperModel, KafkaZkClient], world: World) -> None:
+    _, zk = model
+
+    class Clock:
+        def wall_time_us(self) -> int:
+            return 0
+
+        async def sleep(self, seconds: float) -> None:
+            await zk.client.set("/brokers/topics/a/partitions/0/state", STATE % 1, -1)
+
+    report = await examine(zk, Clock())  # type: ignore[arg-type]
+    assert [f.kind for f in report.findings] == ["single-replica"]
+
+
+def report(*findings: Finding) -> Report:
+    return Report(FORMAT, "2026-01-01T00:00:00+00:00", 1, 3, (1,), 1, 1, findings)
+
+
+def finding(kind: str, *subjects: str) -> Finding:
+    return Finding(kind, "critical", "title", "why", "consequence", "remedy", subjects)
+
+
+def test_what_is_new_what_is_gone_and_what_has_grown() -> None:
+    earlier = report(finding("offline", "a-0"), finding("debts", "x"), finding("recovering", "b"))
+    difference = compare(
+        earlier, report(finding("offline", "a-0", "a-1"), finding("recovering", "b"), finding("never-led", "c"))
+    )
+    assert [f.kind for f in difference.new] == ["never-led"]
+    assert [f.kind for f in difference.gone] == ["debts"]
+    assert [(f.kind, before) for f, before in difference.changed] == [("offline", 1)]
+
+
+def test_an_evidence_file_is_read_back_and_others_are_refused() -> None:
+    one = report(finding("offline", "a-0"))
+    assert parse_report(msgspec.json.encode(one), "x") == one
+    for data in (b"", b"{}", b"[1]", msgspec.json.encode(msgspec.structs.replace(one, format=9))):
+        with pytest.raises(BadInputError, match="last-week"):
+            parse_report(data, "last-week")
