@@ -261,9 +261,9 @@ def absent(tree: ClusterTree) -> Iterator[Hit]:
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-def min_isr(tree: ClusterTree) -> dict[str, int]:
-    """Topic -> how many replicas in sync producers with acks=all need."""
-    default = _number(tree.broker_configs.get(paths.DEFAULT_ENTITY, {}), 1)
+def min_isr(tree: ClusterTree, defaults: Mapping[str, str] | None = None) -> dict[str, int]:
+    """Topic -> how many replicas in sync producers with acks=all need; ``defaults`` replace the dynamic ones."""
+    default = _number(tree.broker_configs.get(paths.DEFAULT_ENTITY, {}) if defaults is None else defaults, 1)
     return {name: _number(tree.topic_configs.get(name, {}), default) for name in tree.topics}
 
 

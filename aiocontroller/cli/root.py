@@ -20,6 +20,10 @@ COMMANDS = {
     "settings": ("aiocontroller.cli.role:settings", "Show the settings of a running controller and their sources."),
     "status": ("aiocontroller.cli.status:status", "Show the controller, the brokers, and what is offline."),
     "check": ("aiocontroller.cli.check:check", "Report what is wrong with a cluster; write nothing to it."),
+    "what-if": (
+        "aiocontroller.cli.what_if:what_if",
+        "Show what would follow if brokers died, shut down or replicas moved.",
+    ),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": (
         "aiocontroller.cli.reassign:reassign",

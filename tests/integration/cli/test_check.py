@@ -24,6 +24,44 @@ def test_it_prints_what_the_page_shows(zk_connect: str) -> None:
     assert printed.splitlines() == [line.removeprefix("    ") for line in block.splitlines()]
 
 
+@pytest.mark.usefixtures("cluster")
+def test_what_if_prints_what_the_page_shows(zk_connect: str) -> None:
+    done = aiocontroller("what-if", "--zookeeper", zk_connect, "--kill", "2")
+    block = PAGE.read_text(encoding="utf-8").partition("--kill 2\n\n")[2].partition("\n\n`--shutdown")[0]
+    assert done.stdout.splitlines() == [line.removeprefix("    ") for line in block.splitlines()]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_if_as_json_names_every_partition(zk_connect: str, tmp_path: Path, kazoo: KazooClient) -> None:
+    before = changes(kazoo)
+    found = json.loads(aiocontroller("what-if", "--zookeeper", zk_connect, "--shutdown", "1", "--json").stdout)
+    assert [(each["topic"], each["partition"], each["after"]["leader"]) for each in found["new_leader"]] == [
+        ("t", 0, 2),
+        ("t", 3, 2),
+    ]
+    assert changes(kazoo) == before
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2]}]}')
+    found = json.loads(aiocontroller("what-if", "--zookeeper", zk_connect, "--plan", str(plan), "--json").stdout)
+    assert found["brokers"][0] == {"id": 1, "leaders": [1, 0], "replicas": [3, 2]}
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        ((), 2, "nothing happens"),
+        (("--kill", "x"), 2, "expected broker ids"),
+        (("--kill", "2", "--shutdown", "2"), 2, "give it once"),
+        (("--kill", "9"), 1, "found broker 9, expected one that is registered: 1, 2"),
+        (("--rack", "r"), 1, "found rack 'r', expected one that a broker is in: none"),
+        (("--kill", "2", "--config", "x"), 2, "expected KEY=VALUE"),
+    ],
+)
+def test_what_cannot_happen_is_refused(zk_connect: str, arguments: tuple[str, ...], code: int, said: str) -> None:
+    assert said in aiocontroller("what-if", "--zookeeper", zk_connect, *arguments, code=code).stderr
+
+
 def changes(kazoo: KazooClient, path: str = "/") -> dict[str, int]:
     found = {path: kazoo.get(path)[1].mzxid}
     for child in kazoo.get_children(path):

@@ -1,0 +1,159 @@
+"""``aiocontroller what-if``: what a cluster would become, decided by the controller's core; nothing is written."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
+from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.properties import key_values
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiocontroller.check.what_if import Leadership, Outcome, WhatIf
+    from aiocontroller.zookeeper.cluster_tree import ClusterTree
+
+SHOWN = 5
+WRITE_S = 25e-6
+"""What ZooKeeper takes for one state: 13 to 37 µs, measured (docs/performance.md)."""
+GROUPS = {
+    "offline": ("Without a leader", "clients can neither read nor write them"),
+    "unclean": ("Led from outside the ISR", "acknowledged records may be lost"),
+    "under_min_isr": ("Below min.insync.replicas", "producers with acks=all are refused"),
+    "last_replica": ("One replica in sync left", "one more failure takes them offline"),
+    "new_leader": ("With a new leader", "clients find it within a second"),
+}
+"""Field of the outcome -> what it is, and what that means."""
+
+
+@click.command(name="what-if")
+@click.option("--kill", metavar="ID,…", help="These brokers die at the same time.")
+@click.option("--rack", "racks", multiple=True, metavar="RACK", help="All brokers of this rack die; may be repeated.")
+@click.option("--shutdown", metavar="ID,…", help="These brokers are shut down, one after the other.")
+@click.option("--plan", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A reassignment, first.")
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A dynamic default of all brokers; may be repeated."
+)
+@cluster_options
+@JSON
+def what_if(
+    kill: str | None,
+    racks: tuple[str, ...],
+    shutdown: str | None,
+    plan: Path | None,
+    configs: tuple[str, ...],
+    data: Path | None,
+    zookeeper: str | None,
+    as_json: bool,
+) -> None:
+    """Show what would become of a cluster; write nothing to it.
+
+    The plan comes first, then the shutdowns, then the deaths. Works on any cluster in ZooKeeper mode.
+    """
+    from aiocontroller.cli.reassign import read_plan
+
+    if kill is None and not racks and shutdown is None and plan is None:
+        raise click.UsageError("nothing happens: give --kill, --rack, --shutdown or --plan")
+    dying, stopping = _ids(kill, "--kill"), _ids(shutdown, "--shutdown")
+    if twice := set(dying) & set(stopping):
+        raise click.UsageError(f"broker {min(twice)} is named by --kill and by --shutdown: give it once")
+    moves = {} if plan is None else read_plan(plan).targets
+    tree = asyncio.run(_read(find_zookeeper(data, zookeeper)))
+    found = _play(tree, key_values(configs, "--config"), moves, stopping, dying, racks)
+    if as_json:
+        print_json(_as_json(found))
+    else:
+        say(as_text(found, len(tree.partitions)))
+
+
+def _ids(text: str | None, option: str) -> list[int]:
+    try:
+        return [] if text is None else list(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"found {text!r}, expected broker ids such as 3,7", param_hint=option) from None
+
+
+async def _read(zookeeper: str) -> ClusterTree:
+    from aiocontroller.zookeeper.cluster_tree import read_cluster_tree
+
+    async with connected(zookeeper) as zk:
+        return await read_cluster_tree(zk)
+
+
+def _play(
+    tree: ClusterTree,
+    configs: Mapping[str, str],
+    moves: Mapping[TopicPartition, Sequence[int]],
+    stopping: list[int],
+    dying: list[int],
+    racks: tuple[str, ...],
+) -> Outcome:
+    from aiocontroller.check.what_if import WhatIf, outcome
+
+    tried = WhatIf(tree, configs)
+    before, alive = tried.leaderships(), tried.brokers
+    if moves:
+        tried.move(moves)
+    for broker in stopping:
+        tried.shut_down(broker)
+    dead = {*dying, *_brokers_of(tried, racks)} - set(stopping)
+    if dead:
+        tried.kill(dead)
+    return outcome(tried, before, alive)
+
+
+def _brokers_of(tried: WhatIf, racks: tuple[str, ...]) -> list[int]:
+    for rack in racks:
+        if rack not in tried.racks.values():
+            there = ", ".join(sorted({each for each in tried.racks.values() if each is not None})) or "none"
+            raise BadInputError(f"found rack {rack!r}, expected one that a broker is in: {there}")
+    return [broker for broker, rack in tried.racks.items() if rack in racks]
+
+
+def as_text(found: Outcome, partitions: int) -> str:
+    """The outcome as a person reads it: what hurts first, then the brokers' load."""
+    lines = []
+    for name, (what, consequence) in GROUPS.items():
+        group: dict[TopicPartition, tuple[Leadership, Leadership]] = getattr(found, name)
+        if not group:
+            continue
+        lines.append(f"{what} ({plural(len(group), 'partition')}): {consequence}")
+        rows = [(name, was.leader, now.leader, was.isr, now.isr) for name, (was, now) in list(group.items())[:SHOWN]]
+        shown = table(("partition", "leader", "then", "ISR", "then"), [[str(row[0]), *row[1:]] for row in rows])
+        lines += ["  " + line for line in shown.splitlines()]
+        if len(group) > SHOWN:
+            lines.append(f"  … and {len(group) - SHOWN:,} more; --json names all")
+        lines.append("")
+    if not lines:
+        lines = [f"Of {plural(partitions, 'partition')} none changes its leader or loses more than a follower.", ""]
+    load = [(broker, *leaders, *found.replicas[broker]) for broker, leaders in found.leaders.items()]
+    lines.append(table(("broker", "leaders", "then", "replicas", "then"), load))
+    lines += [
+        "",
+        f"{plural(found.written, 'state')} to write: about {max(0.01, found.written * WRITE_S):.2f} s in ZooKeeper.",
+    ]
+    return "\n".join([*lines, "Nothing was written."])
+
+
+def _as_json(found: Outcome) -> dict[str, Any]:
+    def shown(group: dict[TopicPartition, tuple[Leadership, Leadership]]) -> list[dict[str, Any]]:
+        return [
+            {"topic": name.topic, "partition": name.partition, "before": was._asdict(), "after": now._asdict()}
+            for name, (was, now) in group.items()
+        ]
+
+    return {
+        **{name: shown(getattr(found, name)) for name in GROUPS},
+        "brokers": [
+            {"id": broker, "leaders": leaders, "replicas": found.replicas[broker]}
+            for broker, leaders in found.leaders.items()
+        ],
+        "states_to_write": found.written,
+    }
