@@ -15,7 +15,9 @@ It runs once for each suspicion, and for one broker at a time.
 
 from __future__ import annotations
 
+from aiocontroller.controller.fence_command import FenceCommand
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.steps import carry_out_steps
 from aiocontroller.core.events import FenceBroker
 from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.suspicions import has_moved_off, is_stale_registration
@@ -35,14 +37,23 @@ def _schedule(shell: ControllerShell, event: FenceBroker, delay_s: float) -> Non
 
 async def fence_broker(shell: ControllerShell, event: FenceBroker) -> None:
     """Run the command if the broker is still silent and nothing depends on it; else look again later."""
-    context, channels, command = shell.context, shell.channels, shell.fence_command
+    context, command = shell.context, shell.fence_command
     if command is None or not is_stale_registration(context, event.broker, event.broker_epoch):
         return
-    assert channels is not None
-    silent = not channels.answers_again(event.broker) and not channels.refusing_s(event.broker)
-    if command.busy or channels.doubts_ourselves or not silent or not has_moved_off(context, event.broker):
+    if not (
+        _may_be_ended(shell, command, event.broker)
+        and await carry_out_steps(shell, has_moved_off(context, event.broker))
+        and _may_be_ended(shell, command, event.broker)  # it may have answered meanwhile
+    ):
         _schedule(shell, event, LOOK_AGAIN_S)
         return
     await shell.zk.check_controller_epoch(fence=context.epoch_zk_version)
     endpoint = shell.endpoint_of(context.brokers[event.broker])
     command.begin(event.broker, event.broker_epoch, endpoint.host if endpoint is not None else "")
+
+
+def _may_be_ended(shell: ControllerShell, command: FenceCommand, broker: int) -> bool:
+    channels = shell.channels
+    assert channels is not None
+    silent = not channels.answers_again(broker) and not channels.refusing_s(broker)
+    return silent and not command.busy and not channels.doubts_ourselves

@@ -10,6 +10,7 @@ from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
     trigger_online_partition_state_change,
 )
+from aiocontroller.controller.steps import carry_out_steps
 from aiocontroller.core import election_requests as plan
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
@@ -105,7 +106,8 @@ async def auto_preferred_replica_leader_election(
     if not shell.policy.auto_leader_rebalance_enable:
         return  # the brokers' setting has been switched off
     try:
-        rows = partitions_to_rebalance(shell.context, shell.policy.leader_imbalance_per_broker_percentage)
+        percentage = shell.policy.leader_imbalance_per_broker_percentage
+        rows = await carry_out_steps(shell, partitions_to_rebalance(shell.context, percentage))
         if rows:
             log.info("Moving %s to their preferred leaders", shell.sample(rows))
             await handle_partition_state_changes(shell, rows, PartitionState.OnlinePartition, Strategy.PREFERRED)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import compress
+from heapq import merge
+from itertools import compress, islice
 from operator import ne
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Strategy, elect
 from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.steps import Breathe, Steps
+
+PARTITIONS_AT_ONCE = 5_000
 
 
 class Imbalance(NamedTuple):
@@ -34,37 +38,62 @@ class Imbalance(NamedTuple):
         return len(self.not_led) / self.preferred if self.preferred else 0.0
 
 
-def leader_imbalance(context: ControllerContext) -> list[Imbalance]:
+class _Count:
+    """Counts partitions slice by slice: how many each broker should lead, and which of these others lead."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._table = context.table
+        self._order = context.leader_order()
+        self._heads: dict[int, int] = {}
+        """Assignment -> the broker that should lead."""
+        self._preferred: Counter[int] = Counter()
+        self._not_led: dict[int, list[int]] = {}
+
+    def add(self, rows: Sequence[int]) -> None:
+        """Partitions of topics being deleted do not count."""
+        table, heads = self._table, self._heads
+        if table.topics_deleting:
+            rows = [row for row in rows if not table.topic(row).deleting]
+        assignments, leaders = take(rows, table.assignment_of, table.leader)
+        for assignment in set(assignments) - heads.keys():
+            replicas = table.assignments.values[assignment].replicas
+            heads[assignment] = self._order(replicas)[0] if replicas else -1
+        preferred = list(map(heads.__getitem__, assignments))
+        self._preferred.update(preferred)
+        for row in compress(rows, map(ne, preferred, leaders)):
+            if table.isr_of[row] != NO_ISR:
+                self._not_led.setdefault(heads[table.assignment_of[row]], []).append(row)
+
+    def found(self) -> list[Imbalance]:
+        """Every preferred broker's imbalance, by broker id."""
+        return [Imbalance(b, n, self._not_led.get(b, [])) for b, n in sorted(self._preferred.items()) if b >= 0]
+
+
+def leader_imbalance(context: ControllerContext) -> Steps[list[Imbalance]]:
     """Every preferred broker's imbalance, by broker id; topics being deleted do not count."""
-    table = context.table
-    order = context.leader_order()
-    heads = [order(a.replicas)[0] if a.replicas else -1 for a in table.assignments.values]
-    rows = table.rows()
-    going = {topic.number for topic in table.topics if topic is not None and topic.deleting}
-    if going:
-        rows = [row for row, topic in zip(rows, take(rows, table.topic_of)[0], strict=True) if topic not in going]
-    assignments, leaders = take(rows, table.assignment_of, table.leader)
-    preferred: dict[int, int] = {}
-    for assignment, count in Counter(assignments).items():
-        preferred[heads[assignment]] = preferred.get(heads[assignment], 0) + count
-    not_led: dict[int, list[int]] = {}
-    for row in compress(rows, map(ne, map(heads.__getitem__, assignments), leaders)):
-        if table.isr_of[row] != NO_ISR:
-            not_led.setdefault(heads[table.assignment_of[row]], []).append(row)
-    return [Imbalance(b, preferred[b], not_led.get(b, [])) for b in sorted(preferred) if b >= 0]
+    count = _Count(context)
+    for rows in context.table.slices(PARTITIONS_AT_ONCE):
+        count.add(rows)
+        yield Breathe()
+    return count.found()
 
 
-def partitions_to_rebalance(context: ControllerContext, leader_imbalance_per_broker_percentage: int) -> list[int]:
+def partitions_to_rebalance(
+    context: ControllerContext, leader_imbalance_per_broker_percentage: int
+) -> Steps[list[int]]:
     """The rows whose preferred leader should and can lead again, ascending."""
     if not context.table.preferred_replica_imbalance and not context.leader_preferences.any:
         return []
-    candidates = [
-        row
-        for imbalance in leader_imbalance(context)
+    not_led = [
+        imbalance.not_led
+        for imbalance in (yield from leader_imbalance(context))
         if imbalance.ratio > leader_imbalance_per_broker_percentage / 100
-        for row in imbalance.not_led
     ]
-    return sorted(elect(context, candidates, Strategy.PREFERRED).rows)
+    candidates, found = merge(*not_led), list[int]()
+    while some := list(islice(candidates, PARTITIONS_AT_ONCE)):
+        found += elect(context, some, Strategy.PREFERRED).rows
+        yield Breathe()
+    return found
 
 
 def hosted_by_avoided(context: ControllerContext) -> list[int]:

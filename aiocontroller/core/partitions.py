@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress, repeat
 from operator import ge, ne
 from typing import Generic, TypeVar
@@ -183,8 +183,17 @@ class PartitionTable:
 
     def rows(self) -> Sequence[int]:
         """Every partition, in row order."""
-        rows = range(len(self.topic_of))
-        return list(compress(rows, map(ge, self.topic_of, repeat(0)))) if self._free_rows else rows
+        return self._taken(range(len(self.topic_of)))
+
+    def slices(self, at_once: int) -> Iterator[Sequence[int]]:
+        """Every partition, in row order, ``at_once`` at most; the table must not change meanwhile."""
+        for start in range(0, len(self.topic_of), at_once):
+            yield self._taken(range(start, min(start + at_once, len(self.topic_of))))
+
+    def _taken(self, rows: range) -> Sequence[int]:
+        if not self._free_rows:
+            return rows
+        return list(compress(rows, map(ge, self.topic_of[rows.start : rows.stop], repeat(0))))
 
     def with_leadership(self, rows: Sequence[int]) -> Sequence[int]:
         """The rows with leadership; the same object if every partition of the cluster has it."""
@@ -210,6 +219,18 @@ class PartitionTable:
     def partitions_on_broker(self, broker: int) -> list[int]:
         """The rows with a replica on the broker, ascending."""
         return self.partitions_on_brokers((broker,))
+
+    def slices_on_broker(self, broker: int, at_once: int) -> Iterator[Sequence[int]]:
+        """The rows with a replica on the broker, each once in any order, ``at_once`` at most; the table must not change
+        meanwhile."""
+        found: list[int] = []
+        for assignment in self._assignments_of_broker.get(broker, ()):
+            found.extend(self._rows_of_assignment[assignment])
+            if len(found) >= at_once:
+                yield from (found[start : start + at_once] for start in range(0, len(found), at_once))
+                found = []
+        if found:
+            yield found
 
     def partitions_on_brokers(self, brokers: Iterable[int]) -> list[int]:
         """The rows with a replica on any of the brokers, ascending, each once."""

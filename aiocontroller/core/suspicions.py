@@ -10,6 +10,9 @@ from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.steps import Breathe, Steps
+
+PARTITIONS_AT_ONCE = 5_000
 
 
 class SuspectChanges(NamedTuple):
@@ -43,14 +46,18 @@ def followed_by(context: ControllerContext, broker: int) -> list[int]:
     return [row for row in _hosted(context, broker) if table.leader[row] in live and broker in table.isr(row)]
 
 
-def has_moved_off(context: ControllerContext, broker: int) -> bool:
+def has_moved_off(context: ControllerContext, broker: int) -> Steps[bool]:
     """Whether the broker leads nothing and is in no ISR; topics that are being deleted do not count."""
     table = context.table
-    rows = table.partitions_on_broker(broker)
-    leaders, isrs = take(rows, table.leader, table.isr_of)
-    holding = {number for number, isr in enumerate(table.isrs.values) if broker in isr}
-    held = (isr in holding or (leader == broker and isr != NO_ISR) for leader, isr in zip(leaders, isrs, strict=True))
-    return all(table.topic(row).deleting for row in compress(rows, held))
+    for rows in table.slices_on_broker(broker, PARTITIONS_AT_ONCE):
+        leaders, isrs = take(rows, table.leader, table.isr_of)
+        holding = {isr for isr in set(isrs) if isr != NO_ISR and broker in table.isrs.values[isr]}
+        pairs = zip(leaders, isrs, strict=True)
+        held = (isr in holding or (leader == broker and isr != NO_ISR) for leader, isr in pairs)
+        if not all(table.topic(row).deleting for row in compress(rows, held)):
+            return False
+        yield Breathe()
+    return True
 
 
 def _hosted(context: ControllerContext, broker: int) -> list[int]:

@@ -43,6 +43,8 @@ SMALL: dict[str, tuple[int, ...]] = {
     "core.full_metadata.METADATA_ROWS": (1, 4),
     "core.full_metadata.TOPICS": (1, 2),
     "controller.warm_failover.FRESH_S": (0, 0, 3),
+    "core.leader_balance.PARTITIONS_AT_ONCE": (1, 2),
+    "core.suspicions.PARTITIONS_AT_ONCE": (1, 2),
 }
 
 Limits = tuple[tuple[str, str], ...]

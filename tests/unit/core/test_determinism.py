@@ -32,6 +32,7 @@ from aiocontroller.core.replica_state_machine import (
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
 from tests.builders import broker, ctx, topic_id
+from tests.unit.core.playing import Played
 
 
 def script() -> Iterator[object]:
@@ -91,8 +92,8 @@ def script() -> Iterator[object]:
     context.add_brokers([broker(5, epoch=500), broker(2, epoch=501)])
     initialize_partition_states(context)
     yield table.count_by_state, table.preferred_replica_imbalance, table.leadership_count, list(table.not_online)
-    yield leader_imbalance(context)
-    yield partitions_to_rebalance(context, 10)
+    yield Played(context, leader_imbalance(context)).result
+    yield Played(context, partitions_to_rebalance(context, 10)).result
     yield from written(plan_elections(context, list(table.rows()), Strategy.PREFERRED)[0])
     yield from written(plan_elections(context, list(table.rows()), Strategy.REASSIGN)[0])
     batch.add_update_metadata_request_for_brokers(context.brokers, table.rows())

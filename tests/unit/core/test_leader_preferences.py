@@ -20,6 +20,16 @@ from aiocontroller.core.leader_balance import (
 from aiocontroller.core.leader_preferences import NO_PREFERENCES, LeaderPreferences, unchanged
 from aiocontroller.core.partition_state_machine import plan_initialization
 from tests.builders import broker, ctx, lead, row_of
+from tests.unit.core.playing import Played
+
+
+def imbalance(context: ControllerContext) -> list[Imbalance]:
+    return Played(context, leader_imbalance(context)).result
+
+
+def rebalanced(context: ControllerContext, percentage: int) -> list[int]:
+    return Played(context, partitions_to_rebalance(context, percentage)).result
+
 
 AVOID_1 = LeaderPreferences(frozenset({1}))
 NORTH = LeaderPreferences(racks=frozenset({"north"}))
@@ -91,11 +101,11 @@ def test_a_new_partition_is_led_by_another_and_all_replicas_are_in_sync() -> Non
 def test_the_preferred_leader_is_the_first_by_preference() -> None:
     context = preferring(AVOID_1, ctx(2, {"t": [[1, 2]]}))
     lead(context, "t-0", 1, (1, 2))
-    assert leader_imbalance(context) == [Imbalance(2, 1, [0])]
-    assert partitions_to_rebalance(context, 10) == [0]  # although the first replica leads
+    assert imbalance(context) == [Imbalance(2, 1, [0])]
+    assert rebalanced(context, 10) == [0]  # although the first replica leads
     assert refusal(context, 0, ElectionType.PREFERRED) is None
     lead(context, "t-0", 2, (1, 2))
-    assert partitions_to_rebalance(context, 10) == []
+    assert rebalanced(context, 10) == []
     assert refusal(context, 0, ElectionType.PREFERRED) is not None
 
 
@@ -103,7 +113,7 @@ def test_leaders_go_to_the_preferred_rack() -> None:
     context = preferring(NORTH, ctx(2, {"t": [[1, 2]]}))
     context.add_brokers([msgspec.structs.replace(context.brokers[2], rack="north")])
     lead(context, "t-0", 1, (1, 2))
-    assert partitions_to_rebalance(context, 10) == [0]
+    assert rebalanced(context, 10) == [0]
     assert elected(context, Strategy.PREFERRED) == 2
     assert to_move(context) == []  # a rack is a preference, nothing to hurry for
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from aiocontroller.core import suspicions
 from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.suspicions import compare_suspects, followed_by, has_moved_off, is_stale_registration, led_by
 from tests.builders import ctx, lead, row_of
+from tests.unit.core.playing import Played
 
 
 def suspicion(broker: int) -> Suspicion:
@@ -60,4 +62,21 @@ def test_a_broker_has_moved_off_when_it_leads_nothing_and_is_in_no_isr(
     for name in ("t-0", "never-led-0"):
         context.table.topic(row_of(context, name)).deleting = deleting
     context.table.isr_of[row_of(context, "never-led-0")] = NO_ISR
-    assert has_moved_off(context, 1) == moved_off
+    assert Played(context, has_moved_off(context, 1)).result == moved_off
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 7, 100])
+def test_others_may_run_after_so_many_partitions(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they share assignments; the others' partitions are not looked at."""
+    monkeypatch.setattr(suspicions, "PARTITIONS_AT_ONCE", at_once)
+    context = ctx(3, {"t": [[1, 2], [2, 1], [3, 1]] * 4, "u": [[2, 3]] * 9})
+    for number in range(12):
+        other = context.table.replicas(number)[number % 3 == 0]
+        lead(context, f"t-{number}", 2 if other == 1 else other, (2 if other == 1 else other,))
+    slices = [list(rows) for rows in context.table.slices_on_broker(1, at_once)]
+    assert sorted(row for rows in slices for row in rows) == list(range(12))
+    assert all(len(rows) <= at_once for rows in slices)
+    played = Played(context, has_moved_off(context, 1))
+    assert (played.result, len(played.steps)) == (True, len(slices))
+    lead(context, "t-11", 3, (3, 1))
+    assert Played(context, has_moved_off(context, 1)).result is False
