@@ -145,7 +145,7 @@ class BrokerRequestSender:
             controller_epoch=context.epoch,
             table=context.table,
             rows=self._existing(rows),
-            live_brokers=[*context.brokers.values(), *([own] if own is not None else [])],
+            live_brokers=[*context.listed(), *([own] if own is not None else [])],
             live=context.live,
             offline_dirs=context.offline_dirs,
             kept=self._kept,

@@ -13,15 +13,20 @@ from aiocontroller.controller.topic_deletion import fail_replica_deletion
 from aiocontroller.core import broker_changes as plan
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.apply import apply
-from aiocontroller.core.context_changes import BrokersAdded, BrokersRemoved
+from aiocontroller.core.context_changes import BrokersAdded, BrokersRemoved, BrokerUnlisted
 from aiocontroller.core.effects import Replicas
 from aiocontroller.core.election import Strategy
-from aiocontroller.core.events import BrokerChange, BrokerModifications, SuspectsChange
+from aiocontroller.core.events import BrokerChange, BrokerModifications, SuspectsChange, UnlistBroker
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.states import PartitionState
 from aiocontroller.zookeeper.znodes import BadZNode
 
 log = logging.getLogger(__name__)
+
+LISTED_FOR_S = 2.0
+"""How long a dead broker stays in the list of live brokers where early detection is on.  librdkafka 2.10 and newer
+drops what it knows of a broker that its metadata does not list, in the middle of moving partitions off it, and then
+waits for a second before it looks for their new leaders."""
 
 
 async def load_brokers(shell: ControllerShell) -> None:
@@ -62,15 +67,31 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
     if new:
         apply(context, BrokersAdded(changes.new))
         await on_broker_startup(shell, new)
+    listed = shell.config.aiocontroller_early_broker_detection != "off"
     if bounced:
-        apply(context, BrokersRemoved(bounced))
+        apply(context, BrokersRemoved(bounced, listed))
         await on_broker_failure(shell, bounced)
         channels.add_brokers(changes.bounced)
         apply(context, BrokersAdded(changes.bounced))
         await on_broker_startup(shell, bounced)
     if dead:
-        apply(context, BrokersRemoved(dead))
+        apply(context, BrokersRemoved(dead, listed))
         await on_broker_failure(shell, dead)
+        for departed in context.departed.values():
+            if departed.id in dead:
+                _schedule_unlisting(shell, departed)
+
+
+def _schedule_unlisting(shell: ControllerShell, broker: Broker) -> None:
+    shell.queue.schedule(f"unlisting of {broker.id}", LISTED_FOR_S, UnlistBroker(broker.id, broker.epoch))
+
+
+async def unlist_broker(shell: ControllerShell, event: UnlistBroker) -> None:
+    """Send all brokers a list without the departed one, unless it has come back meanwhile."""
+    context = shell.context
+    if plan.is_to_be_unlisted(context, event.broker, event.broker_epoch):
+        apply(context, BrokerUnlisted(event.broker))
+        await shell.send_update_metadata(context.brokers)
 
 
 async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:

@@ -37,6 +37,7 @@ Handler = Callable[[ControllerShell, Any], Awaitable[object]]
 HANDLERS: dict[type[ev.Event], Handler] = {
     ev.BrokerChange: brokers.broker_change,
     ev.BrokerModifications: brokers.broker_modifications,
+    ev.UnlistBroker: brokers.unlist_broker,
     ev.TopicChange: topics.topic_change,
     ev.IsrChangeNotification: isr.isr_change_notification,
     ev.LeaderAndIsrResponseReceived: isr.leader_and_isr_response_received,

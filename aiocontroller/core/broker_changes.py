@@ -101,6 +101,12 @@ def queued_topics_of(context: ControllerContext, replicas: Mapping[int, Sequence
     return [name for name in names if name in context.topics_to_be_deleted]
 
 
+def is_to_be_unlisted(context: ControllerContext, broker: int, broker_epoch: int) -> bool:
+    """Whether this incarnation is gone, and still listed; not once another one has registered."""
+    departed = context.departed.get(broker)
+    return departed is not None and departed.epoch == broker_epoch
+
+
 # -- replicas become offline -------------------------------------------------------------------------------------------
 
 

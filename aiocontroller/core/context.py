@@ -30,6 +30,8 @@ class ControllerContext:
         self.table = PartitionTable()
         self.brokers: dict[int, Broker] = {}
         """Every registered broker by id, including those shutting down."""
+        self.departed: dict[int, Broker] = {}
+        """Brokers that are not registered any longer, of which brokers and clients hear a little longer."""
         self.shutting_down: dict[int, None] = {}
         """Brokers in controlled shutdown, in order of their requests."""
         self.suspected: dict[int, None] = {}
@@ -74,18 +76,29 @@ class ControllerContext:
         """Brokers are registered, or registered with other endpoints."""
         for broker in brokers:
             self.brokers[broker.id] = broker
+            self.departed.pop(broker.id, None)
             if broker.id in self.held_back:
                 self.set_offline_dir_replicas(broker.id, self.held_back[broker.id], ())
         self._brokers_changed()
 
-    def remove_brokers(self, ids: Iterable[int]) -> None:
-        """Forget brokers that are not registered, and what was known of them."""
+    def remove_brokers(self, ids: Iterable[int], *, listed: bool = False) -> None:
+        """Forget brokers that are not registered, and what was known of them; ``listed`` ones stay in ``listed()``."""
         for broker in ids:
-            self.brokers.pop(broker, None)
+            gone = self.brokers.pop(broker, None)
+            if listed and gone is not None:
+                self.departed[broker] = gone
             self.shutting_down.pop(broker, None)
             self.suspected.pop(broker, None)
             self.offline_dirs.pop(broker, None)
         self._brokers_changed()
+
+    def listed(self) -> list[Broker]:
+        """The brokers whose addresses brokers and clients are told."""
+        return [*self.brokers.values(), *self.departed.values()]
+
+    def unlist(self, broker: int) -> None:
+        """Brokers and clients need not hear of a departed broker any longer."""
+        self.departed.pop(broker, None)
 
     def leader_order(self) -> Callable[[Replicas], Replicas]:
         """A function that puts a partition's replicas in the order in which they should lead, as of now."""

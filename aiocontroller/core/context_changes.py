@@ -58,10 +58,22 @@ class BrokersRemoved(NamedTuple):
     """Brokers are not registered any longer."""
 
     brokers: Sequence[int]
+    listed: bool = False
+    """Brokers and clients go on to hear their addresses, until ``BrokerUnlisted``."""
 
     def apply(self, context: ControllerContext) -> None:
         """Forget them with their shutdowns, suspicions and failed directories; unknown ids are allowed."""
-        context.remove_brokers(self.brokers)
+        context.remove_brokers(self.brokers, listed=self.listed)
+
+
+class BrokerUnlisted(NamedTuple):
+    """A broker that is not registered any longer has been listed for long enough."""
+
+    broker: int
+
+    def apply(self, context: ControllerContext) -> None:
+        """Its address is told to nobody."""
+        context.unlist(self.broker)
 
 
 class ShutdownBegun(NamedTuple):

@@ -216,6 +216,14 @@ class SuspectsChange(Signal, frozen=True, gc=False):
     state = ControllerState.BrokerChange
 
 
+class UnlistBroker(Signal, frozen=True, gc=False):
+    """A broker that is gone has been listed for clients for long enough; for this incarnation only."""
+
+    state = ControllerState.BrokerChange
+    broker: int
+    broker_epoch: int
+
+
 class StaleRegistration(Signal, frozen=True, gc=False):
     """A dead broker's registration may be old enough to remove; for this incarnation only."""
 

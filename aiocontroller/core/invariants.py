@@ -65,6 +65,9 @@ def _brokers(context: ControllerContext) -> Iterator[str]:
         [b for b in context.brokers if b not in context.shutting_down and b not in context.suspected],
     )
     yield from _differs("suspects that are not registered", sorted(set(context.suspected) - set(context.brokers)), [])
+    yield from _differs(
+        "departed brokers that are registered", sorted(set(context.departed) & set(context.brokers)), []
+    )
     yield from _differs("order of brokers", list(context.brokers), sorted(context.brokers))
     unregistered = sorted(set(context.offline_dirs) - set(context.brokers))
     yield from _differs("failed directories of brokers that are not registered", unregistered, [])

@@ -58,7 +58,7 @@ class ClusterView:
 
     def brokers(self) -> list[Broker]:
         """The live broker list as brokers have it, including this controller."""
-        return [*self.context.brokers.values(), *([] if self._own is None else [self._own])]
+        return [*self.context.listed(), *([] if self._own is None else [self._own])]
 
     def nodes(self, at: Endpoint) -> dict[int, MetadataBroker]:
         """Nodes with their addresses for clients of the listener ``at``, without nodes that lack such a listener."""

@@ -304,6 +304,77 @@ async def test_a_broker_in_a_controlled_shutdown_raises_no_alarm() -> None:
         assert service.controller.status()["suspected"] == []
 
 
+# -- how long clients hear of it ---------------------------------------------------------------------------------------
+
+
+def heard_alive(it: Stage, listener: int) -> list[int]:
+    """The brokers of the last list that this broker was sent."""
+    last = it.brokers[listener].of(ApiKey.UPDATE_METADATA)[-1]
+    return [broker.id_ for broker in last.live_brokers if broker.id_ != last.controller_id]
+
+
+@virtual_time
+async def test_a_dead_broker_is_listed_for_two_seconds_more() -> None:
+    """It gets no requests, and leads nothing."""
+    async with stage() as it:
+        service = await it.begin("refused")
+        dead = it.brokers[2]
+        await it.kill_broker(2)
+        await asyncio.sleep(0.5)
+        assert [(leader, isr) for leader, isr, _ in await it.now()] == [(1, (1, 3)), (3, (3, 1)), (3, (3, 1))]
+        assert [heard_alive(it, n) for n in (1, 3)] == [[1, 3, 2]] * 2
+        offline = {
+            tuple(p.offline_replicas)
+            for t in it.brokers[1].of(ApiKey.UPDATE_METADATA)[-1].topic_states
+            for p in t.partition_states
+        }
+        assert offline <= {(2,)}
+        dead.take()
+        await asyncio.sleep(1.3)
+        assert [heard_alive(it, n) for n in (1, 3)] == [[1, 3, 2]] * 2
+        await asyncio.sleep(0.5)
+        assert [heard_alive(it, n) for n in (1, 3)] == [[1, 3]] * 2
+        assert service.shell.context.departed == {}
+        assert dead.take() == []
+
+
+@virtual_time
+async def test_a_registration_that_is_removed_at_once_takes_no_broker_out_of_the_list() -> None:
+    """Fast bounce removes it after half a second; the broker's partitions moved just before."""
+    async with stage() as it:
+        await it.begin("refused", aiocontroller_early_fast_bounce_ms=500)
+        await it.deafen(2)
+        await asyncio.sleep(1)
+        assert await it.registered() == [1, 3]
+        assert heard_alive(it, 1) == [1, 3, 2]
+        await asyncio.sleep(2)
+        assert heard_alive(it, 1) == [1, 3]
+
+
+@virtual_time
+async def test_a_broker_that_comes_back_stays_listed() -> None:
+    async with stage() as it:
+        service = await it.begin("refused")
+        await it.kill_broker(2)
+        await asyncio.sleep(1)
+        await it.add_broker(2)
+        await asyncio.sleep(0.5)
+        heard = len(it.brokers[1].of(ApiKey.UPDATE_METADATA))
+        await asyncio.sleep(3)
+        lists = [[b.id_ for b in r.live_brokers] for r in it.brokers[1].of(ApiKey.UPDATE_METADATA)[heard - 1 :]]
+        assert all(sorted(found)[:3] == [1, 2, 3] for found in lists)
+        assert service.shell.context.departed == {}
+
+
+@virtual_time
+async def test_where_detection_is_off_a_dead_broker_is_taken_out_of_the_list_at_once_as_in_kafka() -> None:
+    async with stage() as it:
+        await it.begin("off")
+        await it.kill_broker(2)
+        await asyncio.sleep(0.5)
+        assert [heard_alive(it, n) for n in (1, 3)] == [[1, 3]] * 2
+
+
 # -- it lives ----------------------------------------------------------------------------------------------------------
 
 

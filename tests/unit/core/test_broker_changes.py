@@ -7,6 +7,7 @@ import pytest
 from aiocontroller.core.broker_changes import (
     Modification,
     compare_registrations,
+    is_to_be_unlisted,
     judge_modification,
     on_broker_startup,
     others,
@@ -43,6 +44,16 @@ def test_registrations_are_new_bounced_or_gone() -> None:
     assert [b.id for b in changes.bounced] == [2]
     assert changes.dead == [3], "a znode that cannot be read says nothing about its broker"
     assert changes.by_kind() == [("added", 5), ("bounced", 2), ("dead", 3)]
+
+
+@pytest.mark.parametrize("listed, epoch, unlisted", [(True, 102, True), (True, 101, False), (False, 102, False)])
+def test_only_the_incarnation_that_is_gone_is_unlisted(listed: bool, epoch: int, unlisted: bool) -> None:
+    context = ctx(brokers=2)
+    assert not is_to_be_unlisted(context, 2, 102), "it is registered"
+    context.remove_brokers([2], listed=listed)
+    assert is_to_be_unlisted(context, 2, epoch) is unlisted
+    context.add_brokers([broker(2, epoch=300)])
+    assert not is_to_be_unlisted(context, 2, epoch), "it is back"
 
 
 def test_the_same_registrations_are_no_change() -> None:

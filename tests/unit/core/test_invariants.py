@@ -55,6 +55,7 @@ def without_leadership(context: ControllerContext) -> None:
         (lambda c: c.table.not_online.update({1: None}), "partitions not online: found [1], expected []"),
         (lambda c: c.table._rows_of_assignment[0].pop(), "partitions on broker 1: found [2], expected [0, 2]"),
         (lambda c: c.brokers.update({9: broker(9)}), "live brokers: found [1, 2], expected [1, 2, 9]"),
+        (lambda c: c.departed.update({1: broker(1)}), "departed brokers that are registered: found [1], expected []"),
         (lambda c: c.brokers.update({0: broker(0)}), "order of brokers: found [1, 2, 3, 0], expected [0, 1, 2, 3]"),
         (lambda c: c.offline_dirs.update({1: {0, 7}}), "on failed directories: rows that do not exist: found [7]"),
         (lambda c: c.offline_dirs.update({9: {0}}), "failed directories of brokers that are not registered: found [9]"),

@@ -46,7 +46,8 @@ def context(owner: Owner) -> ControllerContext:
     made.table.set_state([1], PartitionState.NewPartition)
     made.debts.set(1, "t", {0: b"earlier".ljust(16)}, 4)
     made.hold_back([0])
-    made.add_brokers([Broker(1, 10, ()), Broker(2, 20, ())])
+    made.add_brokers([Broker(1, 10, ()), Broker(2, 20, ()), Broker(4, 40, ())])
+    made.remove_brokers([4], listed=True)
     made.begin_shutdown(2)
     made.suspect([2])
     made.leave_behind({1: [0]})
@@ -97,6 +98,7 @@ CHANGES: dict[str, Callable[[ControllerContext], object]] = {
     "an index": lambda c: c.table._rows_of_assignment[0].append(7),
     "a method": lambda c: c.table.set_state([0], PartitionState.OnlinePartition),
     "brokers": lambda c: c.remove_brokers([1]),
+    "departed brokers": lambda c: c.unlist(4),
 }
 
 
