@@ -28,6 +28,7 @@ from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.fence_command import FenceCommand
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
+from aiocontroller.controller.log_gathering import gather
 from aiocontroller.controller.mirror import Mirror
 from aiocontroller.controller.release import RELEASE_WITHIN_S
 from aiocontroller.controller.shell import ControllerShell
@@ -58,8 +59,8 @@ log = logging.getLogger(__name__)
 
 DESCRIPTORS_OF_OUR_OWN = 32
 """Descriptors for listeners, two ZooKeeper connections, the journal, standard output and the loop."""
-DESCRIPTORS_PER_BROKER = 3
-"""Requests to it, its heartbeat, and a question at a takeover."""
+DESCRIPTORS_PER_BROKER = 4
+"""Requests to it, its heartbeat, a question at a takeover, and questions about its logs."""
 LAG_PROBE_S = 0.05
 PRELOAD_AFTER_S = 10.0
 """Delay of the preload, because a process that has just started may be in a failover."""
@@ -244,6 +245,7 @@ class Service:
             self.shell.fence_command = FenceCommand(
                 self.config, tasks, self.world.run_command, self.world.clock, self.journal, self.metrics
             )
+        self.shell.log_questions.start(tasks, functools.partial(gather, self.shell))
         self._step = f"waiting for ZooKeeper at {config.zookeeper_connect}"
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
         self.client.on_session = self._on_session

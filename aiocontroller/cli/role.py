@@ -50,7 +50,7 @@ def takeover(data: Path | None, keep_ours: tuple[str, ...], as_json: bool) -> No
     """
     ready = find_controller(data)
     try:
-        answer = _post(ready, "takeover", {"keep_ours": keep_ours})
+        answer = post_command(ready, "takeover", {"keep_ours": keep_ours})
     except RefusedError as error:
         if as_json:
             print_json(error.answer)
@@ -152,7 +152,7 @@ def release(data: Path | None, exit_: bool, linger_s: float | None, as_json: boo
     """
     ready = find_controller(data)
     asked = {"exit": exit_, "linger_ms": None if linger_s is None else round(1000 * linger_s)}
-    answer = _post(ready, "release", asked)
+    answer = post_command(ready, "release", asked)
     if as_json:
         print_json(answer)
         return
@@ -170,7 +170,8 @@ def release(data: Path | None, exit_: bool, linger_s: float | None, as_json: boo
         say(f"It goes on answering for {answer['ends_in_ms'] / 1000:g} s and then ends.")
 
 
-def _post(ready: ControllerReady, command: str, body: dict[str, Any]) -> dict[str, Any]:
+def post_command(ready: ControllerReady, command: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The controller's answer to a command; RefusedError if it refuses, CommandError if it does not answer."""
     from aiocontroller.server.http import TOKEN_HEADER
 
     headers = {TOKEN_HEADER: ready.token, "Content-Type": "application/json"}

@@ -30,6 +30,10 @@ COMMANDS = {
         "Reassign replicas to other brokers; cancel and list reassignments.",
     ),
     "elect": ("aiocontroller.cli.elect:elect", "Elect preferred leaders, or leaders from outside the ISR."),
+    "recover": (
+        "aiocontroller.cli.recover:recover",
+        "Elect leaders by how far the logs of offline partitions reach.",
+    ),
     "debts": (
         "aiocontroller.cli.debts:debts",
         "List replicas that brokers still have to delete; drop them from the list.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from aiocontroller.controller.log_questions import WaitingRequest
+from aiocontroller.controller.log_recovery import wait_for_logs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
@@ -44,8 +46,15 @@ async def replica_leader_election(shell: ControllerShell, event: ReplicaLeaderEl
     """Answers for the named partitions; if none were named, for those that needed an election."""
     named = event.partitions is not None
     asked = event.partitions if event.partitions is not None else plan.every_partition(shell.context)
-    answers = await on_replica_election(shell, asked, event.election_type)
-    event.reply.answer(plan.presented(answers, named=named, release=shell.settings.release))
+    answers, waiting = await on_replica_election(shell, asked, event.election_type)
+
+    def present(decided: plan.Answers) -> plan.Answers:
+        return plan.presented(answers | decided, named=named, release=shell.settings.release)
+
+    if waiting:
+        wait_for_logs(shell, WaitingRequest(event.reply, waiting, lambda request: present(request.answers)))
+    else:
+        event.reply.answer(present({}))
 
 
 async def zk_preferred_replica_election(shell: ControllerShell, event: ZkPreferredReplicaElection) -> None:
@@ -56,7 +65,7 @@ async def zk_preferred_replica_election(shell: ControllerShell, event: ZkPreferr
     if isinstance(requested, BadZNode):
         shell.report_bad_znodes([requested])
     else:
-        answers = await on_replica_election(shell, requested, ElectionType.PREFERRED)
+        answers, _ = await on_replica_election(shell, requested, ElectionType.PREFERRED)
         for tp, (code, message) in answers.items():
             if code not in (KafkaErrorCode.NONE, KafkaErrorCode.ELECTION_NOT_NEEDED):
                 log.warning("Preferred leader of %s was not elected: %s %s", tp, code.name, message)
@@ -66,8 +75,11 @@ async def zk_preferred_replica_election(shell: ControllerShell, event: ZkPreferr
 
 async def on_replica_election(
     shell: ControllerShell, partitions: Iterable[TopicPartition], election_type: ElectionType
-) -> plan.Answers:
-    """Elect leaders for the partitions that need it; every partition gets an answer."""
+) -> tuple[plan.Answers, list[TopicPartition]]:
+    """Elect leaders for the partitions that need it; every partition gets an answer.
+
+    Also returns those of an unclean election whose answers are preliminary: their replicas are being asked first.
+    """
     context = shell.context
     answers: plan.Answers = {}
     electable: list[int] = []
@@ -86,7 +98,8 @@ async def on_replica_election(
         plan.strategy_of(election_type),
         force_unclean=election_type is ElectionType.UNCLEAN,
     )
-    return answers | plan.answers_for_failed(context, electable, set(result.elected), result.failed, election_type)
+    failed = plan.answers_for_failed(context, electable, set(result.elected), result.failed, election_type)
+    return answers | failed, [context.table.topic_partition(row) for row in result.unasked]
 
 
 # -- by the clock ------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.faults import Faults
 from aiocontroller.controller.fence_command import FenceCommand
+from aiocontroller.controller.log_questions import LogQuestions
 from aiocontroller.controller.mutation_quotas import MutationQuotas
 from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.core.apply import apply
@@ -178,6 +179,7 @@ class ControllerShell:
             config.aiocontroller_audit_partitions_per_second,
             brokers_write=self.leaders_may_write,
         )
+        self.log_questions = LogQuestions(queue, world.clock)
         self.refused_brokers = RefusedBrokers(world.clock, metrics)
         self.mutation_quotas = MutationQuotas(zk, world.clock, lambda: self.policy, metrics)
         self.alarms = metrics.counter("aiocontroller", "EarlyDetection", "Alarms")
@@ -246,6 +248,7 @@ class ControllerShell:
         self._reported_bad.clear()
         self.mutation_quotas.forget()
         self.auditor.forget()
+        self.log_questions.forget()
         self.context = self._new_context()
 
     def let_copy_go(self) -> None:

@@ -22,6 +22,7 @@ from aiocontroller.core.election import (
     with_online_replica,
 )
 from aiocontroller.core.events import OfflinePartitionsSweep
+from aiocontroller.core.log_recovery import RowEvidence, questions_about
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
@@ -43,6 +44,8 @@ class ElectionResult(NamedTuple):
     elected: list[int]
     failed: dict[int, str]
     """row -> why it has no new leader."""
+    unasked: Sequence[int] = ()
+    """Those of them that wait for what their replicas tell about their logs."""
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -55,11 +58,12 @@ async def handle_partition_state_changes(
     strategy: Strategy | None = None,
     *,
     force_unclean: bool = False,
+    evidence: RowEvidence | None = None,
     batch: RequestBatch | None = None,
 ) -> ElectionResult:
     """Move the partitions to ``target``; to OnlinePartition with an election by ``strategy`` where they had a leader.
 
-    The requests are sent at the end, or stay in ``batch`` if one is given.
+    The requests are sent at the end, or stay in ``batch`` if one is given.  ``evidence``: what is known of the logs.
     """
     if target is not PartitionState.OnlinePartition:
         valid = _valid_partitions(shell, rows, target)
@@ -70,7 +74,7 @@ async def handle_partition_state_changes(
         return ElectionResult([], {})
     assert strategy is not None
     own = shell.new_batch() if batch is None else batch
-    election = await _begin_election(shell, rows, strategy, own, force_unclean=force_unclean)
+    election = await _begin_election(shell, rows, strategy, own, force_unclean=force_unclean, evidence=evidence)
     await carry_out(shell, election, batch=own)
     if batch is None:
         await shell.send(own)
@@ -104,7 +108,13 @@ async def _initialize(shell: ControllerShell, rows: Sequence[int], batch: Reques
 
 
 async def _begin_election(
-    shell: ControllerShell, rows: Sequence[int], strategy: Strategy, batch: RequestBatch, *, force_unclean: bool = False
+    shell: ControllerShell,
+    rows: Sequence[int],
+    strategy: Strategy,
+    batch: RequestBatch,
+    *,
+    force_unclean: bool = False,
+    evidence: RowEvidence | None = None,
 ) -> psm.LeaderElection:
     """Give New partitions their first leaders; the remaining ones need an ordinary election."""
     table = shell.context.table
@@ -115,11 +125,15 @@ async def _begin_election(
         found += await _initialize(shell, waiting[start : start + CHUNK], batch)
         await shell.breathe()
     led = [row for row in valid if table.isr_of[row] != NO_ISR and row not in new]
-    return psm.LeaderElection(led + found, strategy, force_unclean=force_unclean)
+    if evidence is None and shell.log_questions.can_ask:
+        evidence = {}  # an unclean election asks first
+    return psm.LeaderElection(led + found, strategy, force_unclean=force_unclean, evidence=evidence)
 
 
 def _result(shell: ControllerShell, election: psm.LeaderElection) -> ElectionResult:
     """Log partitions that stay without a leader, and have those retried that a later election may help."""
+    if election.unasked:
+        shell.log_questions.ask(questions_about(shell.context, election.unasked), shell.context.brokers)
     if election.failed:
         some = list(election.failed)
         level = logging.DEBUG if shell.reported_offline.issuperset(some) else logging.WARNING
@@ -127,7 +141,7 @@ def _result(shell: ControllerShell, election: psm.LeaderElection) -> ElectionRes
         shell.reported_offline = frozenset(some)
         if election.strategy is Strategy.OFFLINE and with_online_replica(shell.context, some):
             shell.queue.schedule(SWEEP, SWEEP_S, OfflinePartitionsSweep())
-    return ElectionResult(election.done, election.failed)
+    return ElectionResult(election.done, election.failed, election.unasked)
 
 
 # -- replicas ----------------------------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ class Elections(NamedTuple):
     rows: list[int]
     outcomes: list[Outcome]
     failed: list[int]
+    unasked: Sequence[int] = ()
+    """Rows whose replicas must first be asked how far their logs reach."""
 
 
 def offline_partition_leader_election(

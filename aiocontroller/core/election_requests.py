@@ -65,6 +65,18 @@ def answers_for_failed(
     }
 
 
+def answers_after_questions(context: ControllerContext, partitions: Iterable[TopicPartition]) -> Answers:
+    """The answers for unclean elections that had to wait for what replicas told about their logs."""
+    answers: Answers = {}
+    for tp in partitions:
+        refused = refusal(context, context.table.row(*tp), ElectionType.UNCLEAN)
+        if refused is None:
+            answers[tp] = KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no leader was elected"
+        else:
+            answers[tp] = DONE if refused[0] is KafkaErrorCode.ELECTION_NOT_NEEDED else refused
+    return answers
+
+
 def presented(answers: Answers, *, named: bool, release: tuple[int, ...]) -> Answers:
     """The answers as the client understands them; without names, only those of partitions that needed an election."""
     not_needed = KafkaErrorCode.ELECTION_NOT_NEEDED

@@ -8,7 +8,7 @@ fails.  A *response* carries a broker's answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ import msgspec
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.log_evidence import Evidence, Question
 from aiocontroller.core.mutation_quotas import UNBOUNDED, MutationQuota
 from aiocontroller.core.request_content import AlterPartition, ElectionType, NewPartitions, NewTopic, ScramUpsertion
 
@@ -441,6 +442,29 @@ class ReplicaLeaderElection(Request, frozen=True, gc=False, kw_only=True):
     state = ControllerState.ManualLeaderBalance
     partitions: tuple[TopicPartition, ...] | None
     election_type: ElectionType
+
+
+class RecoverPartitions(CertainRequest, frozen=True, gc=False, kw_only=True):
+    """An operator asks for leaders by what the replicas' logs hold; answered with a list of ``PartitionRecovery``, or
+    with a text that says why not."""
+
+    state = ControllerState.ManualLeaderBalance
+    topic: str
+    partition: int | None = None
+    """None: all partitions of the topic."""
+    leader: int | None = None
+    """The broker that is to lead; None: the one with the best log."""
+    dry_run: bool = False
+    """Only find out what would be elected, and what it would cost."""
+
+
+class LogEndsReceived(Response, frozen=True, gc=False):
+    """Brokers have told how far the logs of offline partitions reach, or have not answered in time."""
+
+    state = ControllerState.UncleanLeaderElectionEnable
+    asked: tuple[Question, ...]
+    told: Mapping[TopicPartition, Evidence]
+    duration_us: int
 
 
 class AutoPreferredReplicaLeaderElection(Signal, frozen=True, gc=False):

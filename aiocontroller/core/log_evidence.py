@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import NamedTuple
 
+from aiocontroller.core.ids import TopicPartition
+
 NO_RECORDS = -1
 """The last epoch of an empty log, and of one whose records have no epochs (message format before Kafka 0.11)."""
 UNKNOWN_EPOCH = -2
@@ -27,6 +29,18 @@ UNKNOWN_EPOCH = -2
 MAX_EPOCH = (1 << 31) - 1
 MAX_QUESTIONS = 80
 """Each search ends after at most about 64 coherent answers."""
+
+
+class Question(NamedTuple):
+    """Whose logs to ask about, for one partition."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    """The partition's, near which its logs' last epochs are."""
+    brokers: tuple[int, ...]
+    """Those to be asked."""
+    awaited: tuple[int, ...] = ()
+    """Those that may have been the last to hold something acknowledged, alive or not."""
 
 
 class LogEnd(NamedTuple):

@@ -27,6 +27,7 @@ from aiocontroller.core.election import (
 )
 from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, RECOVERED, LeaderAndIsr
 from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.log_recovery import RowEvidence, choose_best_logs
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_PARTITION_STATES, PartitionState
 
@@ -188,11 +189,17 @@ def plan_elections(
     unclean: UncleanPolicy = NEVER_UNCLEAN,
     *,
     recovery_supported: bool = True,
+    evidence: RowEvidence | None = None,
 ) -> tuple[Decisions, Elections]:
-    """New leadership by the strategy, leader epochs raised by one; ``Elections.failed`` keep their leadership."""
+    """New leadership by the strategy, leader epochs raised by one; ``Elections.failed`` keep their leadership.
+
+    ``evidence``: of the logs among which unclean elections choose; None: they choose as Kafka does.
+    """
     table, epoch = context.table, context.epoch
     leader_epoch, partition_epoch, recovery = table.leader_epoch, table.partition_epoch, table.recovery_state
     elections = elect(context, rows, strategy, unclean)
+    if evidence is not None:
+        elections = choose_best_logs(elections, evidence)
     decisions = Decisions(
         elections.rows,
         [
@@ -233,6 +240,8 @@ class ElectionPlan(NamedTuple):
     unclean: Collection[int]
     failed: list[int]
     """Partitions for which the strategy finds no leader."""
+    unasked: Sequence[int] = ()
+    """Partitions whose replicas must first be asked how far their logs reach."""
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
         """The elected partitions become Online and are sent to their recipients; unclean elections are counted."""
@@ -242,10 +251,19 @@ class ElectionPlan(NamedTuple):
 class LeaderElection(Change[ElectionPlan]):
     """Elects leaders by a strategy."""
 
-    def __init__(self, rows: Sequence[int], strategy: Strategy, *, force_unclean: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Sequence[int],
+        strategy: Strategy,
+        *,
+        force_unclean: bool = False,
+        evidence: RowEvidence | None = None,
+    ) -> None:
         super().__init__(rows)
         self.strategy = strategy
+        self.unasked: list[int] = []
         self._force_unclean = force_unclean
+        self._evidence = evidence
         self._hopeless: list[int] = []
         """Rows that no replica can lead according to memory, not checked in ZooKeeper yet."""
         self._read_again: set[int] = set()  # membership only
@@ -261,15 +279,22 @@ class LeaderElection(Change[ElectionPlan]):
         """Leaders by the strategy; ``facts`` say which topics allow unclean ones."""
         unclean = UncleanPolicy(True) if self._force_unclean else facts.unclean
         decisions, elections = plan_elections(
-            context, rows, self.strategy, unclean, recovery_supported=facts.recovery_supported
+            context,
+            rows,
+            self.strategy,
+            unclean,
+            recovery_supported=facts.recovery_supported,
+            evidence=self._evidence,
         )
         uncleanly = {row for row, outcome in zip(decisions.rows, elections.outcomes, strict=True) if outcome.unclean}
-        return ElectionPlan(decisions, self.strategy, uncleanly, elections.failed)
+        return ElectionPlan(decisions, self.strategy, uncleanly, elections.failed, elections.unasked)
 
     def carried_out(self, plan: ElectionPlan, effects: Effects) -> None:
         """Collect the rows without a leader with the reason, to be read again (``doubtful``)."""
         self.failed.update(dict.fromkeys(plan.failed, f"no replica qualifies by the {self.strategy.value}"))
         self._hopeless += plan.failed
+        self.unasked += plan.unasked
+        self.failed.update(dict.fromkeys(plan.unasked, "its replicas are being asked how far their logs reach"))
 
     def doubtful(self, context: ControllerContext) -> list[int]:
         """ZooKeeper is read before the conclusion that no replica can lead (Kafka always reads first).

@@ -20,6 +20,35 @@ class Released(msgspec.Struct, frozen=True):
     """Brokers that have yet to delete replicas: ``broker``, ``replicas`` (a count), ``topics``."""
 
 
+class ToldLog(msgspec.Struct, frozen=True):
+    """How far one replica's log reaches, or why that is not known."""
+
+    broker: int
+    in_isr: bool
+    epoch: int | None = None
+    """The epoch of its last record; None: it has no records with epochs, or the broker cannot tell."""
+    end_offset: int | None = None
+    start_offset: int | None = None
+    error: str | None = None
+
+
+class PartitionRecovery(msgspec.Struct, frozen=True):
+    """What ``RecoverPartitions`` found or did for one partition."""
+
+    topic: str
+    partition: int
+    result: str
+    """``led``: it has a leader already; ``would elect`` in a dry run; ``elected``; ``failed``."""
+    leader: int | None = None
+    """The leader, or who would lead."""
+    logs: tuple[ToldLog, ...] = ()
+    lost_at_most: int | None = None
+    """Records that other logs hold and the leader's lacks; None if the leader's is not known."""
+    unknown: tuple[int, ...] = ()
+    """Brokers that may have held more and have not answered."""
+    detail: str = ""
+
+
 class AlterPartition(msgspec.Struct, frozen=True, gc=False):
     """The ISR change that a leader requests for one partition; ``topic`` is a name or a 16-byte id."""
 

@@ -65,6 +65,18 @@ KINDS: Final[Mapping[str, Kind]] = {
             detail="the reason, with `, unclean` if the leader comes from outside the ISR",
         ),
     ),
+    "recovery": Kind(
+        "A partition without an in-sync replica, whose replicas have been asked how far their logs reach.",
+        _fields(
+            "topic partition leader_epoch",
+            event="`evidence`: what they have told; `elected`: the best log leads, uncleanly",
+            leader="the leader, -1 before the election",
+            count="records at most that the other logs hold and the best one lacks",
+            brokers="brokers that may have held more and have not answered",
+            duration_us="how long the brokers were asked",
+            detail="the same in words, with each log's end",
+        ),
+    ),
     "isr": Kind("A broker changed an ISR by AlterPartition.", _fields(_LEADERSHIP)),
     "reassigned": Kind(
         "The reassignment of a partition is complete.",

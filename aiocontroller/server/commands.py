@@ -1,4 +1,4 @@
-"""Operators' commands to a running controller, by HTTP: take over the role, release it.
+"""Operators' commands to a running controller, by HTTP: take over the role, release it, recover partitions.
 
 A command needs the token in the data folder's ``controller.json``: without a data folder there are no commands.
 """
@@ -15,7 +15,7 @@ import msgspec
 from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
-from aiocontroller.core.events import Release, Reply, Request, TakeOver
+from aiocontroller.core.events import RecoverPartitions, Release, Reply, Request, TakeOver
 from aiocontroller.core.request_content import Released
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,15 @@ class ReleaseAsked(msgspec.Struct, frozen=True):
     """How long to keep answering before the end; None: ``aiocontroller.release.linger.ms``."""
 
 
+class RecoverAsked(msgspec.Struct, frozen=True):
+    """Body of ``POST /recover``, as ``RecoverPartitions``."""
+
+    topic: str
+    partition: int | None = None
+    leader: int | None = None
+    dry_run: bool = False
+
+
 class Commands:
     """``stop`` ends the process."""
 
@@ -58,7 +67,7 @@ class Commands:
 
     def by_name(self) -> dict[str, Command]:
         """Name in the URL -> command."""
-        return {"takeover": self.take_over, "release": self.release}
+        return {"takeover": self.take_over, "release": self.release, "recover": self.recover}
 
     def settings(self) -> Mapping[str, Any]:
         """The content of ``GET /settings``."""
@@ -112,6 +121,30 @@ class Commands:
             "owed": list(released.owed),
             "ends_in_ms": linger_ms if asked.exit else None,
         }
+
+    async def recover(self, body: bytes) -> Mapping[str, Any]:
+        """Elect by what logs hold; CommandRefusedError if the topic has no such partition, or this is not the
+        controller; BadInputError for a bad body."""
+        try:
+            asked = msgspec.json.decode(body, type=RecoverAsked)
+        except msgspec.MsgspecError as error:
+            raise BadInputError(f"recover: found {error}, expected topic, partition, leader and dry_run") from None
+        found = await self._ask(
+            lambda reply: RecoverPartitions(
+                reply=reply,
+                topic=asked.topic,
+                partition=asked.partition,
+                leader=asked.leader,
+                dry_run=asked.dry_run,
+            )
+        )
+        if found == KafkaErrorCode.NOT_CONTROLLER:
+            raise CommandRefusedError("it is not the active controller, or ceased to be: ask the active one")
+        if isinstance(found, KafkaErrorCode):
+            raise CommandRefusedError("it failed; the log names the reason")
+        if isinstance(found, str):
+            raise CommandRefusedError(found)
+        return {"dry_run": asked.dry_run, "partitions": found}
 
     async def _ask(self, event: Callable[[Reply], Request]) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -6,8 +6,8 @@ import pytest
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.virtual_time import virtual_time
-from aiocontroller.server.commands import Commands
-from tests.unit.controller.virtual_cluster import begin, is_active, stage
+from aiocontroller.server.commands import CommandRefusedError, Commands
+from tests.unit.controller.virtual_cluster import begin, is_active, offline_topic, stage, with_topic
 
 
 @virtual_time
@@ -43,3 +43,60 @@ async def test_a_release_ends_the_process_if_asked_to(body: bytes, ends_in_ms: i
         assert not is_active(service)
         await it.sleep(60)
         assert stopped == ([] if ends_in_ms is None else pytest.approx([answered_s + 0.007], abs=1e-6))
+
+
+@virtual_time
+async def test_what_is_led_needs_no_recovery() -> None:
+    async with stage() as it:
+        service = await begin(it, 1)
+        await with_topic(it, [1], 1)
+        commands = Commands(service.shell, service.controller, lambda: None)
+        answer = await commands.recover(b'{"topic":"t"}')
+        assert [(p.partition, p.result, p.leader) for p in answer["partitions"]] == [(0, "led", 1)]
+
+
+@virtual_time
+async def test_a_broker_that_cannot_tell_is_named() -> None:
+    """Recording brokers have no logs."""
+    async with stage() as it:
+        await it.add_broker(1)
+        await offline_topic(it)
+        service = await it.add_controller()
+        commands = Commands(service.shell, service.controller, lambda: None)
+        for body in (b'{"topic":"t","dry_run":true}', b'{"topic":"t","leader":1}'):
+            answer = await commands.recover(body)
+            [found] = answer["partitions"]
+            assert (found.result, found.leader) == ("failed", None)
+            assert "told how far its log reaches" in found.detail
+            assert [(log.broker, log.in_isr, log.end_offset) for log in found.logs] == [(1, False, None)]
+        [found] = (await commands.recover(b'{"topic":"t"}'))["partitions"]  # as Kafka's unclean election
+        assert (found.result, found.leader, found.lost_at_most) == ("elected", 1, None)
+
+
+@pytest.mark.parametrize(
+    "body, found",
+    [
+        (b'{"topic":"u"}', "no such topic: u"),
+        (b'{"topic":"t","partition":1}', "topic t has no partition 1"),
+        (b'{"topic":"t","partition":-1}', "topic t has no partition -1"),
+        (b'{"partition":1}', "missing required field `topic`"),
+        (b'{"topic":"t","dry_run":3}', "dry_run"),
+        (b"", "truncated"),
+    ],
+)
+@virtual_time
+async def test_a_recovery_that_asks_for_nonsense_is_refused(body: bytes, found: str) -> None:
+    async with stage() as it:
+        service = await begin(it, 1)
+        await with_topic(it, [1], 1)
+        with pytest.raises((BadInputError, CommandRefusedError), match=found):
+            await Commands(service.shell, service.controller, lambda: None).recover(body)
+
+
+@virtual_time
+async def test_only_the_active_controller_recovers() -> None:
+    async with stage() as it:
+        await begin(it, 1)
+        standby = await it.add_controller(aiocontroller_id=1_000_002)
+        with pytest.raises(CommandRefusedError, match="not the active controller"):
+            await Commands(standby.shell, standby.controller, lambda: None).recover(b'{"topic":"t"}')

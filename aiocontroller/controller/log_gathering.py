@@ -1,0 +1,305 @@
+"""Asks brokers how far the logs of leaderless partitions reach, all brokers at the same time, and within a time limit.
+
+A broker that has just started refuses connections for a while, and does not know its replicas until the controller has
+sent them.  So it is asked again until the time is up.  What a broker does not tell is in ``Evidence.silent``, with the
+reason.
+
+Reads nothing of the controller's context: a task of its own asks, beside the consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+
+import anyio
+
+from aiocontroller.config import ConfigError
+from aiocontroller.controller.broker_client import asking
+from aiocontroller.controller.log_client import LogClient
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import Broker, TopicPartition
+from aiocontroller.core.log_evidence import (
+    UNKNOWN_EPOCH,
+    EpochEnd,
+    Evidence,
+    IncoherentAnswersError,
+    LogEnd,
+    Question,
+    Side,
+    divergence,
+    last_epoch,
+)
+from aiocontroller.wire.errors import FrameError, UnsupportedApiError
+from aiocontroller.wire.fetch import EpochQuestion
+from aiocontroller.wire.list_offsets import EARLIEST, LATEST, ListedOffset
+
+ASK_AGAIN_S = 0.1
+OFFSET_OUT_OF_RANGE = 1
+NOT_YET = frozenset(
+    (
+        KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        KafkaErrorCode.NOT_LEADER_OR_FOLLOWER,
+        KafkaErrorCode.REPLICA_NOT_AVAILABLE,
+    )
+)
+"""Errors of a broker that has not received its replicas yet."""
+
+
+Found = dict[TopicPartition, Evidence]
+
+
+async def gather(
+    shell: ControllerShell, brokers: Mapping[int, Broker], questions: Sequence[Question], within_s: float
+) -> Found:
+    """What the brokers tell about each partition; takes ``within_s`` at most, a little more at a busy time."""
+    deadline_s = shell.world.clock.monotonic() + within_s
+    asked = {
+        number: _AskedBroker(shell, brokers.get(number), deadline_s, of_broker)
+        for number, of_broker in _by_broker(questions).items()
+    }
+    async with AsyncExitStack() as connections:
+        with anyio.move_on_after(within_s):
+            await _together(one.ask(connections) for one in asked.values())
+            await _find_divergences(asked, questions)
+    return {question.partition: _evidence(asked, question) for question in questions}
+
+
+def _by_broker(questions: Sequence[Question]) -> dict[int, list[Question]]:
+    found: dict[int, list[Question]] = {}
+    for question in questions:
+        for broker in question.brokers:
+            found.setdefault(broker, []).append(question)
+    return found
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, object]]) -> None:
+    async def one(call: Coroutine[Any, Any, object]) -> None:
+        await call
+
+    async with anyio.create_task_group() as tasks:
+        for call in calls:
+            tasks.start_soon(one, call)
+
+
+class _AskedBroker:
+    """One broker, and what it has told."""
+
+    def __init__(
+        self, shell: ControllerShell, broker: Broker | None, deadline_s: float, questions: Sequence[Question]
+    ) -> None:
+        self.ends: dict[TopicPartition, LogEnd] = {}
+        self.silent: dict[TopicPartition, str] = {}
+        """Why it has told nothing about a partition."""
+        self.why_silent = "it has not answered in time" if broker is not None else "it is not registered"
+        self.diverging: dict[TopicPartition, int] = {}
+        self.logs: LogClient | None = None
+        self._shell = shell
+        self._broker = broker
+        self._deadline_s = deadline_s
+        self._questions = questions
+
+    async def ask(self, connections: AsyncExitStack) -> None:
+        """Learn where the logs end; asks again what the broker cannot tell yet."""
+        if self._broker is None:
+            return
+        open_ = list(self._questions)
+        while open_:
+            try:
+                if self.logs is None:
+                    self.logs = await self._connect(self._broker, connections)
+                open_ = await self._ask_once(self.logs, open_)
+            except (OSError, FrameError) as error:
+                self.logs = None
+                self.why_silent = str(error) or type(error).__name__
+            except (UnsupportedApiError, ConfigError) as error:
+                self.logs = None
+                self.why_silent = str(error)
+                return
+            if open_:
+                await self._shell.world.clock.sleep(ASK_AGAIN_S)
+
+    async def _connect(self, broker: Broker, connections: AsyncExitStack) -> LogClient:
+        left_s = self._deadline_s - self._shell.world.clock.monotonic()
+        client = await connections.enter_async_context(asking(self._shell, broker, max(left_s, ASK_AGAIN_S)))
+        return await LogClient.over(client)
+
+    async def _ask_once(self, logs: LogClient, questions: Sequence[Question]) -> list[Question]:
+        """Ask about each partition once; returns those to ask about again."""
+        topics = by_topic(question.partition for question in questions)
+        latest = await logs.offsets(topics, LATEST)
+        earliest = await logs.offsets(topics, EARLIEST)
+        again = []
+        lengths: dict[TopicPartition, LogEnd] = {}
+        for question in questions:
+            tp = question.partition
+            codes = [_code(latest.get(tp)), _code(earliest.get(tp))]
+            failed = next((code for code in codes if code), 0)
+            if failed in NOT_YET:
+                again.append(question)
+                self.silent[tp] = _words(failed)
+            elif failed:
+                self.silent[tp] = _words(failed)
+            elif not 0 <= earliest[tp].offset <= latest[tp].offset:
+                self.silent[tp] = f"it tells a log from {earliest[tp].offset} to {latest[tp].offset}"
+            else:
+                self.silent.pop(tp, None)
+                lengths[tp] = LogEnd(UNKNOWN_EPOCH, latest[tp].offset, earliest[tp].offset)
+        if logs.knows_epochs:
+            expected = {question.partition: question.leader_epoch for question in questions}
+            searches = {tp: last_epoch(length, expected[tp]) for tp, length in lengths.items()}
+            await self._search(logs, searches, lambda tp, epoch: lengths[tp]._replace(epoch=epoch))
+        else:
+            self.ends.update(lengths)
+        return again
+
+    async def _search(
+        self,
+        logs: LogClient,
+        searches: Mapping[TopicPartition, Generator[int, EpochEnd | None, int]],
+        found: Callable[[TopicPartition, int], LogEnd],
+    ) -> None:
+        """Carry out the searches for last epochs, one question of each in a round."""
+        waiting = dict(searches)
+        answers: dict[TopicPartition, EpochEnd | None] = dict.fromkeys(waiting)
+        while waiting:
+            ask: dict[TopicPartition, int] = {}
+            for tp in list(waiting):
+                if tp not in answers:
+                    continue
+                try:
+                    ask[tp] = waiting[tp].send(answers[tp])
+                except StopIteration as end:
+                    self.ends[tp] = found(tp, end.value)
+                    del waiting[tp]
+                except IncoherentAnswersError as error:
+                    self.silent[tp] = str(error)
+                    del waiting[tp]
+            answers = await self.epoch_ends(logs, ask)
+            for tp in [tp for tp in waiting if tp not in answers]:
+                del waiting[tp]
+
+    async def epoch_ends(
+        self, logs: LogClient, epochs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, EpochEnd | None]:
+        """Where epochs end; None for an epoch above all known.  Without partitions that the broker tells nothing of."""
+        topics: dict[str, list[EpochQuestion]] = {}
+        for (topic, partition), epoch in epochs.items():
+            topics.setdefault(topic, []).append(EpochQuestion(partition, epoch))
+        told: dict[TopicPartition, EpochEnd | None] = {}
+        found = await logs.epoch_ends(topics)
+        for tp in epochs:
+            answer = found.get(tp)
+            if answer is None:
+                self.silent[tp] = "it leaves the partition out of its answer"
+            elif answer.error_code == OFFSET_OUT_OF_RANGE:
+                told[tp] = None
+            elif answer.error_code:
+                self.silent[tp] = _words(answer.error_code)
+            else:
+                told[tp] = EpochEnd(answer.epoch, answer.end_offset)
+        return told
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic -> its partitions, both in the order of their first mention."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def _code(answer: ListedOffset | None) -> int:
+    return KafkaErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer.error_code
+
+
+def _words(code: int) -> str:
+    known = code in KafkaErrorCode._value2member_map_
+    return f"it answers {KafkaErrorCode(code).name if known else f'error {code}'}"
+
+
+# -- where the logs diverge --------------------------------------------------------------------------------------------
+
+
+class _Open(NamedTuple):
+    """A search for the offset where one log leaves the best one."""
+
+    partition: TopicPartition
+    better: int
+    other: int
+    search: Generator[Side, EpochEnd | None, int]
+
+
+async def _find_divergences(asked: Mapping[int, _AskedBroker], questions: Sequence[Question]) -> None:
+    """For logs of different last epochs: how much of the worse one the best one has, too."""
+    waiting: list[tuple[_Open, Side]] = []
+    for question in questions:
+        for one in _searches(asked, question):
+            _go_on(asked, one, None, waiting)
+    while waiting:
+        ask: dict[int, dict[TopicPartition, int]] = {}
+        later: list[tuple[_Open, Side]] = []
+        now: list[tuple[_Open, int]] = []
+        for one, side in waiting:
+            broker = one.better if side.of_better else one.other
+            if one.partition in ask.setdefault(broker, {}):
+                later.append((one, side))  # a request has one question about a partition
+            else:
+                ask[broker][one.partition] = side.epoch
+                now.append((one, broker))
+        told: dict[int, dict[TopicPartition, EpochEnd | None]] = {broker: {} for broker in ask}
+        await _together(_tell(asked[broker], epochs, broker, told) for broker, epochs in ask.items())
+        waiting = later
+        for one, broker in now:
+            if one.partition in told[broker]:
+                _go_on(asked, one, told[broker][one.partition], waiting)
+
+
+async def _tell(
+    one: _AskedBroker,
+    epochs: Mapping[TopicPartition, int],
+    broker: int,
+    told: dict[int, dict[TopicPartition, EpochEnd | None]],
+) -> None:
+    """Without an answer the divergence stays unknown, and the loss is bounded by all of the log."""
+    if one.logs is not None:
+        try:
+            told[broker] = await one.epoch_ends(one.logs, epochs)
+        except (OSError, FrameError):
+            one.logs = None
+
+
+def _searches(asked: Mapping[int, _AskedBroker], question: Question) -> list[_Open]:
+    tp = question.partition
+    ends = {broker: asked[broker].ends[tp] for broker in question.brokers if tp in asked[broker].ends}
+    best = Evidence(ends).best(question.brokers)
+    if best is None or ends[best].epoch < 0:
+        return []
+    return [
+        _Open(tp, best, broker, divergence(ends[best], end))
+        for broker, end in ends.items()
+        if broker != best and 0 <= end.epoch != ends[best].epoch
+    ]
+
+
+def _go_on(
+    asked: Mapping[int, _AskedBroker], one: _Open, answer: EpochEnd | None, waiting: list[tuple[_Open, Side]]
+) -> None:
+    try:
+        waiting.append((one, one.search.send(answer)))
+    except StopIteration as end:
+        asked[one.other].diverging[one.partition] = end.value
+    except IncoherentAnswersError:
+        pass  # all of the log may be lost
+
+
+def _evidence(asked: Mapping[int, _AskedBroker], question: Question) -> Evidence:
+    tp = question.partition
+    told = {broker: asked[broker] for broker in question.brokers}
+    return Evidence(
+        {broker: one.ends[tp] for broker, one in told.items() if tp in one.ends},
+        {broker: one.silent.get(tp, one.why_silent) for broker, one in told.items() if tp not in one.ends},
+        {broker: one.diverging[tp] for broker, one in told.items() if tp in one.diverging},
+    )

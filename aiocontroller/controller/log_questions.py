@@ -1,0 +1,134 @@
+"""What is being asked about logs: the consumer adds questions, one task asks, and an event returns the answers.
+
+Questions that come while others are being asked are gathered for the next round, so that each broker has one connection
+for this purpose.  A term's end makes all of them void.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.core.election_requests import Answers
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import LogEndsReceived, Reply
+from aiocontroller.core.ids import Broker, TopicPartition
+from aiocontroller.core.log_evidence import Evidence, Question
+from aiocontroller.net.ports import Clock
+from aiocontroller.net.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+ANSWER_WITHIN_S = 2.0
+"""How long brokers may take to tell how far their logs reach; what is not known by then does not count."""
+
+Gather = Callable[[Mapping[int, Broker], Sequence[Question], float], Awaitable[dict[TopicPartition, Evidence]]]
+
+
+class WaitingRequest:
+    """A request about offline partitions that waits until their logs' ends are known."""
+
+    def __init__(
+        self,
+        reply: Reply,
+        waiting: Iterable[TopicPartition],
+        present: Callable[[WaitingRequest], object],
+        *,
+        elects: bool = True,
+        leader: int | None = None,
+    ) -> None:
+        self.reply = reply
+        self.waiting = dict.fromkeys(waiting)
+        self.elects = elects
+        """Unclean leaders are wanted; else only what is known."""
+        self.leader = leader
+        """The broker that is to lead; None: the one with the best log."""
+        self.answers: Answers = {}
+        """What became of each partition."""
+        self.told: dict[TopicPartition, tuple[Question, Evidence]] = {}
+        self._present = present
+
+    def tell(self, question: Question, evidence: Evidence) -> None:
+        """Take in what is known of a partition, if it is waited for."""
+        if question.partition in self.waiting:
+            self.told[question.partition] = question, evidence
+
+    def decided(self, answers: Answers) -> None:
+        """Take in what became of some partitions; the last one completes the answer."""
+        self.answers |= answers
+        for partition in answers:
+            self.waiting.pop(partition, None)
+        if not self.waiting:
+            self.reply.ensure(self._present(self))
+
+
+class LogQuestions:
+    """Owned by the consumer, except for the task that asks."""
+
+    def __init__(self, queue: EventQueue, clock: Clock) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._tasks: Tasks | None = None
+        self._gather: Gather | None = None
+        self._waiting: dict[TopicPartition, Question] = {}
+        self._asked: dict[TopicPartition, Question] = {}
+        """Those of the round that goes on."""
+        self._brokers: Mapping[int, Broker] = {}
+        self._term = 0
+        self._busy = False
+        self.requests: list[WaitingRequest] = []
+        """Those that wait, in the order of their arrival."""
+
+    def start(self, tasks: Tasks, gather: Gather) -> None:
+        """Ask with ``gather``, in tasks of this group."""
+        self._tasks, self._gather = tasks, gather
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether brokers can be asked at all."""
+        return self._gather is not None
+
+    @property
+    def open(self) -> int:
+        """The number of partitions whose logs are asked about."""
+        return len(self._waiting) + len(self._asked)
+
+    def ask(self, questions: Iterable[Question], brokers: Mapping[int, Broker]) -> None:
+        """Ask unless the same is being asked; ``brokers`` are those registered now."""
+        assert self._tasks is not None, "nobody can be asked"
+        for question in questions:
+            if self._asked.get(question.partition) != question:
+                self._waiting[question.partition] = question
+        self._brokers = dict(brokers)
+        if self._waiting and not self._busy:
+            self._busy = True
+            self._tasks.start_soon(self._ask, name="questions about logs")
+
+    def forget(self) -> None:
+        """The term ends: nobody waits for answers any more."""
+        self._term += 1
+        self._waiting.clear()
+        self._asked.clear()
+        requests, self.requests = self.requests, []
+        for request in requests:
+            request.reply.ensure(KafkaErrorCode.NOT_CONTROLLER)
+
+    async def _ask(self) -> None:
+        assert self._gather is not None
+        try:
+            while self._waiting:
+                self._asked, self._waiting = self._waiting, {}
+                term, asked = self._term, list(self._asked.values())
+                began_s = self._clock.monotonic()
+                try:
+                    found = await self._gather(self._brokers, asked, ANSWER_WITHIN_S)
+                except Exception:  # a bug: elections go on as Kafka's do
+                    log.exception("Bug while asking brokers about the logs of %d partitions", len(asked))
+                    found = {question.partition: Evidence({}) for question in asked}
+                if term == self._term:
+                    self._asked = {}
+                    taken_us = int((self._clock.monotonic() - began_s) * 1e6)
+                    self._queue.append(LogEndsReceived(tuple(asked), found, taken_us))
+        finally:
+            self._busy = False

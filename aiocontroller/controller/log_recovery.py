@@ -1,0 +1,175 @@
+"""Unclean elections by evidence: the best log that is left leads, and the journal says what is lost.
+
+1. An election finds only replicas outside the ISR, and several of them.  It asks how far their logs reach
+   (``log_questions``), and the partitions stay offline meanwhile.
+2. ``LogEndsReceived``: what the brokers have told.  The best log leads, by an ordinary election under the fence.  The
+   journal has a record of what is known before it, and of what was lost after it.
+3. If no live replica has told anything within the time, the first live one leads, as under Kafka's controller.
+
+A controller that dies in between leaves partitions without a leader; the next one begins with step 1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from aiocontroller.controller.log_questions import WaitingRequest
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import handle_partition_state_changes
+from aiocontroller.core.election import Strategy
+from aiocontroller.core.election_requests import answers_after_questions
+from aiocontroller.core.events import LogEndsReceived, RecoverPartitions
+from aiocontroller.core.log_evidence import Evidence, Loss, Question, loss
+from aiocontroller.core.log_recovery import (
+    RowEvidence,
+    evidence_by_row,
+    questions_about,
+    reason_not_to_recover,
+    recoveries,
+    rows_to_recover,
+    still_offline,
+)
+from aiocontroller.core.request_content import PartitionRecovery
+from aiocontroller.core.states import PartitionState
+
+log = logging.getLogger(__name__)
+
+RECORDED_AT_ONCE = 1_000
+"""Journal records written before other tasks may run."""
+
+
+async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> None:
+    """Elect the best logs; ask again about partitions whose leadership has changed meanwhile."""
+    context, requests = shell.context, shell.log_questions.requests
+    evidence = evidence_by_row(context, event.asked, event.told)
+    questions = {context.table.row(*question.partition): question for question in event.asked}
+    for number, row in enumerate(evidence):
+        if number % RECORDED_AT_ONCE == 0:
+            await shell.breathe()
+        _record(shell, "evidence", row, _loss_by_best(shell, evidence, row, questions[row]), event.duration_us)
+        for request in requests:
+            request.tell(questions[row], evidence[row])
+    by_request = {
+        context.table.row(*tp): request.leader for request in requests if request.elects for tp in request.waiting
+    }
+    offline = still_offline(context, questions)
+    elected: list[int] = []
+    for requested in (True, False):
+        rows = [row for row in offline if (row in by_request) == requested]
+        usable = {row: _of_whom(evidence[row], by_request.get(row)) for row in rows if row in evidence}
+        rows = [row for row in rows if row not in usable or _may_lead(shell, usable[row], row, by_request.get(row))]
+        if rows:
+            result = await handle_partition_state_changes(
+                shell,
+                rows,
+                PartitionState.OnlinePartition,
+                Strategy.OFFLINE,
+                force_unclean=requested,
+                evidence=usable,
+            )
+            elected += result.elected
+    await _report(shell, elected, evidence, questions, event.duration_us)
+    undecided = set(offline).difference(evidence)
+    _answer(shell, [question for question in event.asked if context.table.row(*question.partition) not in undecided])
+
+
+def _of_whom(evidence: Evidence, leader: int | None) -> Evidence:
+    """What counts: the log of the broker that an operator wants to lead, else all."""
+    if leader is None:
+        return evidence
+    return Evidence({leader: evidence.ends[leader]} if leader in evidence.ends else {})
+
+
+def _may_lead(shell: ControllerShell, evidence: Evidence, row: int, leader: int | None) -> bool:
+    """Whether the broker that is wanted has answered and lives; nobody leads in its place."""
+    return leader is None or (leader in evidence.ends and shell.context.is_replica_online(row, leader))
+
+
+def _loss_by_best(shell: ControllerShell, evidence: RowEvidence, row: int, question: Question) -> Loss | None:
+    best = evidence[row].best([b for b in question.brokers if shell.context.is_replica_online(row, b)])
+    return None if best is None else loss(evidence[row], best, question.awaited)
+
+
+async def _report(
+    shell: ControllerShell,
+    elected: Sequence[int],
+    evidence: RowEvidence,
+    questions: dict[int, Question],
+    duration_us: int,
+) -> None:
+    """Record what each unclean election loses, and log the whole with an example."""
+    table = shell.context.table
+    said = ""
+    unclean = 0
+    for number, row in enumerate(elected):
+        if number % RECORDED_AT_ONCE == 0:
+            await shell.breathe()
+        if row not in evidence or table.leader[row] in questions[row].awaited:
+            continue  # a member of the ISR has come back
+        lost = loss(evidence[row], table.leader[row], questions[row].awaited)
+        _record(shell, "elected", row, lost, duration_us)
+        unclean += 1
+        said = said or f"{shell.topic_partition(row)}: {lost.words}"
+    if unclean:
+        log.warning("Unclean elections of %d partitions by what their replicas told; %s", unclean, said)
+
+
+def _record(shell: ControllerShell, event: str, row: int, lost: Loss | None, duration_us: int) -> None:
+    table = shell.context.table
+    topic, partition = table.topic_partition(row)
+    shell.journal.append(
+        "recovery",
+        event=event,
+        topic=topic,
+        partition=partition,
+        leader=table.leader[row],
+        leader_epoch=table.leader_epoch[row],
+        brokers=None if lost is None else list(lost.unknown),
+        count=None if lost is None else lost.records,
+        duration_us=duration_us,
+        detail="no live replica has told where its log ends" if lost is None else lost.words,
+    )
+
+
+# -- requests that wait ------------------------------------------------------------------------------------------------
+
+
+def wait_for_logs(shell: ControllerShell, request: WaitingRequest) -> None:
+    """Answer the request when all that it waits for is decided; NOT_CONTROLLER if the term ends before."""
+    request.reply.defer()
+    shell.log_questions.requests.append(request)
+
+
+def _answer(shell: ControllerShell, decided: Sequence[Question]) -> None:
+    partitions = [question.partition for question in decided]
+    requests = shell.log_questions.requests
+    for request in list(requests):
+        request.decided(answers_after_questions(shell.context, [tp for tp in partitions if tp in request.waiting]))
+        if not request.waiting:
+            requests.remove(request)
+
+
+async def recover_partitions(shell: ControllerShell, event: RecoverPartitions) -> None:
+    """Ask how far the logs of a topic's offline partitions reach, and elect by it, unless it is a dry run."""
+    context, table = shell.context, shell.context.table
+    refusal = reason_not_to_recover(context, event.topic, event.partition)
+    if refusal is None and not shell.log_questions.can_ask:
+        refusal = "this controller cannot ask brokers"
+    if refusal is not None:
+        event.reply.answer(refusal)
+        return
+    rows = rows_to_recover(context, event.topic, event.partition)
+    offline = still_offline(context, rows)
+
+    def present(request: WaitingRequest) -> list[PartitionRecovery]:
+        return recoveries(context, event, rows, request.told)
+
+    request = WaitingRequest(
+        event.reply, map(table.topic_partition, offline), present, elects=not event.dry_run, leader=event.leader
+    )
+    if offline:
+        wait_for_logs(shell, request)
+        shell.log_questions.ask(questions_about(context, offline), context.brokers)
+    else:
+        request.decided({})

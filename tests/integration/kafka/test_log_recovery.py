@@ -1,0 +1,152 @@
+"""Real brokers die one after the other, in the order of the assignment: the best log that is left leads.
+
+Kafka's own controller would elect the first live replica, which died first and has the shortest log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.journal.records import Record, decode_record
+from aiocontroller.lab.kafka.controllers import until
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from tests.integration.kafka.conftest import take_over
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+
+WRITTEN = {1: 100, 2: 150, 3: 200}
+"""Broker -> how many records are acknowledged before it dies, after the death before."""
+ALLOWED = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+FORBIDDEN = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
+_numbers = itertools.count(1)
+
+
+async def staggered_deaths(stage: PlayedCluster) -> str:
+    """A topic with replicas on 1, 2 and 3, which died in this order while it was written; 1 and 2 are back, 3 is dead.
+
+    Their logs end at 100, 250 and 450; the ISR is broker 3 alone.
+    """
+    controller = await take_over(stage)
+    topic = f"staggered-{next(_numbers)}"
+    await AdminZkClient(controller.zk).create_topic(topic, {0: (1, 2, 3)}, configs=FORBIDDEN)
+    for broker, count in WRITTEN.items():
+        alive = [b.address for number, b in stage.brokers.items() if number >= broker]
+        await asyncio.to_thread(write, ",".join(alive), topic, count)
+        stage.brokers[broker].kill()
+        left = tuple(number for number in WRITTEN if number > broker) or (broker,)
+        await until(lambda left=left: in_isr(stage, topic, left), f"the ISR is {left}")  # type: ignore[misc]
+    await until(lambda: led_by(stage, topic, -1), "nobody leads")
+    for broker in (1, 2):
+        await stage.start(stage.brokers[broker])
+    return topic
+
+
+def write(bootstrap: str, topic: str, count: int) -> None:
+    """Acknowledged by the whole ISR."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 60_000})
+    failed: list[Any] = []
+    for number in range(count):
+        producer.produce(
+            topic, str(number).encode(), partition=0, on_delivery=lambda e, _: failed.append(e) if e else None
+        )
+    assert producer.flush(60) == 0
+    assert not failed, failed[:3]
+
+
+def end_of(bootstrap: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]
+    finally:
+        consumer.close()
+
+
+async def state_of(stage: PlayedCluster, topic: str) -> LeaderAndIsr:
+    controller: Any = stage.controller
+    (found,) = await controller.zk.get_topic_partition_states([topic], [0])
+    assert isinstance(found, LeaderAndIsr)
+    return found
+
+
+async def in_isr(stage: PlayedCluster, topic: str, wanted: tuple[int, ...]) -> bool:
+    return set((await state_of(stage, topic)).isr) == set(wanted)
+
+
+async def led_by(stage: PlayedCluster, topic: str, leader: int) -> bool:
+    return (await state_of(stage, topic)).leader == leader
+
+
+async def check_the_best_log_leads(stage: PlayedCluster, topic: str) -> None:
+    """Broker 2 leads with all that it had; 200 of 450 acknowledged records are lost, which only broker 3 had."""
+    await until(lambda: led_by(stage, topic, 2), "broker 2 leads")
+
+    async def readable() -> bool:
+        return await asyncio.to_thread(end_of, stage.brokers[2].address, topic) == WRITTEN[1] + WRITTEN[2]
+
+    await until(readable, "all that broker 2 had can be read")
+
+
+def recoveries(folder: Path, topic: str) -> list[Record]:
+    files = sorted((folder / "aiocontroller" / "journal").glob("*.jsonl"))
+    lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return [r for r in map(decode_record, lines) if r.kind == "recovery" and r.topic == topic]
+
+
+async def command(*arguments: str, folder: Path) -> tuple[int | None, str, str]:
+    """(exit code, output, errors) of aiocontroller with these arguments."""
+    words = [sys.executable, "-m", "aiocontroller", *arguments, "--data", str(folder / "aiocontroller")]
+    child = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+    out, err = await asyncio.wait_for(child.communicate(), 60)
+    return child.returncode, out.decode(), err.decode()
+
+
+async def test_a_topic_that_allows_unclean_elections(stage: PlayedCluster, tmp_path: Path) -> None:
+    topic = await staggered_deaths(stage)
+    controller: Any = stage.controller
+    await AdminZkClient(controller.zk).change_entity_configs("topics", topic, ALLOWED)
+    await check_the_best_log_leads(stage, topic)
+    evidence, elected = recoveries(tmp_path, topic)
+    assert (evidence.event, elected.event, elected.leader, elected.count) == ("evidence", "elected", 2, 0)
+    assert elected.brokers == [3]
+    assert elected.detail is not None
+    assert "broker 2 ends at 250 of epoch" in elected.detail
+    assert "broker 1 ends at 100 of epoch" in elected.detail
+
+
+async def test_an_election_by_an_admin_client(stage: PlayedCluster, tmp_path: Path) -> None:
+    topic = await staggered_deaths(stage)
+    code, out, err = await command("elect", "--unclean", "--topic", topic, folder=tmp_path)
+    assert (code, out) == (0, "Elected 1 leader; 0 not needed, 0 failed.\n"), err
+    await check_the_best_log_leads(stage, topic)
+
+
+async def test_an_operator_looks_before_and_chooses(stage: PlayedCluster, tmp_path: Path) -> None:
+    topic = await staggered_deaths(stage)
+    code, out, err = await command("recover", "--topic", topic, "--dry-run", "--json", folder=tmp_path)
+    assert code == 0, err
+    [found] = json.loads(out)["partitions"]
+    assert (found["result"], found["leader"], found["lost_at_most"], found["unknown"]) == ("would elect", 2, 0, [3])
+    assert [(log["broker"], log["end_offset"], log["in_isr"]) for log in found["logs"]] == [
+        (1, 100, False),
+        (2, 250, False),
+    ]
+    assert await led_by(stage, topic, -1)
+    code, out, err = await command("recover", "--topic", topic, "--from", "3", folder=tmp_path)
+    assert code == 1, err
+    assert f"{topic}-0: nobody leads. Broker 3 has not told how far its log reaches" in out
+    code, out, err = await command("recover", "--topic", topic, "--from", "1", "--dry-run", "--json", folder=tmp_path)
+    assert json.loads(out)["partitions"][0]["lost_at_most"] == 150
+    code, out, err = await command("recover", "--topic", topic, folder=tmp_path)
+    assert code == 0, err
+    assert f"{topic}-0: broker 2 leads." in out
+    await check_the_best_log_leads(stage, topic)

@@ -1,0 +1,331 @@
+"""Unclean elections by evidence: who is asked, who leads, what is recorded and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from aiocontroller.controller import log_recovery
+from aiocontroller.controller.log_questions import ANSWER_WITHIN_S
+from aiocontroller.core import events as ev
+from aiocontroller.core.errors import KafkaErrorCode as Code
+from aiocontroller.core.ids import Broker, TopicPartition
+from aiocontroller.core.log_evidence import Evidence, LogEnd, Question
+from aiocontroller.core.request_content import ElectionType
+from aiocontroller.journal.journal import MemoryJournal
+from tests.unit.controller.pure_cluster import PureCluster, StillClock, cluster, run
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+BETTER_ON_3 = Evidence({2: LogEnd(1, 500), 3: LogEnd(2, 400)}, diverging={2: 350})
+
+
+class Asking:
+    """Takes questions, and answers them when the test says so."""
+
+    def __init__(self, it: PureCluster) -> None:
+        self.it = it
+        self.rounds: list[dict[TopicPartition, Question]] = []
+        self.brokers: Mapping[int, Broker] = {}
+        self.told: dict[TopicPartition, Evidence] = {}
+        self.error: Exception | None = None
+        self._begun: list[Any] = []
+        it.shell.log_questions.start(self, self.gather)
+
+    def start_soon(self, func: Any, *args: Any, name: object = None) -> None:
+        self._begun.append(func)
+
+    async def gather(
+        self, brokers: Mapping[int, Broker], questions: Sequence[Question], within_s: float
+    ) -> dict[TopicPartition, Evidence]:
+        assert within_s == ANSWER_WITHIN_S
+        self.brokers = brokers
+        self.rounds.append({question.partition: question for question in questions})
+        if self.error is not None:
+            raise self.error
+        return {
+            q.partition: self.told.get(q.partition, Evidence({}, dict.fromkeys(q.brokers, "silent"))) for q in questions
+        }
+
+    def answer(self, **told: Evidence) -> None:
+        """``t0=…``: the evidence about t-0.  All rounds that have begun end, and what follows is handled."""
+        self.told = {TopicPartition(name[:-1], int(name[-1])): evidence for name, evidence in told.items()}
+        while self._begun:
+            run(self._begun.pop(0)())
+            self.it.step()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._begun)
+
+
+def offline(*partitions: list[int], allowed: bool = True) -> PureCluster:
+    """Topic t, whose partitions had broker 1 alone in their ISR; it died, and brokers 2 and 3 live."""
+    it = cluster(1, t=list(partitions or ([1, 2, 3],)))
+    it.shell.journal = MemoryJournal(0, StillClock())
+    for broker in (2, 3):
+        it.register(broker)
+    change(it)
+    if allowed:
+        it.znodes.configs["t"] = {"unclean.leader.election.enable": "true"}
+    return it
+
+
+def change(it: PureCluster) -> None:
+    it.queue.append(ev.BrokerChange())
+    it.step()
+
+
+def die(it: PureCluster, broker: int) -> None:
+    it.unregister(broker)
+    change(it)
+
+
+def leader(it: PureCluster, tp: TopicPartition = T0) -> int:
+    return it.znodes.states[tp].leader
+
+
+def records(it: PureCluster) -> list[tuple[Any, ...]]:
+    assert isinstance(it.shell.journal, MemoryJournal)
+    found = it.shell.journal.of_kind("recovery")
+    return [(r.event, r.topic, r.partition, r.leader, r.count, r.brokers) for r in found]
+
+
+def test_the_best_log_leads_although_another_is_first() -> None:
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    assert leader(it) == -1
+    asking.answer(t0=BETTER_ON_3)
+    assert [set(asked) for asked in asking.rounds] == [{T0}]
+    question = asking.rounds[0][T0]
+    assert (question.brokers, question.awaited) == ((2, 3), (1,))
+    assert list(asking.brokers) == [2, 3]
+    assert (leader(it), it.znodes.states[T0].isr) == (3, (3,))
+    assert it.shell.unclean_elections.count == 1
+    assert records(it) == [
+        ("evidence", "t", 0, -1, 150, [1]),
+        ("elected", "t", 0, 3, 150, [1]),
+    ]
+
+
+def test_the_record_says_what_is_lost_in_words() -> None:
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    asking.answer(t0=BETTER_ON_3)
+    assert isinstance(it.shell.journal, MemoryJournal)
+    elected = it.shell.journal.of_kind("recovery")[-1]
+    assert elected.detail == (
+        "broker 3 ends at 400 of epoch 2; broker 2 ends at 500 of epoch 1, up to 150 records of which are lost; "
+        "broker 1 has not answered (not asked): up to 150 records lost, and what only broker 1 held"
+    )
+
+
+def test_one_live_replica_leads_at_once() -> None:
+    it = offline([1, 2])
+    asking = Asking(it)
+    die(it, 1)
+    assert leader(it) == 2
+    assert not asking.waits
+
+
+def test_nobody_is_asked_where_unclean_elections_are_forbidden() -> None:
+    it = offline(allowed=False)
+    asking = Asking(it)
+    die(it, 1)
+    assert leader(it) == -1
+    assert not asking.waits
+
+
+def test_without_any_answer_the_first_replica_leads_as_under_kafka() -> None:
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    asking.answer()
+    assert leader(it) == 2
+    assert records(it) == [("evidence", "t", 0, -1, None, None), ("elected", "t", 0, 2, 0, [1, 2])]
+
+
+def test_of_two_the_one_that_has_answered_leads() -> None:
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    asking.answer(t0=Evidence({3: LogEnd(0, 1)}, {2: "silent"}))
+    assert leader(it) == 3
+
+
+def test_a_bug_while_asking_costs_the_evidence_only() -> None:
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    asking.error = ZeroDivisionError()
+    asking.answer()
+    assert leader(it) == 2
+
+
+def test_who_died_meanwhile_does_not_lead() -> None:
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    die(it, 3)
+    asking.answer(t0=BETTER_ON_3)
+    assert leader(it) == 2
+
+
+def test_a_member_of_the_isr_that_is_back_leads_whatever_was_told() -> None:
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    it.register(1)
+    change(it)
+    assert leader(it) == 1
+    asking.answer(t0=BETTER_ON_3)
+    assert leader(it) == 1
+    assert records(it) == []
+
+
+def test_evidence_from_before_another_leader_is_void() -> None:
+    """Broker 1 led again and died again between question and answer: the logs may have changed."""
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    it.register(1)
+    change(it)
+    die(it, 1)
+    assert leader(it) == -1
+    first = [asking.it.shell.log_questions.open]
+    asking.answer(t0=BETTER_ON_3)
+    assert first == [1]
+    assert leader(it) == 3
+    epochs = [asked[T0].leader_epoch for asked in asking.rounds]
+    assert epochs == sorted(epochs)
+    assert it.znodes.states[T0].leader_epoch == epochs[-1] + 1
+
+
+def test_many_partitions_are_asked_about_together() -> None:
+    it = offline([1, 2, 3], [1, 3, 2])
+    asking = Asking(it)
+    die(it, 1)
+    asking.answer(t0=BETTER_ON_3, t1=Evidence({2: LogEnd(0, 9), 3: LogEnd(0, 8)}))
+    assert [set(asked) for asked in asking.rounds] == [{T0, T1}]
+    assert (leader(it, T0), leader(it, T1)) == (3, 2)
+
+
+def test_a_topic_deleted_meanwhile_is_left_alone() -> None:
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    it.znodes.deletions["t"] = None
+    it.queue.append(ev.TopicDeletion())
+    it.step()
+    asking.answer(t0=BETTER_ON_3)
+    assert records(it) == []
+
+
+def test_the_end_of_the_term_ends_the_question() -> None:
+    it = offline()
+    asking = Asking(it)
+    die(it, 1)
+    it.failover()  # which asks anew
+    assert leader(it) == -1
+    asking.answer(t0=BETTER_ON_3)
+    assert leader(it) == 3
+
+
+# -- by request --------------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """Asks for elections, and keeps the answers."""
+
+    def __init__(self, it: PureCluster, *partitions: TopicPartition) -> None:
+        self.answers: list[Any] = []
+        self.event = ev.ReplicaLeaderElection(
+            reply=ev.Reply(self.answers.append), partitions=partitions or None, election_type=ElectionType.UNCLEAN
+        )
+        it.queue.append(self.event)
+        it.step()
+
+    @property
+    def codes(self) -> dict[TopicPartition, Code]:
+        [answer] = self.answers
+        return {tp: code for tp, (code, _) in answer.items()}
+
+
+def test_an_election_by_request_waits_for_the_answers() -> None:
+    it = offline(allowed=False)
+    it.znodes.unclean_by_request = True
+    asking = Asking(it)
+    die(it, 1)
+    client = Client(it, T0, TopicPartition("gone", 0))
+    assert client.answers == []
+    assert client.event.reply.deferred
+    asking.answer(t0=BETTER_ON_3)
+    assert leader(it) == 3
+    assert client.codes == {T0: Code.NONE, TopicPartition("gone", 0): Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert it.shell.log_questions.requests == []
+
+
+def test_two_requests_about_one_partition_get_the_same_answer() -> None:
+    it = offline([1, 2, 3], [1, 2, 3], allowed=False)
+    it.znodes.unclean_by_request = True
+    asking = Asking(it)
+    die(it, 1)
+    clients = Client(it, T0), Client(it)
+    asking.answer(t0=BETTER_ON_3)
+    assert [client.codes for client in clients] == [{T0: Code.NONE}, {T0: Code.NONE, T1: Code.NONE}]
+    assert (leader(it, T0), leader(it, T1)) == (3, 2)
+
+
+def test_a_request_is_answered_although_the_topic_goes() -> None:
+    it = offline([1, 2, 3], [1, 2, 3], allowed=False)
+    it.znodes.unclean_by_request = True
+    asking = Asking(it)
+    die(it, 1)
+    client = Client(it)
+    it.znodes.deletions["t"] = None
+    it.queue.append(ev.TopicDeletion())
+    it.step()
+    asking.answer()
+    assert set(client.codes.values()) <= {Code.INVALID_TOPIC_EXCEPTION, Code.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_request_is_refused_when_the_term_ends() -> None:
+    it = offline(allowed=False)
+    it.znodes.unclean_by_request = True
+    Asking(it)
+    die(it, 1)
+    client = Client(it, T0)
+    it.failover()
+    assert client.answers == [Code.NOT_CONTROLLER]
+    assert it.shell.log_questions.requests == []
+
+
+def test_a_request_is_told_if_all_replicas_have_died_meanwhile() -> None:
+    it = offline(allowed=False)
+    it.znodes.unclean_by_request = True
+    asking = Asking(it)
+    die(it, 1)
+    client = Client(it, T0)
+    die(it, 2)
+    die(it, 3)
+    asking.answer(t0=BETTER_ON_3)
+    assert client.codes == {T0: Code.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+
+
+def test_many_records_let_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = offline(*[[1, 2, 3]] * 5)
+    asking = Asking(it)
+    die(it, 1)
+    breaths = 0
+
+    async def breathe() -> None:
+        nonlocal breaths
+        breaths += 1
+
+    monkeypatch.setattr(it.shell, "breathe", breathe)
+    monkeypatch.setattr(log_recovery, "RECORDED_AT_ONCE", 2)
+    asking.answer(t0=BETTER_ON_3)
+    assert breaths >= 6
