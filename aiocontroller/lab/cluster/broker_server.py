@@ -45,6 +45,8 @@ from aiocontroller.lab.cluster.broker_responses import (
     encode_update_metadata_response,
 )
 from aiocontroller.lab.cluster.client_requests import PRODUCE, READ, ClientRequests
+from aiocontroller.lab.cluster.log_answers import answer_fetch, answer_list_offsets
+from aiocontroller.lab.cluster.logs import Log
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
 from aiocontroller.lab.cluster.replica_manager import Follower, ReplicaManager
 from aiocontroller.lab.cluster.simulated_settings import Settings
@@ -125,11 +127,15 @@ class BrokerServer:
         self._metadata = metadata
         self._replicas = replicas
         self._settings = settings
-        self._offered = replicas.generation.offered
         self._changed = changed
         self._arrays = IntArrays()
         self._one_at_a_time = asyncio.Lock()
         self._clients = ClientRequests(world, replicas)
+
+    @property
+    def _offered(self) -> Mapping[ApiKey, VersionRange]:
+        generation = self._replicas.generation
+        return generation.offered if self._replicas.disk is None else {**generation.offered, **generation.of_logs}
 
     def connection(self) -> ServedConnection:
         return ServedConnection(self)
@@ -160,6 +166,10 @@ class BrokerServer:
             pieces = [_api_versions(version, KafkaErrorCode.NONE, self._offered)]
         elif api is ApiKey.DESCRIBE_CONFIGS:
             pieces = [self._settings.encode_describe_configs_response(version, body, self._replicas.broker_id)]
+        elif api is ApiKey.LIST_OFFSETS:
+            pieces = [answer_list_offsets(version, body, self._find_log)]
+        elif api is ApiKey.FETCH:
+            pieces = [answer_fetch(version, body, self._find_log)]
         elif api is ApiKey.METADATA:
             pieces = await self._answer_metadata(version, body)
         else:
@@ -184,6 +194,14 @@ class BrokerServer:
     async def _answer_metadata(self, version: int, body: bytes) -> list[bytes]:
         query = MetadataQuery(version, decode_metadata_topics(version, body), LISTENER, self._replicas.generation)
         return await self._to_end(encode_metadata_response(query, self._metadata, self.cluster_id))
+
+    def _find_log(self, topic: str, partition: int) -> Log | KafkaErrorCode:
+        if self._replicas.offline(topic, partition):
+            return KafkaErrorCode.KAFKA_STORAGE_ERROR
+        hosted = self._replicas.partition(topic, partition)
+        if hosted is None or hosted.stored is None:
+            return KafkaErrorCode.NOT_LEADER_OR_FOLLOWER
+        return hosted.stored.log
 
     async def _answer_controller(self, api: ApiKey, version: int, body: bytes) -> list[bytes]:
         if api is ApiKey.LEADER_AND_ISR:

@@ -46,6 +46,8 @@ class Generation(NamedTuple):
     """Default ``inter.broker.protocol.version``."""
     offered: Mapping[ApiKey, VersionRange]
     """Its ApiVersions answer, limited to the APIs that a simulated broker serves."""
+    of_logs: Mapping[ApiKey, VersionRange]
+    """The same of those that a simulated broker serves only if it has logs."""
     alter_partition: int
     """Highest version of AlterPartition (AlterIsr until 3.1) that it sends; -1: it has none."""
     topic_ids: TopicIds
@@ -143,12 +145,17 @@ def _offered(
     }
 
 
+def _of_logs(list_offsets: int, fetch: int) -> Mapping[ApiKey, VersionRange]:
+    return {ApiKey.LIST_OFFSETS: VersionRange(0, list_offsets), ApiKey.FETCH: VersionRange(0, fetch)}
+
+
 _DEFAULT_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 _V2_2 = Generation(
     release="2.2",
     version="2.2.2",
     protocol="2.2-IV1",
     offered=_offered(7, 2, 1, 5, 2, 2),
+    of_logs=_of_logs(5, 10),
     alter_partition=-1,
     topic_ids=TopicIds.UNKNOWN,
     stops_at_equal_epoch=False,
@@ -170,6 +177,7 @@ _V2_4 = _V2_2._replace(
     version="2.4.1",
     protocol="2.4-IV1",
     offered=_offered(9, 4, 2, 6, 3, 2),
+    of_logs=_of_logs(5, 11),
     names_api_versions=True,
     leaderless_isr=True,
 )
@@ -178,6 +186,7 @@ _V2_8 = _V2_4._replace(
     version="2.8.2",
     protocol="2.8-IV1",
     offered=_offered(11, 5, 3, 7, 3, 4),
+    of_logs=_of_logs(6, 12),
     alter_partition=0,
     topic_ids=TopicIds.IN_PASSING,
     refuses_later_broker_epoch=False,
@@ -188,6 +197,7 @@ _V3_0 = _V2_8._replace(
     release="3.0",
     version="3.0.2",
     protocol="3.0-IV1",
+    of_logs=_of_logs(7, 12),
     topic_ids=TopicIds.CHECKED,
     finds_any_controller=True,
     principal_builder=_DEFAULT_BUILDER,
@@ -197,6 +207,7 @@ _V3_3 = _V3_0._replace(
     version="3.3.2",
     protocol="3.3-IV3",
     offered=_offered(12, 6, 3, 7, 3, 4),
+    of_logs=_of_logs(7, 13),
     alter_partition=2,
     topic_ids=TopicIds.MAY_GO,
     non_replicas_go_offline=False,
@@ -209,12 +220,17 @@ _V3_7 = _V3_3._replace(
     version="3.7.2",
     protocol="3.7-IV4",
     offered=_offered(12, 7, 4, 8, 3, 4),
+    of_logs=_of_logs(8, 16),
     alter_partition=3,
     stops_at_equal_epoch=True,
     hw_needs_min_isr=True,
 )
 _V3_9 = _V3_7._replace(
-    release="3.9", version="3.9.1", protocol="3.9-IV0", offered={api: SUPPORTED[api] for api in _V3_7.offered}
+    release="3.9",
+    version="3.9.1",
+    protocol="3.9-IV0",
+    offered={api: SUPPORTED[api] for api in _V3_7.offered},
+    of_logs={api: SUPPORTED[api] for api in _V3_7.of_logs},
 )
 
 GENERATIONS: Mapping[str, Generation] = {g.release: g for g in (_V2_2, _V2_4, _V2_8, _V3_0, _V3_3, _V3_7, _V3_9)}
