@@ -37,6 +37,8 @@ from aiocontroller.wire.fetch import EpochQuestion
 from aiocontroller.wire.list_offsets import EARLIEST, LATEST, ListedOffset
 
 ASK_AGAIN_S = 0.1
+GRACE_S = 1.0
+"""A connection has a time limit of its own, beyond that of the whole."""
 OFFSET_OUT_OF_RANGE = 1
 NOT_YET = frozenset(
     (
@@ -60,10 +62,13 @@ async def gather(
         number: _AskedBroker(shell, brokers.get(number), deadline_s, of_broker)
         for number, of_broker in _by_broker(questions).items()
     }
-    async with AsyncExitStack() as connections:
+    try:
         with anyio.move_on_after(within_s):
-            await _together(one.ask(connections) for one in asked.values())
+            await _together(one.ask() for one in asked.values())
             await _find_divergences(asked, questions)
+    finally:
+        for one in asked.values():
+            await one.hang_up()
     return {question.partition: _evidence(asked, question) for question in questions}
 
 
@@ -96,12 +101,13 @@ class _AskedBroker:
         self.why_silent = "it has not answered in time" if broker is not None else "it is not registered"
         self.diverging: dict[TopicPartition, int] = {}
         self.logs: LogClient | None = None
+        self._connection = AsyncExitStack()
         self._shell = shell
         self._broker = broker
         self._deadline_s = deadline_s
         self._questions = questions
 
-    async def ask(self, connections: AsyncExitStack) -> None:
+    async def ask(self) -> None:
         """Learn where the logs end; asks again what the broker cannot tell yet."""
         if self._broker is None:
             return
@@ -109,22 +115,27 @@ class _AskedBroker:
         while open_:
             try:
                 if self.logs is None:
-                    self.logs = await self._connect(self._broker, connections)
+                    self.logs = await self._connect(self._broker)
                 open_ = await self._ask_once(self.logs, open_)
             except (OSError, FrameError) as error:
-                self.logs = None
                 self.why_silent = str(error) or type(error).__name__
+                await self.hang_up()
             except (UnsupportedApiError, ConfigError) as error:
-                self.logs = None
                 self.why_silent = str(error)
+                await self.hang_up()
                 return
             if open_:
                 await self._shell.world.clock.sleep(ASK_AGAIN_S)
 
-    async def _connect(self, broker: Broker, connections: AsyncExitStack) -> LogClient:
+    async def _connect(self, broker: Broker) -> LogClient:
         left_s = self._deadline_s - self._shell.world.clock.monotonic()
-        client = await connections.enter_async_context(asking(self._shell, broker, max(left_s, ASK_AGAIN_S)))
+        client = await self._connection.enter_async_context(asking(self._shell, broker, max(left_s, 0) + GRACE_S))
         return await LogClient.over(client)
+
+    async def hang_up(self) -> None:
+        """Close the connection, if there is one."""
+        self.logs = None
+        await self._connection.aclose()
 
     async def _ask_once(self, logs: LogClient, questions: Sequence[Question]) -> list[Question]:
         """Ask about each partition once; returns those to ask about again."""
@@ -268,7 +279,7 @@ async def _tell(
         try:
             told[broker] = await one.epoch_ends(one.logs, epochs)
         except (OSError, FrameError):
-            one.logs = None
+            await one.hang_up()
 
 
 def _searches(asked: Mapping[int, _AskedBroker], question: Question) -> list[_Open]:

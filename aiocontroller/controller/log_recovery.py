@@ -12,7 +12,7 @@ A controller that dies in between leaves partitions without a leader; the next o
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from aiocontroller.controller.log_questions import WaitingRequest
 from aiocontroller.controller.shell import ControllerShell
@@ -47,7 +47,8 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
     for number, row in enumerate(evidence):
         if number % RECORDED_AT_ONCE == 0:
             await shell.breathe()
-        _record(shell, "evidence", row, _loss_by_best(shell, evidence, row, questions[row]), event.duration_us)
+        lost = _loss_by_best(shell, evidence, row, questions[row])
+        _record(shell, "evidence", row, evidence[row].ends, lost, event.duration_us)
         for request in requests:
             request.tell(questions[row], evidence[row])
     by_request = {
@@ -108,14 +109,16 @@ async def _report(
         if row not in evidence or table.leader[row] in questions[row].awaited:
             continue  # a member of the ISR has come back
         lost = loss(evidence[row], table.leader[row], questions[row].awaited)
-        _record(shell, "elected", row, lost, duration_us)
+        _record(shell, "elected", row, evidence[row].ends, lost, duration_us)
         unclean += 1
         said = said or f"{shell.topic_partition(row)}: {lost.words}"
     if unclean:
         log.warning("Unclean elections of %d partitions by what their replicas told; %s", unclean, said)
 
 
-def _record(shell: ControllerShell, event: str, row: int, lost: Loss | None, duration_us: int) -> None:
+def _record(
+    shell: ControllerShell, event: str, row: int, told: Iterable[int], lost: Loss | None, duration_us: int
+) -> None:
     table = shell.context.table
     topic, partition = table.topic_partition(row)
     shell.journal.append(
@@ -125,6 +128,7 @@ def _record(shell: ControllerShell, event: str, row: int, lost: Loss | None, dur
         partition=partition,
         leader=table.leader[row],
         leader_epoch=table.leader_epoch[row],
+        replicas=list(told),
         brokers=None if lost is None else list(lost.unknown),
         count=None if lost is None else lost.records,
         duration_us=duration_us,

@@ -111,6 +111,9 @@ class ControllerShell:
     reconnected_s: float | None = None
     """When the present connection to ZooKeeper was made; None: it is the first."""
 
+    leaving = False
+    """The role is about to be given back: brokers get a live broker list without the controller."""
+
     fence_command: FenceCommand | None = None
     """Ends brokers that hang; None without ``aiocontroller.fence.command``."""
 
@@ -150,8 +153,6 @@ class ControllerShell:
         self.on_copy_gone: Callable[[], None] = lambda: None
         self.full_metadata: FullMetadata | None = None
         """What brokers have yet to be sent since the failover; None if nothing."""
-        self.leaving = False
-        """The role is about to be given back: brokers get a live broker list without the controller."""
         self.reported_offline: frozenset[int] = frozenset()
         """rows already logged as leaderless, so that a sweep does not log them again."""
         self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}

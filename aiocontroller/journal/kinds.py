@@ -71,6 +71,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "topic partition leader_epoch",
             event="`evidence`: what they have told; `elected`: the best log leads, uncleanly",
             leader="the leader, -1 before the election",
+            replicas="brokers that have told where their logs end",
             count="records at most that the other logs hold and the best one lacks",
             brokers="brokers that may have held more and have not answered",
             duration_us="how long the brokers were asked",

@@ -127,6 +127,8 @@ class ZNodeHistory:
         self.unclean = UncleanElections(now_s)
         self._led_uncleanly: dict[Partition, int] = {}
         """The leader epoch of the last unclean election."""
+        self.on_unclean_election: Callable[[Partition, int, int], None] = lambda partition, leader, leader_epoch: None
+        """Called when one that is allowed is written, with the leader and its epoch."""
         self.answers = Answers(now_s, self.complain)
         """What clients were answered, and what could be known."""
         self.config_answers = ConfigAnswers(now_s, self.complain)
@@ -412,6 +414,7 @@ class ZNodeHistory:
             else:
                 self._led_uncleanly[partition] = after.leader_epoch
                 self.data.elected_uncleanly(partition, after.leader_epoch)
+                self.on_unclean_election(partition, after.leader, after.leader_epoch)
         elif after.leader_epoch == before.leader_epoch:
             self._check_within_epoch(partition, before, after)
         elif set(after.isr) - set(before.isr):

@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.journal.records import Record
+from aiocontroller.lab.checkers.best_logs import BestLogs, Told
 from aiocontroller.lab.checkers.observers import LogObserver
 from aiocontroller.lab.checkers.records import Partition, Records
 from aiocontroller.lab.cluster import client_requests
@@ -35,6 +38,8 @@ class SimulatedData:
         """Every acknowledgement of any kind, in order."""
         self._simulation = simulation
         self._checker = simulation.history.data
+        self.best_logs = BestLogs(simulation.history.complain, simulation.history.probe, self.logs)
+        simulation.history.on_unclean_election = self.best_logs.chosen
         self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
         self._users: dict[int, Process] = {}
         self._clients: dict[asyncio.Task[None], DataClient] = {}
@@ -58,6 +63,17 @@ class SimulatedData:
         for partition, (after, before) in self._disks[number].power_cut().items():
             self._simulation.history.probe("records lost with the power")
             self._checker.damaged(number, partition, after, before)
+
+    # -- elections by evidence -------------------------------------------------------------------------------------
+
+    def note_recovery(self, context: ControllerContext, record: Record) -> None:
+        """A controller with this context has recorded what brokers have told about a partition's logs."""
+        self._simulation.history.probe(f"recovery {record.event}")
+        assert record.topic is not None and record.partition is not None and record.leader_epoch is not None
+        row = context.table.row(record.topic, record.partition)
+        if record.event == "evidence" and row >= 0:
+            told = Told(record.leader_epoch, record.replicas or (), lambda b: context.is_replica_online(row, b))
+            self.best_logs.told((record.topic, record.partition), told)
 
     # -- clients ---------------------------------------------------------------------------------------------------
 

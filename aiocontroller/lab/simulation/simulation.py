@@ -544,6 +544,8 @@ class Simulation:
                 self.problems.append(f"audit: {record.event} of {record.detail}, without a foreign write")
         if record.kind == "elected":
             self._check_permitted(service)
+        if record.kind == "recovery" and self.data is not None:
+            self.data.note_recovery(service.shell.context, record)
         if record.kind != "event":
             return
         outcome = str(record.detail or "done").partition(":")[0]

@@ -19,6 +19,7 @@ from tests.mutation.mutants import Mutant, mutants_of, mutated
 from tests.unit.lab.checkers import made_up, made_up_writers  # noqa: F401  # they add their cases
 from tests.unit.lab.checkers.history_story import CASES, Case
 from tests.unit.lab.checkers.made_up_answers import ANSWERS, LEADERLESS, WIRE
+from tests.unit.lab.checkers.made_up_best_logs import BEST_LOGS
 from tests.unit.lab.checkers.made_up_configs import CONFIGS
 from tests.unit.lab.checkers.made_up_operations import OPERATIONS
 from tests.unit.lab.checkers.made_up_records import RECORDS
@@ -29,6 +30,7 @@ CHECKERS: dict[str, list[Case]] = {
     "wire_observer": WIRE,
     "leaderless": LEADERLESS,
     "records": RECORDS,
+    "best_logs": BEST_LOGS,
     "config_answers": CONFIGS,
     "operations": OPERATIONS,
 }

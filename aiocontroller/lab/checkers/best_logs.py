@@ -1,0 +1,68 @@
+"""Checks that an unclean election chooses the best log of those that were told to the controller (I15).
+
+The journal says which replicas have told where their logs end, for which leader epoch.  At the write of the next epoch
+the brokers' logs are what they were when they told, since nobody leads: no other of these replicas, if the controller
+could elect it, has a log with a later last epoch, or as late a one and more records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from aiocontroller.lab.cluster.logs import Run, shown, spans
+
+Partition = tuple[str, int]
+
+
+class Told(NamedTuple):
+    """What a controller knew when it decided."""
+
+    leader_epoch: int
+    brokers: Collection[int]
+    electable: Callable[[int], bool]
+    """Whether the controller takes a broker's replica for online."""
+
+
+class BestLogs:
+    """``logs`` gives a partition's logs as the running brokers have them now."""
+
+    def __init__(
+        self,
+        complain: Callable[[str, Partition, str], None],
+        probe: Callable[[str], None],
+        logs: Callable[[Partition], Mapping[int, Sequence[Run]]],
+    ) -> None:
+        self._complain = complain
+        self._probe = probe
+        self._logs = logs
+        self._told: dict[Partition, Told] = {}
+
+    def told(self, partition: Partition, told: Told) -> None:
+        """A controller has recorded who has told it about this partition's logs."""
+        self._told[partition] = told
+
+    def chosen(self, partition: Partition, leader: int, leader_epoch: int) -> None:
+        """A leader from outside the ISR is being written."""
+        told = self._told.pop(partition, None)
+        if told is None or leader_epoch != told.leader_epoch + 1 or not told.brokers:
+            return
+        logs = self._logs(partition)
+        known = {broker: logs[broker] for broker in told.brokers if broker in logs and told.electable(broker)}
+        if leader not in known:
+            if leader not in told.brokers and known:
+                self._complain(
+                    "I15", partition, f"broker {leader} was elected and has told nothing: {sorted(known)} have"
+                )
+            return
+        self._probe("unclean election by evidence")
+        for broker, runs in known.items():
+            if rank(runs) > rank(known[leader]):
+                found = f"broker {leader} with {shown(known[leader])}, not {broker} with {shown(runs)}"
+                self._complain("I15", partition, f"an unclean election chose {found}")
+
+
+def rank(runs: Sequence[Run]) -> tuple[int, int]:
+    """(epoch of the last record, end offset); the higher, the better."""
+    records = [run for _, run in spans(runs)]
+    return (records[-1].epoch, records[-1].end) if records else (-1, 0)

@@ -1,0 +1,141 @@
+"""Made-up unclean elections: who had told where its log ends, and what the logs were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from aiocontroller.lab.cluster.logs import Run
+from tests.unit.lab.checkers.history_story import Case
+
+T, U = ("t", 0), ("u", 0)
+BEST_LOGS: list[Case] = []
+
+
+class Story:
+    """Broker 1 has 500 records of epoch 1, broker 2 has 400 of epoch 2, broker 3 has 401 of epoch 2 and died; broker 4
+    has 400 of epoch 2, and led in epoch 3 without writing anything."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.found: list[str] = []
+        self.probes: list[str] = []
+        self.dead = {3}
+        self.logs = {
+            1: [Run(1, 1, 500)],
+            2: [Run(1, 1, 350), Run(2, 2, 400)],
+            3: [Run(1, 1, 350), Run(2, 2, 401)],
+            4: [Run(1, 1, 350), Run(2, 2, 400), Run(3, 4, 400)],
+            5: [],
+        }
+        self.check = module.BestLogs(self.complain, self.probes.append, lambda partition: self.logs)
+
+    def complain(self, rule: str, partition: tuple[str, int], detail: str) -> None:
+        assert partition == T
+        self.found.append(rule)
+
+    def told(self, *brokers: int, epoch: int = 7) -> None:
+        self.check.told(T, self.module.Told(epoch, brokers, lambda broker: broker not in self.dead))
+
+    def chosen(self, leader: int, epoch: int = 8) -> None:
+        self.check.chosen(T, leader, epoch)
+
+
+def case(violated: str = "", probes: int = 1) -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
+    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+        def play(module: ModuleType) -> list[str]:
+            story = Story(module)
+            tell(story)
+            assert len(story.probes) == probes
+            return story.found
+
+        BEST_LOGS.append(Case(tell.__name__, play, [violated] if violated else []))
+        return tell
+
+    return add
+
+
+@case()
+def the_later_epoch_leads(it: Story) -> None:
+    it.told(1, 2)
+    it.chosen(2)
+
+
+@case("I15")
+def the_longer_log_of_an_older_epoch_leads(it: Story) -> None:
+    it.told(1, 2)
+    it.chosen(1)
+
+
+@case()
+def an_epoch_without_records_does_not_count(it: Story) -> None:
+    it.told(2, 4)
+    it.chosen(2)
+
+
+@case()
+def equal_logs(it: Story) -> None:
+    it.told(2, 4)
+    it.chosen(4)
+
+
+@case("I15")
+def an_empty_log_leads(it: Story) -> None:
+    it.told(1, 5)
+    it.chosen(5)
+
+
+@case()
+def the_best_log_is_on_a_broker_that_cannot_be_elected(it: Story) -> None:
+    it.told(2, 3)
+    it.chosen(2)
+
+
+@case("I15")
+def one_record_fewer(it: Story) -> None:
+    it.dead.clear()
+    it.told(2, 3)
+    it.chosen(2)
+
+
+@case("I15", probes=0)
+def who_has_told_nothing_leads(it: Story) -> None:
+    it.told(1)
+    it.chosen(2)
+
+
+@case(probes=0)
+def nobody_who_has_told_can_be_elected(it: Story) -> None:
+    it.told(3)
+    it.chosen(2)
+
+
+@case(probes=0)
+def nobody_has_told(it: Story) -> None:
+    it.told()
+    it.chosen(1)
+
+
+@case(probes=0)
+def another_controller_chooses(it: Story) -> None:
+    it.chosen(1)
+
+
+@case(probes=0)
+def what_was_told_was_of_an_earlier_epoch(it: Story) -> None:
+    it.told(1, 2, epoch=6)
+    it.chosen(1)
+
+
+@case()
+def what_was_told_counts_once(it: Story) -> None:
+    it.told(1, 2)
+    it.chosen(2)
+    it.chosen(1)
+
+
+@case(probes=0)
+def a_leader_whose_log_is_gone(it: Story) -> None:
+    it.told(1, 2)
+    del it.logs[2]
+    it.chosen(2)
