@@ -117,13 +117,13 @@ class _AskedBroker:
                 if self.logs is None:
                     self.logs = await self._connect(self._broker)
                 open_ = await self._ask_once(self.logs, open_)
-            except (OSError, FrameError) as error:
-                self.why_silent = str(error) or type(error).__name__
-                await self.hang_up()
             except (UnsupportedApiError, ConfigError) as error:
                 self.why_silent = str(error)
                 await self.hang_up()
                 return
+            except (OSError, FrameError) as error:
+                self.why_silent = str(error) or type(error).__name__
+                await self.hang_up()
             if open_:
                 await self._shell.world.clock.sleep(ASK_AGAIN_S)
 

@@ -45,7 +45,7 @@ class BestLogs:
     def chosen(self, partition: Partition, leader: int, leader_epoch: int) -> None:
         """A leader from outside the ISR is being written."""
         told = self._told.pop(partition, None)
-        if told is None or leader_epoch != told.leader_epoch + 1 or not told.brokers:
+        if told is None or leader_epoch != told.leader_epoch + 1:
             return
         logs = self._logs(partition)
         known = {broker: logs[broker] for broker in told.brokers if broker in logs and told.electable(broker)}
@@ -62,7 +62,6 @@ class BestLogs:
                 self._complain("I15", partition, f"an unclean election chose {found}")
 
 
-def rank(runs: Sequence[Run]) -> tuple[int, int]:
-    """(epoch of the last record, end offset); the higher, the better."""
-    records = [run for _, run in spans(runs)]
-    return (records[-1].epoch, records[-1].end) if records else (-1, 0)
+def rank(runs: Sequence[Run]) -> tuple[int, ...]:
+    """(epoch of the last record, end offset), nothing for an empty log; the higher, the better."""
+    return next(((run.epoch, run.end) for _, run in reversed([*spans(runs)])), ())

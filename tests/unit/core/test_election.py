@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import (
     NEVER_UNCLEAN,
+    Elections,
     Outcome,
     Strategy,
     UncleanPolicy,
@@ -106,7 +107,7 @@ def test_a_partition_without_leadership_has_no_election(strategy: Strategy) -> N
     """Not even by another partition's ISR: a row without one says -1, which Python would take for the last."""
     context = ctx(topics={"t": [[1, 2]]}, online=False)
     context.table.isrs.id((1, 2))
-    assert elect(context, [0], strategy, UncleanPolicy(default=True)) == ([], [], [0])
+    assert elect(context, [0], strategy, UncleanPolicy(default=True)) == Elections([], [], [0])
     assert without_online_isr(context, [0]) == []
 
 

@@ -1,0 +1,179 @@
+"""Which elections wait for evidence, and what an operator's request finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.election import Elections, Strategy, UncleanPolicy, elect
+from aiocontroller.core.events import RecoverPartitions, Reply
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.log_evidence import Evidence, LogEnd, Question
+from aiocontroller.core.log_recovery import (
+    choose_best_logs,
+    evidence_by_row,
+    questions_about,
+    reason_not_to_recover,
+    recoveries,
+    rows_to_recover,
+    still_offline,
+)
+from aiocontroller.core.request_content import PartitionRecovery, ToldLog
+from aiocontroller.core.states import PartitionState
+from tests.builders import ctx, lead, row_of
+
+ALLOWED = UncleanPolicy(True)
+T0 = TopicPartition("t", 0)
+
+
+def cluster(*, dead: tuple[int, ...] = (1,)) -> ControllerContext:
+    """t-0 on 1, 2 and 3 had broker 1 alone in its ISR, which is dead; t-1 has broker 2 in it; u-0 is on 1 and 2."""
+    context = ctx(brokers=[1, 2, 3], topics={"t": [[1, 2, 3], [1, 2, 3]], "u": [[1, 2]]}, dead=list(dead))
+    lead(context, "t-0", 1, (1,))
+    lead(context, "t-1", 1, (1, 2))
+    lead(context, "u-0", 1, (1,))
+    context.table.set_state(list(context.table.rows()), PartitionState.OfflinePartition)
+    return context
+
+
+def chosen(context: ControllerContext, evidence: Any) -> Elections:
+    rows = list(context.table.rows())
+    return choose_best_logs(elect(context, rows, Strategy.OFFLINE, ALLOWED), evidence)
+
+
+def test_only_a_choice_among_replicas_outside_the_isr_waits() -> None:
+    context = cluster()
+    found = chosen(context, {})
+    assert found.unasked == [row_of(context, "t-0")]
+    assert found.rows == [row_of(context, "t-1"), row_of(context, "u-0")]
+    assert [outcome.leader for outcome in found.outcomes] == [2, 2]
+    assert [outcome.unclean for outcome in found.outcomes] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "ends, leader",
+    [
+        ({2: LogEnd(1, 5), 3: LogEnd(2, 4)}, 3),
+        ({2: LogEnd(1, 5), 3: LogEnd(1, 4)}, 2),
+        ({1: LogEnd(9, 9), 3: LogEnd(1, 4)}, 3),  # broker 1 is dead
+        ({}, 2),
+    ],
+)
+def test_the_best_of_those_that_live_leads_alone(ends: dict[int, LogEnd], leader: int) -> None:
+    context = cluster()
+    row = row_of(context, "t-0")
+    found = chosen(context, {row: Evidence(ends)})
+    assert found.unasked == []
+    outcome = found.outcomes[found.rows.index(row)]
+    assert (outcome.leader, outcome.isr, outcome.recipients, outcome.unclean) == (leader, (leader,), (2, 3), True)
+
+
+def test_clean_elections_are_passed_through() -> None:
+    context = cluster(dead=())
+    elections = elect(context, list(context.table.rows()), Strategy.OFFLINE, ALLOWED)
+    assert choose_best_logs(elections, {}) is elections
+
+
+def test_online_replicas_are_asked_and_the_isr_is_awaited() -> None:
+    context = cluster()
+    context.set_offline_dir_replicas(3, [row_of(context, "t-0")], ())
+    assert questions_about(context, [row_of(context, "t-0")]) == [Question(T0, 0, (2,), (1,))]
+
+
+def test_evidence_holds_while_nobody_leads() -> None:
+    context = cluster()
+    row, other = row_of(context, "t-0"), row_of(context, "t-1")
+    asked = [
+        Question(T0, 0, (2,)),
+        Question(TopicPartition("t", 1), 7, (2,)),  # of another epoch
+        Question(TopicPartition("u", 0), 0, (2,)),  # not told
+        Question(TopicPartition("gone", 0), 0, (2,)),
+        Question(TopicPartition("t", 9), 0, (2,)),
+    ]
+    told = {question.partition: Evidence({2: LogEnd(0, 1)}) for question in asked if question.partition.topic != "u"}
+    assert evidence_by_row(context, asked, told) == {row: told[T0]}
+    assert still_offline(context, [other, row, -1]) == [row, other]
+    context.table.set_state([row], PartitionState.OnlinePartition)
+    assert evidence_by_row(context, asked, told) == {}
+
+
+# -- an operator's request ---------------------------------------------------------------------------------------------
+
+
+def asked(leader: int | None = None, *, dry_run: bool = True) -> RecoverPartitions:
+    return RecoverPartitions(reply=Reply(lambda _: None), topic="t", leader=leader, dry_run=dry_run)
+
+
+def recovered(context: ControllerContext, request: RecoverPartitions, evidence: Evidence) -> PartitionRecovery:
+    """Of t-0."""
+    question = Question(T0, 0, (2, 3), (1,))
+    [found] = recoveries(context, request, [row_of(context, "t-0")], {T0: (question, evidence)})
+    return found
+
+
+BOTH = Evidence({2: LogEnd(1, 500), 3: LogEnd(2, 400)}, {}, {2: 350})
+
+
+def test_a_dry_run_names_the_best_and_its_price() -> None:
+    found = recovered(cluster(), asked(), BOTH)
+    assert (found.result, found.leader, found.lost_at_most, found.unknown) == ("would elect", 3, 150, (1,))
+    assert found.logs == (ToldLog(2, False, 1, 500, 0), ToldLog(3, False, 2, 400, 0))
+
+
+def test_a_dry_run_for_another_broker_names_its_price() -> None:
+    found = recovered(cluster(), asked(2), BOTH)
+    assert (found.result, found.leader, found.lost_at_most) == ("would elect", 2, 400)
+
+
+@pytest.mark.parametrize(
+    "leader, words",
+    [
+        (1, "broker 1 has not told how far its log reaches (it has no live replica)"),
+        (2, "broker 2 has not told how far its log reaches (it is silent)"),
+        (None, "no live replica has told how far its log reaches"),
+    ],
+)
+def test_who_has_not_told_is_not_elected(leader: int | None, words: str) -> None:
+    ends = {} if leader is None else {3: LogEnd(2, 400)}
+    found = recovered(cluster(), asked(leader), Evidence(ends, {2: "it is silent"}))
+    assert (found.result, found.leader, found.lost_at_most, found.detail) == ("failed", None, None, words)
+
+
+def test_an_election_that_has_failed_says_so() -> None:
+    found = recovered(cluster(), asked(dry_run=False), BOTH)
+    assert (found.result, found.leader, found.detail) == ("failed", None, "no live replica could be elected")
+    found = recovered(cluster(), asked(2, dry_run=False), BOTH)
+    assert found.detail == "broker 2 was not elected: another replica leads, or it is not alive any more"
+
+
+def test_an_election_that_has_succeeded_says_what_it_cost() -> None:
+    context = cluster()
+    lead(context, "t-0", 3, (3,))
+    found = recovered(context, asked(dry_run=False), BOTH)
+    assert (found.result, found.leader, found.lost_at_most) == ("elected", 3, 150)
+
+
+def test_what_is_led_is_left_alone_and_what_has_never_been_is_named() -> None:
+    context = cluster()
+    lead(context, "t-1", 2, (2,))
+    topic = context.table.add_topic("new")
+    context.table.add_partitions(topic, {0: context.table.assignment(0)})
+    [led] = recoveries(context, asked(), [row_of(context, "t-1")], {})
+    assert (led.result, led.leader) == ("led", 2)
+    request = RecoverPartitions(reply=Reply(lambda _: None), topic="new")
+    [never] = recoveries(context, request, rows_to_recover(context, "new", None), {})
+    assert (never.result, never.detail) == ("failed", "it has never had a leader")
+
+
+def test_what_cannot_be_recovered() -> None:
+    context = cluster()
+    context.queue_topic_deletion(["u"])
+    assert reason_not_to_recover(context, "t", None) is None
+    assert reason_not_to_recover(context, "t", 1) is None
+    assert reason_not_to_recover(context, "t", 2) == "topic t has no partition 2"
+    assert reason_not_to_recover(context, "v", None) == "no such topic: v"
+    assert reason_not_to_recover(context, "u", 0) == "topic u is being deleted"
+    assert rows_to_recover(context, "t", 1) == [row_of(context, "t-1")]
+    assert len(rows_to_recover(context, "t", None)) == 2
