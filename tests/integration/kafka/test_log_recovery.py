@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.journal.records import Record, decode_record
@@ -64,9 +64,12 @@ def write(bootstrap: str, topic: str, count: int) -> None:
 
 
 def end_of(bootstrap: str, topic: str) -> int:
+    """-1 while the broker knows of no leader."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
     try:
         return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]
+    except KafkaException:
+        return -1
     finally:
         consumer.close()
 
