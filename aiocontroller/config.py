@@ -269,6 +269,15 @@ class Config(msgspec.Struct, frozen=True):
     """Only say what would be run."""
     aiocontroller_early_fast_bounce_ms: Milliseconds = 0
     """How long a dead broker's listener must refuse before its registration is removed; 0: ZooKeeper removes it."""
+    aiocontroller_sickness_mode: Literal["off", "advise", "act"] = "off"
+    """Whether brokers that live but hold others back are found, and what follows: ``advise`` only reports them, ``act``
+    also takes their leaders and their place in ISRs (docs/sick-brokers.md)."""
+    aiocontroller_sickness_staleness_ms: PositiveMilliseconds = 1_000
+    """How old what a follower lacks must be, to speak against it or its leader."""
+    aiocontroller_sickness_latency_ms: PositiveMilliseconds = 100
+    """A broker whose median answer takes longer, and four times as long as others', is slow."""
+    aiocontroller_sickness_healthy_ms: PositiveMilliseconds = 10_000
+    """How long a sick broker must be seen to be well; doubled for each relapse, up to five minutes."""
     aiocontroller_leader_avoid_brokers: BrokerIds = ()
     """Brokers that lead only what no other replica can lead (docs/operating.md)."""
     aiocontroller_leader_preferred_racks: Racks = ()

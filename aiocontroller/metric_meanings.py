@@ -189,6 +189,11 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "FailedFenceCommands": Meaning("commands", "Fence commands that failed, or could not be run.", "rises"),
         "FalseAlarms": Meaning("brokers", "Of these, brokers that were alive.", "rises"),
     },
+    ("aiocontroller", "Sickness"): {
+        "SickBrokers": Meaning("brokers", "Brokers that are judged sick now: 0 or 1.", "above 0"),
+        "Verdicts": Meaning("verdicts", "How often a broker was judged sick.", "rises"),
+        "Held": Meaning("times", "How often too many brokers seemed sick, or too often, to judge one.", "rises"),
+    },
     ("aiocontroller", "ZooKeeper"): {
         "BadZNodes": Meaning("znodes", "Znodes that could not be read and were left out.", "rises"),
     },

@@ -32,7 +32,17 @@ from aiocontroller.controller.log_gathering import gather
 from aiocontroller.controller.mirror import Mirror
 from aiocontroller.controller.release import RELEASE_WITHIN_S
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.events import ControllerSuspected, Event, Release, Reply, ShutdownEventThread, SuspectsChange
+from aiocontroller.controller.sickness_probes import CONNECTIONS, SicknessProbes
+from aiocontroller.core import sickness
+from aiocontroller.core.events import (
+    ControllerSuspected,
+    Event,
+    Release,
+    Reply,
+    ShutdownEventThread,
+    SicknessChange,
+    SuspectsChange,
+)
 from aiocontroller.core.failure_detector import FailureDetector, Limits
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.ending import Ending
@@ -60,7 +70,8 @@ log = logging.getLogger(__name__)
 DESCRIPTORS_OF_OUR_OWN = 32
 """Descriptors for listeners, two ZooKeeper connections, the journal, standard output and the loop."""
 DESCRIPTORS_PER_BROKER = 4
-"""Requests to it, its heartbeat, a question at a takeover, and questions about its logs."""
+"""Requests to it, its heartbeat, a question at a takeover, and questions about its logs; the judge of sickness has
+more."""
 LAG_PROBE_S = 0.05
 PRELOAD_AFTER_S = 10.0
 """Delay of the preload, because a process that has just started may be in a failover."""
@@ -246,6 +257,7 @@ class Service:
                 self.config, tasks, self.world.run_command, self.world.clock, self.journal, self.metrics
             )
         self.shell.log_questions.start(tasks, functools.partial(gather, self.shell))
+        self.shell.sickness = self._sickness_probes(tasks)
         self._step = f"waiting for ZooKeeper at {config.zookeeper_connect}"
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
         self.client.on_session = self._on_session
@@ -270,10 +282,11 @@ class Service:
     def _places(self) -> int:
         """The limit on connections of brokers and clients: the descriptors not needed elsewhere."""
         assert self._descriptors is not None
+        of_judge = 0 if self.shell.sickness is None else CONNECTIONS
         of_others = (
             DESCRIPTORS_OF_OUR_OWN
             + self.config.aiocontroller_http_max_connections
-            + DESCRIPTORS_PER_BROKER * len(self.shell.context.brokers)
+            + (DESCRIPTORS_PER_BROKER + of_judge) * len(self.shell.context.brokers)
         )
         return max(1, self._descriptors - of_others)
 
@@ -326,6 +339,8 @@ class Service:
             self._kafka.close()
         if self._witness is not None:
             self._witness.stop()
+        if self.shell.sickness is not None:
+            self.shell.sickness.stop()
         self._step = "closing the ZooKeeper session"
         within_s = self._left_s(CLOSED_AFTER_S, SESSION_CLOSED_WITHIN_S)
         async with anyio.create_task_group() as closing:
@@ -374,6 +389,25 @@ class Service:
         for broker in brokers:
             endpoint_of = functools.partial(self.shell.endpoint_of, broker)
             heartbeats.watch(broker.id, broker.epoch, endpoint_of, settled=first)
+
+    def _sickness_probes(self, tasks: anyio.abc.TaskGroup) -> SicknessProbes | None:
+        config = self.config
+        if config.aiocontroller_sickness_mode == "off":
+            return None
+        return SicknessProbes(
+            self.world,
+            tasks,
+            sickness.Limits(
+                staleness_s=config.aiocontroller_sickness_staleness_ms / 1000,
+                latency_s=config.aiocontroller_sickness_latency_ms / 1000,
+                healthy_s=config.aiocontroller_sickness_healthy_ms / 1000,
+            ),
+            lambda: self.queue.append(SicknessChange()),
+            acts=config.aiocontroller_sickness_mode == "act",
+            metrics=self.metrics,
+            journal=self.journal,
+            security=self.shell.security,
+        )
 
     def _heartbeats_of_brokers(self) -> Heartbeats | None:
         config = self.config

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.controller.connecting import connect_to_broker
-from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.ids import Broker
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import decode_response_header, encode_request_header
 from aiocontroller.wire.messages import ApiVersions, decode_api_versions_response, encode_api_versions_request
+
+if TYPE_CHECKING:
+    from aiocontroller.controller.shell import ControllerShell
 
 CLIENT_ID = "aiocontroller"
 TELLS_MIGRATION = 3

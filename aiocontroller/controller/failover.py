@@ -18,6 +18,7 @@ from aiocontroller.controller import (
     leader_elections,
     reassignment,
     repairs,
+    sickness,
     topic_deletion,
     topics,
     unclean_elections,
@@ -244,6 +245,7 @@ async def schedule_periodic_work(shell: ControllerShell) -> None:
     """At failover: begin with the rebalance, the expiry of tokens and the audit."""
     leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
     leader_elections.schedule_avoided_leaders(shell)
+    sickness.schedule_sampling(shell)
     delegation_tokens.schedule_expiry(shell)
     audit.schedule_audit(shell)
 

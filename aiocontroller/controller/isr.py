@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from aiocontroller.controller.brokers import on_replicas_become_offline
 from aiocontroller.controller.leadership_writes import carry_out_pieces, read_states_again
@@ -12,7 +12,14 @@ from aiocontroller.controller.moving_isrs import follow_isrs
 from aiocontroller.controller.reassignment import drop_non_replicas, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import trigger_online_partition_state_change
-from aiocontroller.core.alter_partition import IsrChange, Resolved, refused_non_replicas, take_disjoint
+from aiocontroller.core.alter_partition import (
+    IsrChange,
+    Judged,
+    Resolved,
+    notable_requests,
+    refused_non_replicas,
+    take_disjoint,
+)
 from aiocontroller.core.apply import apply
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -48,7 +55,10 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
     one step is answered, ZooKeeper works on the next.
     """
     changes = [IsrChange(step) for step in _steps(requests)]
+    before = {row: shell.context.table.isr(row) for _, rows in requests for row in rows}
     await carry_out_pieces(shell, changes)
+    for change in changes:
+        _note_requests(shell, change.judged, before)
     refused: dict[int, list[int]] = {}
     for change in changes:
         refused |= refused_non_replicas(shell.context, change.judged)
@@ -57,6 +67,35 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
         await shell.send_update_metadata(shell.context.brokers, known)
     await maybe_complete_reassignment(shell, known)
     await drop_non_replicas(shell, refused)
+
+
+def _note_requests(shell: ControllerShell, judged: Judged, before: Mapping[int, Sequence[int]]) -> None:
+    """Record which leader asked to remove whom, and which requests were refused; removals are evidence of sickness.
+
+    A leader repeats what was refused, perhaps many times a second: that is recorded once.
+    """
+    for event, asked, verdict in notable_requests(judged, before):
+        removed = [replica for replica in before[verdict.row] if replica not in asked.isr]
+        refusal = (event.broker, asked.isr, verdict.error_code)
+        if verdict.error_code and shell.refused_isrs.get(verdict.row) == refusal:
+            continue
+        if verdict.error_code:
+            shell.refused_isrs[verdict.row] = refusal
+        else:
+            shell.refused_isrs.pop(verdict.row, None)
+        name = shell.topic_partition(verdict.row)
+        shell.journal.append(
+            "isr_request",
+            topic=name.topic,
+            partition=name.partition,
+            broker=event.broker,
+            broker_epoch=event.broker_epoch,
+            isr=asked.isr,
+            brokers=removed or None,
+            code=int(verdict.error_code) or None,
+        )
+        if shell.sickness is not None and not verdict.error_code:
+            shell.sickness.accused(event.broker, removed)
 
 
 def _steps(requests: Iterable[Resolved]) -> list[list[Resolved]]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.controller import debts
+from aiocontroller.controller import debts, sickness
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, check_event_types
@@ -399,6 +399,7 @@ class KafkaController:
             "unsent_partitions": 0 if shell.full_metadata is None else shell.full_metadata.left,
             "standby": COLD if self.election.mirror is None else self.election.mirror.status(),
             "suspected": list(shell.context.suspected),
+            "sick": sickness.status(shell),
             "settings": shell.settings.summary(),
             "queue_size": len(shell.queue),
             "set_aside": shell.faults.status(),

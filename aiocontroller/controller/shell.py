@@ -27,9 +27,11 @@ from aiocontroller.controller.fence_command import FenceCommand
 from aiocontroller.controller.log_questions import LogQuestions
 from aiocontroller.controller.mutation_quotas import MutationQuotas
 from aiocontroller.controller.refused_brokers import RefusedBrokers
+from aiocontroller.controller.sickness_probes import SicknessProbes
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.context_changes import TermBegun
+from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.full_metadata import FullMetadata
 from aiocontroller.core.ids import Broker, Endpoint, TopicAssignment, TopicPartition
 from aiocontroller.core.mirror import MirroredCluster
@@ -116,6 +118,12 @@ class ControllerShell:
 
     fence_command: FenceCommand | None = None
     """Ends brokers that hang; None without ``aiocontroller.fence.command``."""
+
+    sickness: SicknessProbes | None = None
+    """What the judge of sickness hears; None where ``aiocontroller.sickness.mode`` is off."""
+
+    refused_isrs: dict[int, tuple[int, tuple[int, ...], KafkaErrorCode]]
+    """In a term: row -> the last refused request for its ISR, by its sender, the ISR and the error."""
 
     def __init__(
         self,
@@ -208,6 +216,9 @@ class ControllerShell:
         self.before_reload, self.vanished = before, vanished
         self.leaving = False
         self.reloaded = again
+        self.refused_isrs = {}
+        if self.sickness is not None and not again:
+            self.sickness.begin()
         self.copy = copy
         self.context = self._new_context(epoch, epoch_zk_version) if copy is None else copy.context
         apply(self.context, TermBegun(epoch, epoch_zk_version, self.config.leader_preferences))
@@ -241,6 +252,8 @@ class ControllerShell:
         if self.channels is not None:
             self.channels.shutdown()
             self.channels = None
+        if self.sickness is not None:
+            self.sickness.stop()
         self._requests = None
         self.before_reload = None
         self.vanished = {}

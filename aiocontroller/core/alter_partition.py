@@ -1,8 +1,8 @@
 """Decides whether an ISR change may be written: the checks of Kafka's ``AlterPartitionReceived``, in its order.
 
 Departures from Kafka: the sender must lead the partition, and an ISR must contain the leader, only replicas, and each
-broker once.  Version 0 may add a broker that is not live: brokers up to 3.0 treat a refusal as final until the next
-leader epoch, and their own controllers did not refuse.
+broker once; a sick broker may not join it.  Version 0 may add a broker that is not live, or sick: brokers up to 3.0
+treat a refusal as final until the next leader epoch, and their own controllers did not refuse.
 """
 
 from __future__ import annotations
@@ -149,6 +149,18 @@ def results(
     ]
 
 
+def notable_requests(
+    judged: Judged, before: Mapping[int, Sequence[int]]
+) -> list[tuple[AlterPartitionReceived, AlterPartition, Verdict]]:
+    """Those that remove a replica from an ISR, and those that are refused; ``before``: row -> its ISR before."""
+    return [
+        (event, asked, verdict)
+        for (event, _), each in zip(judged.requests, judged.verdicts, strict=True)
+        for asked, verdict in zip(event.partitions, each, strict=True)
+        if verdict.row in before and (verdict.error_code or not set(before[verdict.row]).issubset(asked.isr))
+    ]
+
+
 def refused_non_replicas(context: ControllerContext, judged: Judged) -> dict[int, list[int]]:
     """row -> brokers that its leader wrongly takes for replicas, and would propose again; Kafka accepts them."""
     return {
@@ -203,7 +215,7 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
     ):
         return Verdict(row, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
     outside = non_replicas(context, row, change.isr)
-    if not all(replica in context.live for replica in change.isr) and (version > 0 or outside):
+    if not all(_is_eligible(context, replica, current) for replica in change.isr) and (version > 0 or outside):
         ineligible = KafkaErrorCode.INELIGIBLE_REPLICA if version >= 2 else KafkaErrorCode.OPERATION_NOT_ATTEMPTED
         return Verdict(row, ineligible)
     if outside:
@@ -220,6 +232,12 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
             change.recovery_state,
         ),
     )
+
+
+def _is_eligible(context: ControllerContext, replica: int, current: LeaderAndIsr) -> bool:
+    """Whether the replica is live; a sick one may stay where it is, but not join."""
+    joins_sick = context.sick is not None and replica == context.sick.broker and replica not in current.isr
+    return replica in context.live and not joins_sick
 
 
 def non_replicas(context: ControllerContext, row: int, isr: Sequence[int]) -> list[int]:

@@ -6,12 +6,24 @@ One coroutine owns it.  Each term starts with a new one, so nothing leaks from o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from aiocontroller.core.columns import take
 from aiocontroller.core.debts import Debt, Ledger
 from aiocontroller.core.ids import NO_TOPIC_ID, Broker, TopicAssignment
 from aiocontroller.core.leader_preferences import NO_PREFERENCES, Replicas
 from aiocontroller.core.partitions import PartitionTable, Topic
+
+
+class SickBroker(NamedTuple):
+    """A broker that was judged to be sick, and is treated as such."""
+
+    broker: int
+    epoch: int
+    relieved: frozenset[int] = frozenset()
+    """Rows whose ISR it was removed from."""
+    unlisted: bool = False
+    """It is left out of the live brokers of UpdateMetadata while it leads nothing."""
 
 
 class ControllerContext:
@@ -36,6 +48,8 @@ class ControllerContext:
         """Brokers in controlled shutdown, in order of their requests."""
         self.suspected: dict[int, None] = {}
         """Registered brokers that early detection suspects to be dead, in the order of suspicion."""
+        self.sick: SickBroker | None = None
+        """The broker whose replicas are taken out of the way.  It is live, but the last choice of every election."""
         self.leaving: frozenset[int] = frozenset()
         """Ids of registered brokers that shut down or are suspected: they must not lead or join an ISR."""
         self.live: frozenset[int] = frozenset()
@@ -90,6 +104,8 @@ class ControllerContext:
             self.shutting_down.pop(broker, None)
             self.suspected.pop(broker, None)
             self.offline_dirs.pop(broker, None)
+            if self.sick is not None and self.sick.broker == broker:
+                self.set_sick(None)
         self._brokers_changed()
 
     def listed(self) -> list[Broker]:
@@ -119,6 +135,11 @@ class ControllerContext:
         for broker in brokers:
             self.suspected.pop(broker, None)
         self._brokers_changed()
+
+    def set_sick(self, sick: SickBroker | None) -> None:
+        """Replace what is known of the sick broker; None: there is none."""
+        self.sick = sick
+        self.leader_preferences = self.leader_preferences._replace(sick=None if sick is None else sick.broker)
 
     def _brokers_changed(self) -> None:
         self.brokers = dict(sorted(self.brokers.items()))
@@ -216,6 +237,8 @@ class ControllerContext:
             self.partitions_being_reassigned.pop(row, None)
             self.cancelled_reassignments.pop(row, None)
             self.left_behind.pop(row, None)
+        if self.sick is not None:
+            self.sick = self.sick._replace(relieved=self.sick.relieved.difference(gone))
         for broker in list(self.held_back):
             self._let_go(broker, gone)
         for broker in list(self.offline_dirs):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.context import ControllerContext, SickBroker
 from aiocontroller.core.debts import Debt
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.leader_preferences import NO_PREFERENCES, LeaderPreferences
@@ -104,6 +104,16 @@ class BrokersTrusted(NamedTuple):
     def apply(self, context: ControllerContext) -> None:
         """Allow them leaders again; brokers that are not suspected are allowed."""
         context.trust(self.brokers)
+
+
+class BrokerSick(NamedTuple):
+    """Which broker is sick, and what was done about it; None: none is."""
+
+    sick: SickBroker | None
+
+    def apply(self, context: ControllerContext) -> None:
+        """From now on the broker leads only what no other replica can lead, and joins no ISR."""
+        context.set_sick(self.sick)
 
 
 class ControllersKnown(NamedTuple):

@@ -241,6 +241,27 @@ class FenceBroker(Signal, frozen=True, gc=False):
     broker_epoch: int
 
 
+class SampleReplicas(Signal, frozen=True, gc=False):
+    """Time to choose the replicas that the judge of sickness watches."""
+
+    state = ControllerState.BrokerChange
+    is_routine = True
+
+
+class SicknessChange(Signal, frozen=True, gc=False):
+    """The judge's verdict has changed, or it is time to see what more a sick broker can do without."""
+
+    state = ControllerState.BrokerChange
+
+
+class UnlistSickBroker(Signal, frozen=True, gc=False):
+    """A sick broker may have to be left out of the live brokers; for this incarnation only."""
+
+    state = ControllerState.BrokerChange
+    broker: int
+    broker_epoch: int
+
+
 class ControllerSuspected(Signal, frozen=True, gc=False):
     """Early detection suspects the active controller."""
 

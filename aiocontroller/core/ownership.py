@@ -229,7 +229,7 @@ def _may_change_unseen(value: Any) -> bool:
     Named tuples and frozen structs compare by their values, and so have a hash of their own; containers that may change
     have none, and other objects that of ``object``.
     """
-    if isinstance(value, _OWNED):
+    if isinstance(value, _OWNED) or type(value) in _IMMUTABLE:
         return False
     if isinstance(value, tuple):
         return any(map(_may_change_unseen, value))

@@ -42,7 +42,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.staleness import Lag, Pair, Staleness, Watched
+from aiocontroller.core.staleness import MEMORY_S, SETTLE_S, Lag, Pair, Staleness, Watched
 
 DISK, NETWORK_IN, NETWORK_OUT, CPU = "disk", "network in", "network out", "cpu"
 WINDOW_S = 2.0
@@ -145,6 +145,8 @@ class JudgeOfSickness:
         self._believed_s = EVER
         self._well_s: float | None = None
         """Since when the sick broker is seen to be well."""
+        self._unknown_until_s = EVER
+        """Until then too little is known of it, as it has new leaders."""
         self._ended: dict[int, tuple[int, float]] = {}
         """Broker -> (recoveries in a row, time of the last)."""
         self._verdicts: deque[float] = deque()
@@ -169,7 +171,9 @@ class JudgeOfSickness:
 
     def watch_partitions(self, partitions: Mapping[TopicPartition, Watched], now_s: float) -> None:
         """The partitions whose replicas are asked from now on."""
-        self.staleness.watch(partitions, now_s)
+        changed = self.staleness.watch(partitions, now_s)
+        if self.sick is not None and any(self.sick.broker in (each.leader, *each.followers) for each in changed):
+            self._unknown_until_s = now_s + SETTLE_S + MEMORY_S
 
     # -- observations ----------------------------------------------------------------------------------------------
 
@@ -206,6 +210,17 @@ class JudgeOfSickness:
     def accused(self, leader: int, follower: int, now_s: float) -> None:
         """The leader has asked to remove the follower from an ISR."""
         self._accused[leader, follower] = now_s
+
+    def is_silent(self, broker: int, now_s: float) -> bool:
+        """Whether this broker has answered nothing for ``ASLEEP_S``, while enough others do answer."""
+        awake = [b for b, patient in self._patients.items() if now_s - patient.answered_s <= PAUSE_S]
+        patient = self._patients.get(broker)
+        return (
+            patient is not None
+            and patient.answered_s != EVER
+            and now_s - patient.answered_s > ASLEEP_S
+            and len(awake) >= WITNESSES
+        )
 
     # -- judgement -------------------------------------------------------------------------------------------------
 
@@ -289,6 +304,7 @@ class JudgeOfSickness:
         well = (
             sick.broker not in findings
             and self._is_believed(patient, now_s)
+            and now_s >= self._unknown_until_s
             and speed is not None
             and speed.median_s <= self.limits.latency_s
             and all(lag.seconds <= self.limits.staleness_s / 2 for lag in lags)

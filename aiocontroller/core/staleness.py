@@ -130,9 +130,13 @@ class Staleness:
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, _Log] = {}
 
-    def watch(self, partitions: Mapping[TopicPartition, Watched], now_s: float) -> None:
-        """Watch these, and no others; what is known of a partition counts until it has another leader or epoch."""
+    def watch(self, partitions: Mapping[TopicPartition, Watched], now_s: float) -> list[Watched]:
+        """Watch these, and no others; what is known of a partition counts until it has another leader or epoch.
+
+        Returns those that have one now, about which nothing is known for ``SETTLE_S``.
+        """
         logs: dict[TopicPartition, _Log] = {}
+        changed = []
         for partition, watched in partitions.items():
             known = self._logs.get(partition)
             if (
@@ -140,10 +144,13 @@ class Staleness:
                 or known.watched[:2] != watched[:2]
                 or known.lags.keys() != dict.fromkeys(watched.followers).keys()
             ):
+                if known is not None:
+                    changed.append(watched)
                 known = _Log(watched, now_s)
             known.watched = watched
             logs[partition] = known
         self._logs = logs
+        return changed
 
     def ended(self, broker: int, ends: Mapping[TopicPartition, int], now_s: float) -> None:
         """The broker has answered where its replicas' logs end."""

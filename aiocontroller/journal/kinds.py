@@ -79,6 +79,17 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
     ),
     "isr": Kind("A broker changed an ISR by AlterPartition.", _fields(_LEADERSHIP)),
+    "isr_request": Kind(
+        "A leader asked by AlterPartition to remove replicas from an ISR, or was refused; repetitions are left out.",
+        _fields(
+            "topic partition",
+            broker="the leader that asked",
+            broker_epoch="its incarnation",
+            isr="the ISR that it asked for",
+            brokers="the replicas that this removes",
+            code="the error with which it was refused",
+        ),
+    ),
     "reassigned": Kind(
         "The reassignment of a partition is complete.",
         _fields(
@@ -107,6 +118,18 @@ KINDS: Final[Mapping[str, Kind]] = {
             partitions="of `alarm`: the partitions that the broker led or followed",
             duration_us="since the last sign of life",
             detail="`refused` or `silent`",
+        ),
+    ),
+    "sickness": Kind(
+        "A broker was judged [sick](../sick-brokers.md), or what followed.",
+        _fields(
+            "broker broker_epoch brokers",
+            event="`sick`; `held` (too many seem sick, or too often); `well again`; and of a broker that is treated "
+            "`relieved` (it left ISRs), `unlisted` (it is left out of the live brokers), `taken back`",
+            state="how it looks: `disk`, `network in`, `network out` or `cpu`",
+            partitions="of `relieved`: the ISRs that it left",
+            count="of `relieved`: the leaders among them that moved",
+            detail="the evidence",
         ),
     ),
     "fence": Kind(

@@ -289,6 +289,8 @@ class FetcherLink:
         self._fetcher = fetcher
         self._metadata = metadata
         self._wanted = Signal()
+        self.disk_delay_s = 0.0
+        """How long it takes to write fetched records."""
 
     def wake(self) -> None:
         if self._fetcher.unreported or self._fetcher.stopped:
@@ -319,6 +321,8 @@ class FetcherLink:
                 frame = PRIVATE_HEADER.pack(REPLICA_REPORT, 0, 0) + msgspec.msgpack.encode(report)
                 answer = await connection.request([frame])
                 decoded = msgspec.msgpack.decode(answer[INT32.size :], type=ReportAnswer)
+                if self.disk_delay_s and any(each.runs for each in decoded.fetched):
+                    await self._world.clock.sleep(self.disk_delay_s)
                 self._replicas.take_fetched(fetcher, decoded.fetched)
                 if self._take_back(decoded.refused, sent):
                     await self._world.clock.sleep(FETCH_BACKOFF_S)

@@ -130,7 +130,7 @@ class BrokerServer:
         self._changed = changed
         self._arrays = IntArrays()
         self._one_at_a_time = asyncio.Lock()
-        self._clients = ClientRequests(world, replicas)
+        self.clients = ClientRequests(world, replicas)
 
     @property
     def _offered(self) -> Mapping[ApiKey, VersionRange]:
@@ -152,7 +152,7 @@ class BrokerServer:
             return self._answer_private(key, frame, connection)
         if key in (PRODUCE, READ):
             _, _, correlation_id = PRIVATE_HEADER.unpack_from(frame)
-            return [INT32.pack(correlation_id), await self._clients.answer(key, frame[PRIVATE_HEADER.size :])]
+            return [INT32.pack(correlation_id), await self.clients.answer(key, frame[PRIVATE_HEADER.size :])]
         header, view = decode_request_header(frame)
         api, version = ApiKey(header.api_key), header.api_version
         self.requests[api.name] = self.requests.get(api.name, 0) + 1

@@ -67,6 +67,8 @@ class ClientRequests:
     """Answers clients of one broker; ``now_ms`` is its clock."""
 
     def __init__(self, world: World, replicas: ReplicaManager) -> None:
+        self.disk_delay_s = 0.0
+        """How long it takes to write records."""
         self._world = world
         self._replicas = replicas
         self._waiting: dict[Partition, dict[asyncio.Event, None]] = {}
@@ -87,6 +89,8 @@ class ClientRequests:
 
     async def _produce(self, request: Produce) -> Produced:
         replicas, name = self._replicas, (request.topic, request.partition)
+        if self.disk_delay_s:
+            await self._world.clock.sleep(self.disk_delay_s)
         partition = replicas.partition(*name)
         if not 0 < request.count <= MOST_RECORDS or request.acks not in (ALL, 0, 1):
             raise FrameError(f"produce: found {request.count} records and acks {request.acks}")

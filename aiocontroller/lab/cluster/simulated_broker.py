@@ -165,12 +165,14 @@ class SimulatedBroker:
 
     @property
     def disk_delay_s(self) -> float:
-        """Extra time that each LeaderAndIsr and StopReplica takes."""
+        """Extra time that each LeaderAndIsr and StopReplica takes, and each write of records."""
         return self._server.disk_delay_s
 
     @disk_delay_s.setter
     def disk_delay_s(self, delay_s: float) -> None:
-        self._server.disk_delay_s = delay_s
+        self._server.disk_delay_s = self._server.clients.disk_delay_s = delay_s
+        for link in self._links.values():
+            link.disk_delay_s = delay_s
 
     def stop(self, *, controlled: bool = True) -> None:
         self._controlled = controlled
@@ -319,6 +321,7 @@ class SimulatedBroker:
             link = self._links.get(leader)
             if link is None:
                 link = self._links[leader] = FetcherLink(self._world, self._replicas, fetcher, self._metadata)
+                link.disk_delay_s = self.disk_delay_s
                 self._spawn(link.run())
             link.wake()
 

@@ -7,12 +7,15 @@ and lets a scenario file hold its steps.
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import msgspec
 
 from aiocontroller.config import Detection
 from aiocontroller.lab.scenarios.fleet import Drawn, draw_fleet
 from aiocontroller.lab.scenarios.limits import Limits, draw_limits
+
+Sickness = Literal["off", "advise", "act"]
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -85,6 +88,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     fence: bool = False
     """Brokers that hang are ended by an operator's command, which may fail."""
+    sickness: Sickness = "off"
+    """Whether sick brokers are found, and treated."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
@@ -219,6 +224,10 @@ OPTIONAL = (
 DATA_FAULTS = ("power_cut",)
 """Drawn if brokers keep logs."""
 DATA_SHARE = 0.25
+SICKNESS = ("sick_disk", "sick_disk", "lag", "block_brokers", "wait")
+"""Drawn more often where sickness is judged: most of it shows only where brokers keep logs."""
+SICKNESS_SHARES = {False: 0.0, True: 0.0}
+"""Without logs, and with them."""
 MIN_ISR = "min.insync.replicas"
 ROLLS = ("upgrade_broker",)
 """The steps of a rolling upgrade, in order; see ``fleet``."""
@@ -246,6 +255,11 @@ def draw(seed: int) -> Plan:
     data = not by_hand and random.Random(f"data {seed}").random() < DATA_SHARE
     if data:
         known = (*known, *DATA_FAULTS)
+    sickness = random.Random(f"sickness {seed}")
+    modes_of_sickness: tuple[Sickness, ...] = ("advise", "act", "act", "act")
+    sick: Sickness = sickness.choice(modes_of_sickness) if sickness.random() < SICKNESS_SHARES[data] else "off"
+    if sick != "off":
+        known = (*known, *SICKNESS)
     kinds = [kind for kind in known if kind in ALWAYS or chance.random() < 0.5]
     weights = [chance.choice((1, 2, 4, 8)) + (4 if kind in REPAIRS else 0) for kind in kinds]
     steps = tuple(
@@ -279,6 +293,7 @@ def draw(seed: int) -> Plan:
         authorizer=random.Random(f"authorizer {seed}").random() < 0.125,
         fence=modes[0] == "full" and random.Random(f"fence {seed}").random() < 0.5,
         avoided=max(0, random.Random(f"avoided {seed}").randint(-4 * brokers, brokers)),
+        sickness=sick,
         login="refuse_login" in known and random.Random(f"login {seed}").random() < 0.5,
     )
     return drawn.with_data() if data else drawn

@@ -188,7 +188,12 @@ _TABLE = (
         words(brokers=each(BROKER)),
         "the same as `kill-broker`, and what the broker had not flushed is lost",
     ),
-    Verb("slow-disk", words(broker=BROKER, seconds=SECONDS), "its answers to LeaderAndIsr and StopReplica take long"),
+    Verb(
+        "slow-disk",
+        words(broker=BROKER, seconds=SECONDS),
+        "its answers to LeaderAndIsr and StopReplica, and its writes of records, take long",
+    ),
+    Verb("sick-disk", words(broker=BROKER, seconds=SECONDS), "the same, for so long that the broker seems sick"),
     Verb(
         "deafen-broker",
         words(broker=BROKER, seconds=SECONDS),

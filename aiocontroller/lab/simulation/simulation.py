@@ -26,7 +26,6 @@ from aiocontroller.core.events import Reply, TakeOver
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.core.mirror import MirroredCluster
-from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.history import ZNodeHistory
 from aiocontroller.lab.checkers.leaderless import LeaderWatch
@@ -47,8 +46,10 @@ from aiocontroller.lab.simulation.broker_settings import IMBALANCE_CHECK, Broker
 from aiocontroller.lab.simulation.chance import Chance, FirstTimes, Lookout
 from aiocontroller.lab.simulation.data import SimulatedData
 from aiocontroller.lab.simulation.fencing import fence
+from aiocontroller.lab.simulation.observed_journal import ObservedJournal
 from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.lab.simulation.peace import Peace
+from aiocontroller.lab.simulation.sickness import SicknessWatch
 from aiocontroller.lab.simulation.steps.steps import Steps
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
@@ -68,6 +69,7 @@ SILENCE_MS = 900
 HEARTBEAT_MS = 300
 FAST_BOUNCE_MS = 500
 AUDIT_INTERVAL_MS = 5_000
+HEALTHY_MS = 1_000
 AUTHORIZER = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -126,18 +128,6 @@ class Process:
         self.task = task
         self.begun = False
         """It runs and is registered among the controllers or brokers."""
-
-
-class ObservedJournal(MemoryJournal):
-    """Passes each record to an observer when it is made."""
-
-    def __init__(self, node: int, clock: SimulatedClock, observe: Callable[[Record], None]) -> None:
-        super().__init__(node, clock)
-        self._observe = observe
-
-    def _put(self, record: Record) -> None:
-        super()._put(record)
-        self._observe(record)
 
 
 class Simulation:
@@ -211,7 +201,7 @@ class Simulation:
         self.wire = WireObserver(self.history.complain, lambda: self.history.controller_epoch)
         self.wire.watch(self.network)
         self.data = SimulatedData(self) if plan.data else None
-        self.leader_watch = LeaderWatch(self)
+        self.leader_watch, self.sickness = LeaderWatch(self), SicknessWatch(self)
         self._begun = 0
         """Steps that have begun."""
         self._born = 0
@@ -251,7 +241,9 @@ class Simulation:
                 while self._begun < len(self.plan.steps):
                     step = self.plan.steps[self._begun]
                     self._begun += 1
+                    self.sickness.stepped(step)
                     await steps.take(step)
+                    self.sickness.stepped(step)
                     self._on_step(step, self.clock.monotonic())
                     if self.violations():
                         break
@@ -429,6 +421,8 @@ class Simulation:
             aiocontroller_early_fast_bounce_ms=FAST_BOUNCE_MS if self.plan.fast_bounce else 0,
             aiocontroller_fence_command=("fence", "{broker}") if self.plan.fence else (),
             aiocontroller_fence_timeout_ms=2_000,
+            aiocontroller_sickness_mode=self.plan.sickness,
+            aiocontroller_sickness_healthy_ms=HEALTHY_MS,
             aiocontroller_leader_avoid_brokers=(self.plan.avoided,) if self.plan.avoided else (),
         )
 
@@ -536,6 +530,8 @@ class Simulation:
     def _recorded(self, service: Service, record: Record) -> None:
         if record.kind == "suspicion":
             self.marks[f"suspicion/{record.state}/{record.event}/{record.detail}"] += 1
+        if record.kind == "sickness":
+            self.sickness.recorded(record)
         if record.kind == "debt":
             self.history.probe(f"debt {record.event}")
         if record.kind == "finding":

@@ -351,6 +351,8 @@ class View:
         self.metadata: dict[TopicPartition, PartitionState] = {}
         self.failed_dirs: set[TopicPartition] = set()
         self.refuses_to_delete = False
+        self.live_brokers: set[int] = set()
+        """In its metadata."""
 
 
 class Channels:
@@ -398,6 +400,7 @@ class Channels:
                 self._leader_and_isr(broker, view, body, rows)
             case ApiKey.UPDATE_METADATA:
                 request = run_to_end(decode_update_metadata(LATEST[api], body, IntArrays()))
+                view.live_brokers = {live.id for live in request.live_brokers}
                 for topic in request.topics:
                     for state in topic.partitions:
                         tp = TopicPartition(topic.topic, state.partition)

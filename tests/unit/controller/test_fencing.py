@@ -10,9 +10,15 @@ import pytest
 
 from aiocontroller.config import Config
 from aiocontroller.controller.fence_command import FenceCommand
-from aiocontroller.controller.fencing import LOOK_AGAIN_S, schedule_fencing
+from aiocontroller.controller.fencing import (
+    LOOK_AGAIN_S,
+    SICK_LOOK_AGAIN_S,
+    schedule_fencing,
+    schedule_fencing_of_sick,
+)
 from aiocontroller.core.apply import apply
-from aiocontroller.core.context_changes import BrokersSuspected, BrokersTrusted
+from aiocontroller.core.context import SickBroker
+from aiocontroller.core.context_changes import BrokerSick, BrokersSuspected, BrokersTrusted
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import FenceBroker
 from aiocontroller.core.failure_detector import Suspicion
@@ -175,3 +181,34 @@ def test_a_deposed_controller_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(hook.it.znodes, "check_controller_epoch", moved, raising=False)
     hook.due()
     assert hook.waiting == hook.recorded == []
+
+
+@pytest.mark.parametrize("silent, epoch_differs, runs", [(True, False, 1), (False, False, 0), (True, True, 0)])
+def test_a_sick_broker_is_ended_only_when_it_answers_nothing(
+    monkeypatch: pytest.MonkeyPatch, silent: bool, epoch_differs: bool, runs: int
+) -> None:
+    hook = Hook(monkeypatch)
+    shell = hook.it.shell
+    apply(shell.context, BrokersTrusted([2]))
+    epoch = shell.context.brokers[2].epoch
+    apply(shell.context, BrokerSick(SickBroker(2, epoch + epoch_differs)))
+    monkeypatch.setattr(shell, "sickness", SimpleNamespace(is_silent=lambda broker: silent))
+    schedule_fencing_of_sick(shell, 2, epoch)
+    hook.due()
+    assert len(hook.waiting) == runs
+    for work in hook.waiting:
+        work.close()
+    assert [(tag, delay_s) for tag, delay_s, _ in hook.scheduled] == [("fence command for 2", SICK_LOOK_AGAIN_S)] * (
+        1 + (not runs and not epoch_differs)
+    )
+
+
+def test_a_sick_broker_in_an_isr_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Hook(monkeypatch)
+    shell = hook.it.shell
+    apply(shell.context, BrokersTrusted([2]))
+    apply(shell.context, BrokerSick(SickBroker(2, shell.context.brokers[2].epoch)))
+    monkeypatch.setattr(shell, "sickness", SimpleNamespace(is_silent=lambda broker: True))
+    hook.leads(1, (1, 2))
+    hook.due()
+    assert hook.waiting == []

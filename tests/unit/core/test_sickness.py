@@ -208,3 +208,14 @@ def test_a_broken_way_between_two_brokers_is_no_sickness() -> None:
         it.step()
         it.ends[first][2] = kept
         assert it.sick is None
+
+
+def test_a_sick_broker_that_has_new_leaders_is_not_well_before_they_are_known() -> None:
+    it = settled(limits=Limits(healthy_s=1.0))
+    it.condition[2] = SLOW_DISK
+    it.run(3)
+    for _ in range(3):
+        it.leader_epoch += 1
+        assert it.run(4.0) == []
+    assert it.run(60) == []
+    assert it.sick == 2

@@ -75,7 +75,10 @@ def test_a_follower_outside_of_the_isr_is_told_apart() -> None:
 def test_a_new_leader_gets_time() -> None:
     it = watching(P)
     play(it, P, list(range(20)), [0] * 20, SETTLE_S)
-    it.watch({P: W._replace(leader_epoch=6)}, 10.0)
+    later = W._replace(leader_epoch=6)
+    assert it.watch({P: later}, 10.0) == [later]
+    assert it.watch({P: later, Q: W}, 10.0) == []
+    it.watch({P: later}, 10.0)
     now_s = play(it, P, list(range(20, 33)), [0] * 13, 10.0)
     assert it.pairs(now_s) == {}
     assert it.busy(now_s) == [P]

@@ -70,12 +70,28 @@ class BrokerSteps(StepTaker):
         simulation.heard = heard
 
     def step_slow_disk(self) -> None:
-        """Make a broker slow at requests that touch its disk (LeaderAndIsr and StopReplica) until it is healed."""
+        """Make a broker slow at requests that touch its disk, and at writing records, until it is healed."""
         broker = self._one(self.simulation.brokers)
         delay_s = self._seconds(0.1, 0.5, 1.5)
         if broker is not None:
             self.simulation.history.probe("slow disk")
             self.simulation.brokers[broker][0].disk_delay_s = delay_s
+
+    async def step_sick_disk(self) -> None:
+        """Make a broker's disk so slow, for so long, that it holds others back, and wait for a part of that time."""
+        broker = self._one(self.simulation.brokers)
+        delay_s = self._seconds(1.5, 2.5)
+        if broker is None:
+            return
+        made = self.simulation.brokers[broker][0]
+        self.simulation.history.probe("sick disk")
+        made.disk_delay_s = delay_s
+
+        def heal() -> None:
+            made.disk_delay_s = 0.0
+
+        self.simulation.clock.call_later(self.chance.choice((6.0, 15.0)), heal)
+        await self.simulation.clock.sleep(self.chance.choice((1.0, 5.0, 20.0)))
 
     def step_deafen_broker(self) -> None:
         """Close a live broker's listener for a time and end its connections, so that it seems to be dead."""

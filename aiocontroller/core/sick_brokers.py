@@ -1,0 +1,140 @@
+"""What a sick broker loses while it is sick: leaders, and its place in ISRs that can do without it.
+
+``SickReplicas`` decides each partition by itself, and again after a foreign write.  The broker's replica stays as it is
+ * where the rest of the ISR that is online is smaller than ``min.insync.replicas``, or empty;
+ * where it leads, and every replica that could follow it stands lower in the operator's preferences (a pin);
+ * where its leader is not online: that is decided elsewhere.
+Otherwise it leaves the ISR, and if it led, the first of the rest leads, which has everything that was acknowledged.
+Each partition is relieved once for each sickness: a leader of an old release may add the replica again, and nothing is
+gained by a quarrel.
+
+A sick broker is the last choice of every election, and may not join an ISR (``alter_partition``).  Once it leads
+nothing, it is left out of the live brokers of UpdateMetadata (*unlisted*), because a leader's high watermark waits for
+each replica that has caught up and is alive in its metadata, whether in the ISR or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from aiocontroller.core.columns import take
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.partitions import NO_ISR
+
+REASON = "SickBroker"
+"""What the journal has as the reason of these changes."""
+
+
+class MinIsr(NamedTuple):
+    """``min.insync.replicas``, of topics with a setting of their own and of all others."""
+
+    default: int
+    topics: Mapping[str, int]
+
+    def of(self, topic: str) -> int:
+        """At least 1."""
+        return max(1, self.topics.get(topic, self.default))
+
+
+def held_by(context: ControllerContext, broker: int) -> list[int]:
+    """The partitions that the broker leads, or has in their ISR, and that were not relieved of it yet, ascending."""
+    table, sick = context.table, context.sick
+    relieved = frozenset[int]() if sick is None else sick.relieved
+    return [
+        row
+        for row in table.partitions_on_broker(broker)
+        if row not in relieved
+        and table.isr_of[row] != NO_ISR
+        and broker in table.isr(row)
+        and not table.topic(row).deleting
+    ]
+
+
+def leads_any(context: ControllerContext, broker: int) -> bool:
+    """Whether the broker leads a partition."""
+    table = context.table
+    rows = table.partitions_on_broker(broker)
+    leaders, isrs = take(rows, table.leader, table.isr_of)
+    return any(leader == broker and isr != NO_ISR for leader, isr in zip(leaders, isrs, strict=True))
+
+
+def unlisted(context: ControllerContext) -> int | None:
+    """The broker that is left out of the live brokers, now; whoever leads must be listed."""
+    sick = context.sick
+    if sick is None or not sick.unlisted or leads_any(context, sick.broker):
+        return None
+    return sick.broker
+
+
+class ReliefPlan(NamedTuple):
+    """Leaders and ISRs without the sick broker."""
+
+    decisions: Decisions
+    moved: frozenset[int]
+    """The rows with a new leader."""
+
+    def effects(self, context: ControllerContext, written: Written) -> Effects:
+        """All replicas hear of it, the sick broker's too: it must go on following."""
+        return Effects(
+            (Entered(written.done.rows, None, REASON),),
+            (LeaderAndIsrRequests(written.done.rows, written.done.recipients),),
+        )
+
+
+class SickReplicas(Change[ReliefPlan]):
+    """Takes the sick broker's replicas out of the way."""
+
+    def __init__(self, broker: int, rows: Sequence[int], min_isr: MinIsr) -> None:
+        super().__init__(rows)
+        self.moved = 0
+        """Partitions with a new leader."""
+        self._broker = broker
+        self._min_isr = min_isr
+
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> ReliefPlan:
+        """Decide each row; those that stay as they are are left out."""
+        decisions, moved = Decisions.none(), list[int]()
+        for row in rows:
+            leadership = self._relieved(context, row)
+            if leadership is not None:
+                decisions.rows.append(row)
+                decisions.leaderships.append(leadership)
+                decisions.recipients.append(context.table.replicas(row))
+                if leadership.leader != context.table.leader[row]:
+                    moved.append(row)
+        return ReliefPlan(decisions, frozenset(moved))
+
+    def carried_out(self, plan: ReliefPlan, effects: Effects) -> None:
+        """Count the leaders that have moved."""
+        self.moved += len(plan.moved.intersection(*(entered.rows for entered in effects.entered)))
+
+    def _relieved(self, context: ControllerContext, row: int) -> LeaderAndIsr | None:
+        table, broker = context.table, self._broker
+        isr, leader = table.isr(row), table.leader[row]
+        if broker not in isr or table.isr_of[row] == NO_ISR:
+            return None
+        rest = tuple(replica for replica in isr if replica != broker)
+        online = [replica for replica in rest if context.is_replica_online(row, replica)]
+        if len(online) < self._min_isr.of(table.topic(row).name):
+            return None
+        if leader != broker and leader not in online:
+            return None
+        if leader == broker:
+            target = context.leader_order()(table.assignment(row).target)
+            able = [replica for replica in target if replica in online]
+            if not able or context.leader_preferences.is_lower(able[0], broker, context.brokers):
+                return None
+            leader = able[0]
+        return LeaderAndIsr(
+            leader,
+            table.leader_epoch[row] + 1,
+            rest,
+            context.epoch,
+            table.partition_epoch[row],
+            table.recovery_state[row],
+        )

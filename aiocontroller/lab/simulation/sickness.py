@@ -1,0 +1,61 @@
+"""Watches verdicts about sick brokers: a broker may only be judged where something made brokers slow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiocontroller.journal.records import Record
+from aiocontroller.lab.scenarios.plan import Step
+
+if TYPE_CHECKING:
+    from aiocontroller.lab.simulation.simulation import Simulation
+
+QUIET_S = 15.0
+"""So long after the last fault that slows brokers no broker may be judged sick."""
+SLOWING = frozenset(
+    {
+        "block",
+        "block_brokers",
+        "cut_broker",
+        "deafen_broker",
+        "fail_log_dir",
+        "flap_broker",
+        "freeze_all_brokers",
+        "freeze_leader",
+        "heal",
+        "hush_broker",
+        "lag",
+        "pause_broker",
+        "pause_controller",
+        "repeat_late",
+        "sick_disk",
+        "slow_disk",
+        "win_again",
+    }
+)
+"""Steps that make brokers slow, or seem so, or end that; restarts, deaths and all that ZooKeeper does are none."""
+IN_FORCE = frozenset({"links", "slow disk", "paused"})
+
+
+class SicknessWatch:
+    """A verdict without a reason goes to the simulation's problems."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._slowed_s = 0.0
+        """When the last step that slows brokers began or ended."""
+
+    def stepped(self, step: Step) -> None:
+        """A step begins or has ended."""
+        if step.kind in SLOWING:
+            self._slowed_s = self._simulation.clock.monotonic()
+
+    def recorded(self, record: Record) -> None:
+        """A controller has recorded a verdict, or what followed."""
+        simulation = self._simulation
+        simulation.marks[f"sickness/{record.event}/{record.state}"] += 1
+        if IN_FORCE.intersection(simulation.faults()):
+            self._slowed_s = simulation.clock.monotonic()
+        if record.event in ("sick", "held") and simulation.clock.monotonic() - self._slowed_s > QUIET_S:
+            who = record.brokers if record.broker is None else record.broker
+            simulation.problems.append(f"sickness: {who} {record.event} ({record.detail}), where nothing was slow")
