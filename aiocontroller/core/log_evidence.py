@@ -210,13 +210,19 @@ def loss(evidence: Evidence, leader: int, awaited: Collection[int]) -> Loss:
 def _only_in(evidence: Evidence, broker: int, leader: int) -> int:
     """How many records the broker's log may have that the leader's lacks."""
     end, leading = evidence.ends[broker], evidence.ends[leader]
-    if end.start_offset >= end.end_offset:
-        return 0
-    known = evidence.diverging.get(broker)
-    if known is None:
-        alike = end.epoch == leading.epoch and end.epoch >= 0
-        known = min(end.end_offset, leading.end_offset) if alike else end.start_offset
-    return max(0, end.end_offset - max(known, end.start_offset))
+    if end.epoch == leading.epoch and end.epoch >= 0:
+        common = min(end.end_offset, leading.end_offset)
+    else:
+        common = min(_shared_with_best(evidence, broker), _shared_with_best(evidence, leader))
+    return max(0, end.end_offset - max(common, end.start_offset))
+
+
+def _shared_with_best(evidence: Evidence, broker: int) -> int:
+    """Up to this offset at least the broker's log is the beginning of the best one; two such logs share the smaller."""
+    end, best = evidence.ends[broker], evidence.best(list(evidence.ends))
+    if broker == best or (best is not None and 0 <= end.epoch == evidence.ends[best].epoch):
+        return end.end_offset
+    return evidence.diverging.get(broker, end.start_offset)
 
 
 def _records(count: int) -> str:

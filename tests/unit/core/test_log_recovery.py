@@ -124,7 +124,7 @@ def test_a_dry_run_names_the_best_and_its_price() -> None:
 
 def test_a_dry_run_for_another_broker_names_its_price() -> None:
     found = recovered(cluster(), asked(2), BOTH)
-    assert (found.result, found.leader, found.lost_at_most) == ("would elect", 2, 400)
+    assert (found.result, found.leader, found.lost_at_most) == ("would elect", 2, 50)
 
 
 @pytest.mark.parametrize(
