@@ -233,6 +233,39 @@ def kafka(
 
 
 @storm.command()
+@_SEED
+@click.option("--trials", type=click.IntRange(1), default=50, show_default=True, help="Partitions, of each controller.")
+@click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
+@PROPERTIES
+@_JSON
+@click.option("--keep", type=_FOLDER, metavar="DIR", help="Leave logs and journals in this new folder.")
+def unclean(
+    seed: int, trials: int, version: str | None, properties: dict[str, str], json_file: Path | None, keep: Path | None
+) -> None:
+    """Let all in-sync replicas die, on real brokers, and count what an unclean election loses.
+
+    Under aiocontroller and under Kafka's own controller. It is a violation if aiocontroller loses more than the logs
+    that are left make necessary.
+    """
+    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
+    from aiocontroller.lab.storms import unclean as storms
+    from aiocontroller.lab.storms.kafka import folder_for
+
+    if keep is not None and keep.exists():
+        raise BadInputError(f"--keep: found {keep}, expected a new folder")
+    version = version or DEFAULT_VERSION
+    try:
+        kafka_jars(version)
+    except KafkaMissingError as error:
+        raise BadInputError(str(error)) from error
+    console = _console(120)
+    with folder_for(keep) as folder:
+        report = asyncio.run(storms.storm(storms.Options(seed, trials, version, properties), folder, console))
+    storms.show(report, console)
+    _end(report, json_file, f"unclean --seed {seed} --trials {trials}")
+
+
+@storm.command()
 @click.option(
     "--uptime",
     "uptimes_s",

@@ -14,7 +14,7 @@ from aiocontroller.lab.cli import storm as commands
 from aiocontroller.lab.cli.storm import storm
 from aiocontroller.lab.hostile.attacks import ATTACKS
 
-STORMS = ("processes", "zookeeper", "hostile", "kafka", "alarms")
+STORMS = ("processes", "zookeeper", "hostile", "kafka", "unclean", "alarms")
 
 
 def test_every_module_with_a_storm_has_a_command_and_every_command_a_module() -> None:
@@ -30,6 +30,7 @@ def test_every_module_with_a_storm_has_a_command_and_every_command_a_module() ->
         (["hostile", "--only", "nonsense"], f"found 'nonsense', expected one of {next(iter(ATTACKS))}"),
         (["zookeeper", "--ensemble", "--leaks"], "--ensemble starts servers of its own"),
         (["zookeeper", "--seconds", "0"], "0.0 is not in the range x>0"),
+        (["unclean", "--trials", "0"], "0 is not in the range x>=1"),
         (["--minutes", "3"], "No such option '--minutes'"),
         (["controller"], "No such command 'controller'"),
         (["alarms", "--cases", "3-25"], "found '3-25', expected N or N-M of 0 to 24"),
