@@ -282,6 +282,9 @@ class Config(msgspec.Struct, frozen=True):
     """Brokers that lead only what no other replica can lead (docs/operating.md)."""
     aiocontroller_leader_preferred_racks: Racks = ()
     """Racks whose brokers lead before others do."""
+    aiocontroller_eligible_leader_replicas: bool = True
+    """Whether replicas outside the ISR may lead that still hold all that is committed (KIP-966); only while
+    inter.broker.protocol.version is 3.7 or newer (docs/eligible-replicas.md)."""
     listener_overrides: Mapping[tuple[str, str], Any] = {}
     """``listener.name.<listener>.<property>`` by listener (lower case) and property."""
     given: Mapping[str, str] = {}
@@ -316,6 +319,11 @@ class Config(msgspec.Struct, frozen=True):
     def alter_partition_supported(self) -> bool:
         """Brokers change ISRs by AlterPartition (KIP-497) and not by writing znodes."""
         return self._protocol_at_least(2, 7, 2)
+
+    @property
+    def eligible_leader_replicas(self) -> bool:
+        """Whether to keep eligible leader replicas: brokers commit nothing below min.insync.replicas (KAFKA-15583)."""
+        return self.aiocontroller_eligible_leader_replicas and self._protocol_at_least(3, 7, 0)
 
     @property
     def leader_preferences(self) -> LeaderPreferences:

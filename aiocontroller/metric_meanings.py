@@ -172,6 +172,16 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
             "replicas", "Replicas that brokers still have to delete.", "does not fall for a day"
         ),
     },
+    ("aiocontroller", "EligibleReplicas"): {
+        "PartitionsWithLeader": Meaning(
+            "partitions",
+            "Partitions that commit nothing, since their ISR is smaller than min.insync.replicas, and whose other "
+            "complete replicas are known.",
+        ),
+        "PartitionsWithoutLeader": Meaning(
+            "partitions", "Those of them of which no complete replica is live.", "above 0 for a minute"
+        ),
+    },
     ("aiocontroller", "Audit"): {
         "Findings": Meaning("findings", "Differences between memory and ZooKeeper, by kind.", "rises"),
         "Passes": Meaning("passes", "Complete audits."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from aiocontroller.controller import debts
+from aiocontroller.controller import broker_starts, debts
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import elect_and_take_offline, handle_partition_state_changes
 from aiocontroller.controller.steps import carry_out_steps
@@ -31,23 +31,28 @@ waits for a second before it looks for their new leaders."""
 
 async def load_brokers(shell: ControllerShell) -> None:
     """Read the registered brokers at failover, and start their senders."""
+    registrations = await shell.zk.count_registrations()
     found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
-    apply(shell.context, BrokersAdded(found))
+    counted = await broker_starts.take_over(shell, found, registrations)
+    apply(shell.context, BrokersAdded(counted))
     assert shell.channels is not None
-    shell.channels.add_brokers(found, settled=True)
+    shell.channels.add_brokers(counted, settled=True)
     if shell.channels.suspects():
         shell.queue.append(SuspectsChange())  # evidence from before this term
 
 
 async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
     """Compare the registrations with the context: a known id with a later epoch is a broker that has bounced."""
-    context = shell.context
+    context, recorded = shell.context, shell.context.starts
+    registrations = await shell.zk.count_registrations()
     found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
     unreadable = {int(znode.path.rsplit("/", 1)[1]) for znode in bad if znode.path.rsplit("/", 1)[1].isdecimal()}
+    await broker_starts.look(shell, found, registrations, unreadable)
     changes = plan.compare_registrations(context, found, unreadable)
     if not any(changes):
+        await broker_starts.record(shell, recorded)
         return
     new, bounced, dead = [b.id for b in changes.new], [b.id for b in changes.bounced], changes.dead
     log.info(
@@ -80,6 +85,7 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
         for departed in context.departed.values():
             if departed.id in dead:
                 _schedule_unlisting(shell, departed)
+    await broker_starts.record(shell, recorded)
 
 
 def _schedule_unlisting(shell: ControllerShell, broker: Broker) -> None:

@@ -18,6 +18,7 @@ from aiocontroller.controller.obeyed_settings import (
     ALTER_CONFIG_POLICY,
     CREATE_TOPIC_POLICY,
     EVERYTHING,
+    MIN_ISR,
     NAMES,
     OBEYED,
     OF_TOPICS,
@@ -211,6 +212,12 @@ class ClusterSettings:
         """The brokers' effective value, regardless of ours."""
         votes = self._votes(name)
         return settle(name, votes).value if votes else ""
+
+    @property
+    def lowest_min_isr(self) -> int | None:
+        """The lowest ``min.insync.replicas`` of any broker: the leader's own counts; None if no broker has told its."""
+        known = [int(each.value) for each in self._votes(MIN_ISR).values() if each.value.strip().isdecimal()]
+        return min(known, default=None)
 
     def _votes(self, name: str, dynamic: Dynamic | None = None) -> dict[int, Vote]:
         votes = {

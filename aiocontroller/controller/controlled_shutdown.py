@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from aiocontroller.controller import broker_starts
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import elect_and_take_offline
 from aiocontroller.core import controlled_shutdown as plan
@@ -28,6 +29,7 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     log.info("Shutting down broker %d", broker)
     shell.journal.append("broker", broker=broker, detail="controlled shutdown")
     apply(context, ShutdownBegun(broker))
+    await broker_starts.stopping(shell, broker)
     hosted = plan.hosted(context, broker)
     await shell.breathe()
     moves = plan.plan_moves(context, broker, hosted)

@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
+from aiocontroller.controller import broker_starts
 from aiocontroller.controller.brokers import on_replicas_become_offline
 from aiocontroller.controller.leadership_writes import carry_out_pieces, read_states_again
 from aiocontroller.controller.moving_isrs import follow_isrs
@@ -150,6 +151,7 @@ async def leader_and_isr_response_received(shell: ControllerShell, event: Leader
     apply(shell.context, found.change)
     if found.newly_offline:
         log.error("Log directory failures on broker %d: %s", event.broker, shell.sample(found.newly_offline))
+        await broker_starts.disk_failed(shell, event.broker)
         await on_replicas_become_offline(shell, {event.broker: found.newly_offline})
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.controller import debts, sickness
+from aiocontroller.controller import broker_starts, debts, sickness
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, check_event_types
@@ -404,6 +404,7 @@ class KafkaController:
             "queue_size": len(shell.queue),
             "set_aside": shell.faults.status(),
             "debts": debts.status(shell),
+            "eligible_replicas": broker_starts.status(shell),
             "audit": shell.auditor.status(),
             "topics": len(table.topic_by_name),
             "partitions": len(table),
@@ -443,6 +444,12 @@ class KafkaController:
         }.items():
             shell.metrics.gauge("aiocontroller", "EventQueue", name, count)
         shell.metrics.gauge("aiocontroller", "Debts", "ReplicasToDelete", lambda: len(shell.context.debts))
+        eligible = {
+            "PartitionsWithLeader": lambda: broker_starts.status(shell)["led"],
+            "PartitionsWithoutLeader": lambda: broker_starts.status(shell)["leaderless"],
+        }
+        for name, read in eligible.items():
+            shell.metrics.gauge("aiocontroller", "EligibleReplicas", name, read)
 
 
 ELECTION_HANDLERS: dict[type[ev.Event], Callable[[KafkaController, Any], Awaitable[object]]] = {

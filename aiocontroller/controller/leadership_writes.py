@@ -14,21 +14,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aiocontroller.controller.obeyed_settings import UNCLEAN
+from aiocontroller.controller import broker_starts
+from aiocontroller.controller.obeyed_settings import MIN_ISR, UNCLEAN
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core import eligible_replicas
 from aiocontroller.core.apply import adopt, apply
 from aiocontroller.core.columns import take
 from aiocontroller.core.decisions import Decisions, commit, joined
 from aiocontroller.core.effects import Effects
-from aiocontroller.core.election import NEVER_UNCLEAN, UncleanPolicy
+from aiocontroller.core.election import NEVER_UNCLEAN, NO_MIN_ISRS, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import LeaderAndIsr, MinIsr
 from aiocontroller.core.leadership_changes import Change, Facts, Plan, Written
 from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState
 from aiocontroller.journal.records import PartitionColumns
 from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.found import EntityConfigs
 from aiocontroller.zookeeper.overlap import overlapped
 from aiocontroller.zookeeper.writes import Writes
 
@@ -50,6 +53,7 @@ async def carry_out(shell: ControllerShell, *changes: Change[Any], batch: Reques
     The requests go into the batch, which is sent early when it becomes large.
     """
     stream = Stream(shell, batch, send_early=True)
+    await broker_starts.follow_min_isr(shell)
     for _attempt in range(MAX_ATTEMPTS):
         steps = _steps(changes)
         if not steps:
@@ -68,6 +72,7 @@ async def carry_out_pieces(
 ) -> None:
     """Carry out each change once, as one step of a stream; rows that conflicted stay undecided."""
     stream = Stream(shell, batch)
+    await broker_starts.follow_min_isr(shell)
     steps: list[Step] = [[(change, change.undecided)] for change in pieces]
     for [(change, _)] in steps:
         change.undecided = ()
@@ -93,6 +98,7 @@ class Stream:
         plans = []
         for change, rows in step:  # a comprehension would be one more frame
             plans.append(change.plan(shell.context, rows, facts))
+        await _enter_eligible(shell, [plan.decisions for plan in plans])
         decisions, fence = joined(plan.decisions for plan in plans), shell.context.epoch_zk_version
         if decisions.rows:
             write = shell.zk.create_topic_partition_states if _creates(step) else shell.zk.set_topic_partition_states
@@ -134,18 +140,47 @@ def _creates(step: Step) -> bool:
 
 
 async def read_facts(shell: ControllerShell, step: Step) -> Facts:
-    """Read the policy for unclean elections, only of topics that might need one."""
+    """Read the settings of topics that might need an election from outside the ISR, just before it."""
     topics: list[str] = []
     for change, rows in step:
         topics += change.topics_asked_for(shell.context, rows)
-    unclean = NEVER_UNCLEAN
+    unclean, min_isrs = NEVER_UNCLEAN, NO_MIN_ISRS
     if topics:
         configs = await shell.zk.get_topic_configs(topics)
+        min_isrs = _take_min_isrs(shell, configs)
         overrides = {
             topic: config[UNCLEAN].strip().lower() == "true" for topic, config in configs.items() if UNCLEAN in config
         }
         unclean = UncleanPolicy(shell.policy.unclean_leader_election_enable, overrides)
-    return Facts(unclean, shell.policy.leader_recovery_supported)
+    return Facts(unclean, shell.policy.leader_recovery_supported, min_isrs)
+
+
+async def _enter_eligible(shell: ControllerShell, decisions: Sequence[Decisions]) -> None:
+    """Complete the states to be written with the eligible replicas that they leave."""
+    context, known = shell.context, shell.min_isrs
+    if not eligible_replicas.are_kept(context):
+        return
+    concerned = [(each, at) for each in decisions if (at := eligible_replicas.concerned(context, each))]
+    topics = [topic for each, at in concerned for topic in eligible_replicas.topics_of(context, each, at)]
+    unread = dict.fromkeys(topic.name for topic in topics if topic.id not in known)
+    if unread:
+        _take_min_isrs(shell, await shell.zk.get_topic_configs(list(unread)))
+    for each, at in concerned:
+        eligible_replicas.enter(context, each, at, known)
+
+
+def _take_min_isrs(shell: ControllerShell, configs: EntityConfigs) -> dict[str, MinIsr]:
+    """Each topic's ``min.insync.replicas``: its own, or the brokers' lowest.  They are remembered by topic id."""
+    starts, topics = shell.context.starts, shell.context.table.topic_by_name
+    if starts is None:
+        return {}
+    found = {
+        topic: MinIsr(int(own) if own.isdecimal() else 1, configs.changed_zxid[topic])
+        for topic, config in configs.items()
+        for own in (config.get(MIN_ISR, str(starts.min_isr)).strip(),)
+    }
+    shell.min_isrs.update((topics[name].id, min_isr) for name, min_isr in found.items() if name in topics)
+    return found
 
 
 def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBatch | None) -> None:

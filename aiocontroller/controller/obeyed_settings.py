@@ -26,6 +26,7 @@ from aiocontroller.zookeeper.broker_configs import THREAD_COUNTS, ConfigSource, 
 from aiocontroller.zookeeper.topic_configs import BROKER_SYNONYMS
 
 UNCLEAN = "unclean.leader.election.enable"
+MIN_ISR = "min.insync.replicas"
 PROTOCOL = "inter.broker.protocol.version"
 CREATE_TOPIC_POLICY = "create.topic.policy.class.name"
 ALTER_CONFIG_POLICY = "alter.config.policy.class.name"

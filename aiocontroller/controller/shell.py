@@ -33,7 +33,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.context_changes import TermBegun
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.full_metadata import FullMetadata
-from aiocontroller.core.ids import Broker, Endpoint, TopicAssignment, TopicPartition
+from aiocontroller.core.ids import Broker, Endpoint, MinIsr, TopicAssignment, TopicPartition
 from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.core.ownership import Check, NotTheOwnerError, owned_context
 from aiocontroller.core.partitions import PartitionTable
@@ -167,6 +167,7 @@ class ControllerShell:
         self.settings = ClusterSettings(config, metrics)
         self.policy = self.settings.policy
         """Our configuration with the cluster's settings, as last adopted by the consumer (``obeying``)."""
+        self.min_isrs: dict[bytes, MinIsr] = {}  # by topic id, as read in this term since its settings changed last
         self.config_changes_seen: set[str] = set()
         """Names of the change notifications that have been processed; membership only."""
         self.faults = Faults(world.clock.monotonic, metrics)
@@ -260,6 +261,7 @@ class ControllerShell:
         self.reported_offline = frozenset()
         self._deletion_waiters.clear()
         self._reported_bad.clear()
+        self.min_isrs.clear()
         self.mutation_quotas.forget()
         self.auditor.forget()
         self.log_questions.forget()

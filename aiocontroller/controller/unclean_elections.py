@@ -34,10 +34,13 @@ async def config_change(shell: ControllerShell, event: ConfigChange) -> None:
     shell.report_bad_znodes(bad)
     for entity in entities:
         shell.mutation_quotas.changed(entity)
+    topics = list(dict.fromkeys(e.removeprefix("topics/") for e in entities if e.startswith("topics/")))
+    topics = [topic for topic in topics if topic in shell.context.table.topic_by_name]
+    for name in topics:
+        shell.min_isrs.pop(shell.context.table.topic_by_name[name].id, None)
     if any(entity.startswith(BROKERS) for entity in entities):
+        shell.min_isrs.clear()
         await _read_settings(shell)
-    changed = dict.fromkeys(e.removeprefix("topics/") for e in entities if e.startswith("topics/"))
-    topics = [topic for topic in changed if topic in shell.context.table.topic_by_name]
     if topics:
         configs = await shell.zk.get_topic_configs(topics)
         for topic in topics:

@@ -62,6 +62,12 @@ def load_states(
     if len(led) < len(values):
         found = [number in led for number in numbers]
         rows, numbers, versions = (list(compress(column, found)) for column in (rows, numbers, versions))
+    with_eligible = {number: value.eligible for number, value in led.items() if value.eligible is not None}
+    eligible = (
+        {row: with_eligible[n] for row, n in zip(rows, numbers, strict=True) if n in with_eligible}
+        if with_eligible
+        else {}
+    )
     of_value = [
         (v.leader, v.leader_epoch, table.isrs.id(v.isr), v.recovery_state, v.controller_epoch) for v in led.values()
     ]
@@ -70,4 +76,4 @@ def load_states(
         numbers = list(map(place.__getitem__, numbers))
     if numbers:
         leaders, leader_epochs, isrs, recovery_states, epochs = take(numbers, *zip(*of_value, strict=True))
-        table.set_leaderships(rows, leaders, leader_epochs, isrs, recovery_states, epochs, versions)
+        table.set_leaderships(rows, leaders, leader_epochs, isrs, recovery_states, epochs, versions, eligible)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.columns import take
 from aiocontroller.core.debts import Debt, Ledger
 from aiocontroller.core.ids import NO_TOPIC_ID, Broker, TopicAssignment
@@ -80,6 +81,10 @@ class ControllerContext:
         """Topics whose deletion waits for brokers' answers only until a timer ends."""
         self.deletions_undecided: list[str] = []
         """Requests to delete topics that wait for a broker to tell whether it forbids them."""
+        self.starts: BrokerStarts | None = None
+        """The record of brokers' starts as ZooKeeper has it; None: there are no eligible replicas here."""
+        self.last_epochs: dict[int, int] = {}
+        """Broker -> epoch of the incarnation whose replicas the partition states speak of."""
         self.topics_to_be_deleted: dict[str, None] = {}
         self.topics_with_deletion_started: dict[str, None] = {}
         self.topics_ineligible_for_deletion: dict[str, None] = {}
@@ -91,6 +96,7 @@ class ControllerContext:
         for broker in brokers:
             self.brokers[broker.id] = broker
             self.departed.pop(broker.id, None)
+            self.last_epochs[broker.id] = broker.epoch
             if broker.id in self.held_back:
                 self.set_offline_dir_replicas(broker.id, self.held_back[broker.id], ())
         self._brokers_changed()
@@ -140,6 +146,17 @@ class ControllerContext:
         """Replace what is known of the sick broker; None: there is none."""
         self.sick = sick
         self.leader_preferences = self.leader_preferences._replace(sick=None if sick is None else sick.broker)
+
+    def keep_starts(self, starts: BrokerStarts | None) -> None:
+        """Replace the record of brokers' starts."""
+        self.starts = starts
+
+    def started_uncleanly(self) -> frozenset[int]:
+        """The registered brokers whose present incarnation started uncleanly."""
+        if self.starts is None:
+            return frozenset()
+        known = self.starts.brokers
+        return frozenset(b.id for b in self.brokers.values() if b.id in known and known[b.id].clean_from >= b.epoch)
 
     def _brokers_changed(self) -> None:
         self.brokers = dict(sorted(self.brokers.items()))

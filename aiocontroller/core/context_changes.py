@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.context import ControllerContext, SickBroker
 from aiocontroller.core.debts import Debt
 from aiocontroller.core.ids import Broker
@@ -114,6 +115,27 @@ class BrokerSick(NamedTuple):
     def apply(self, context: ControllerContext) -> None:
         """From now on the broker leads only what no other replica can lead, and joins no ISR."""
         context.set_sick(self.sick)
+
+
+class StartsKept(NamedTuple):
+    """What is known of brokers' starts has changed; None: nothing is kept."""
+
+    starts: BrokerStarts | None
+
+    def apply(self, context: ControllerContext) -> None:
+        """Replace the record."""
+        context.keep_starts(self.starts)
+
+
+class LastEpochsKnown(NamedTuple):
+    """Broker -> epoch of the incarnation whose replicas the partition states speak of, as an earlier controller knew
+    it."""
+
+    epochs: Mapping[int, int]
+
+    def apply(self, context: ControllerContext) -> None:
+        """Add them; brokers that are entered from now on replace theirs."""
+        context.last_epochs.update(self.epochs)
 
 
 class ControllersKnown(NamedTuple):

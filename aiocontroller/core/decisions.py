@@ -50,4 +50,5 @@ def commit(table: PartitionTable, decisions: Decisions, versions: Sequence[int])
         [w.recovery_state for w in written],
         [w.controller_epoch for w in written],
         versions,
+        {row: w.eligible for row, w in zip(decisions.rows, written, strict=True) if w.eligible is not None},
     )

@@ -6,18 +6,20 @@ interned assignment, the interned ISR, the replicas on failed directories, and w
 broker that dies leaves thousands of partitions but only dozens of such combinations.
 
 A replica is *online* when its broker is live (neither shutting down nor suspected to be dead) and its log directory
-works.  Replicas are tried in the order of the assignment, or in that of ``leader_preferences``.  A suspicion does not
-justify an unclean election: a suspected broker may hold records and serve clients.
+works.  Replicas are tried in the order of the assignment, or in that of ``leader_preferences``: first those of the
+ISR, then the eligible ones (``core.eligible_replicas``).  A suspicion justifies no election from outside the ISR: a
+suspected broker may hold records and serve clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.ids import RECOVERING, ReplicaAssignment
+from aiocontroller.core.eligible_replicas import NONE_UNPROVEN, eligible_replicas, may_lead
+from aiocontroller.core.ids import NO_LEADER, RECOVERING, MinIsr, ReplicaAssignment
 from aiocontroller.core.partitions import NO_ISR
 
 Replicas = tuple[int, ...]
@@ -45,6 +47,7 @@ class UncleanPolicy(NamedTuple):
 
 
 NEVER_UNCLEAN = UncleanPolicy()
+NO_MIN_ISRS: Mapping[str, MinIsr] = {}
 
 
 class Outcome(NamedTuple):
@@ -55,6 +58,26 @@ class Outcome(NamedTuple):
     recipients: Replicas
     """Brokers that get a LeaderAndIsr."""
     unclean: bool = False
+
+
+class Spare(NamedTuple):
+    """What a partition's ISR alone does not tell of who may lead (``core.eligible_replicas``)."""
+
+    eligible: Replicas = ()
+    unproven: frozenset[int] = NONE_UNPROVEN
+
+    def candidates(self, isr: Replicas, online: Collection[int]) -> Replicas:
+        """The online replicas of which one may lead: all that are equally good."""
+        return may_lead(isr, online, self.eligible, self.unproven)
+
+    def isr(self, leader: int, isr: Replicas) -> Replicas:
+        """The ISR under this leader: without unproven members, and of an eligible leader alone."""
+        if leader not in isr:
+            return (leader,)
+        return tuple(r for r in isr if r == leader or r not in self.unproven) if self.unproven else isr
+
+
+NO_SPARE = Spare()
 
 
 class Elections(NamedTuple):
@@ -68,43 +91,53 @@ class Elections(NamedTuple):
 
 
 def offline_partition_leader_election(
-    replicas: Replicas, isr: Replicas, online: Collection[int], unclean_allowed: bool
+    replicas: Replicas, isr: Replicas, online: Collection[int], unclean_allowed: bool, spare: Spare = NO_SPARE
 ) -> Outcome | None:
-    """The first assigned replica that is online and in sync; if there is none, and if allowed, the first online one."""
+    """The first assigned replica that is online and may lead; without one, if that is allowed, the first online one."""
     alive = tuple(r for r in replicas if r in online)
+    candidates = spare.candidates(isr, online)
     for leader in alive:
-        if leader in isr:
-            return Outcome(leader, tuple(r for r in isr if r in online), alive)
+        if leader in candidates:
+            return Outcome(leader, spare.isr(leader, tuple(r for r in isr if r in online)), alive)
     if unclean_allowed and alive:
         return Outcome(alive[0], (alive[0],), alive, unclean=True)
     return None
 
 
-def reassign_partition_leader_election(target: Replicas, isr: Replicas, online: Collection[int]) -> Outcome | None:
-    """The first target replica that is online and in sync; the ISR stays."""
-    leader = next((r for r in target if r in online and r in isr), None)
-    return None if leader is None else Outcome(leader, isr, target)
+def reassign_partition_leader_election(
+    target: Replicas, isr: Replicas, online: Collection[int], spare: Spare = NO_SPARE
+) -> Outcome | None:
+    """The first target replica that is online and may lead; the ISR stays."""
+    candidates = spare.candidates(isr, online)
+    leader = next((r for r in target if r in candidates), None)
+    return None if leader is None else Outcome(leader, spare.isr(leader, isr), target)
 
 
 def preferred_replica_partition_leader_election(
-    replicas: Replicas, isr: Replicas, online: Collection[int]
+    replicas: Replicas, isr: Replicas, online: Collection[int], spare: Spare = NO_SPARE
 ) -> Outcome | None:
-    """The head of the assignment, if it is online and in sync; the ISR stays."""
-    if not replicas or replicas[0] not in online or replicas[0] not in isr:
+    """The head of the assignment, if it is online and may lead; the ISR stays."""
+    if not replicas or replicas[0] not in spare.candidates(isr, online):
         return None
-    return Outcome(replicas[0], isr, replicas)
+    return Outcome(replicas[0], spare.isr(replicas[0], isr), replicas)
 
 
 def controlled_shutdown_partition_leader_election(
-    replicas: Replicas, isr: Replicas, online_or_shutting_down: Collection[int], shutting_down: Collection[int]
+    replicas: Replicas,
+    isr: Replicas,
+    online_or_shutting_down: Collection[int],
+    shutting_down: Collection[int],
+    spare: Spare = NO_SPARE,
 ) -> Outcome | None:
-    """The first assigned in-sync replica that stays; brokers shutting down leave the ISR, and get a LeaderAndIsr
+    """The first assigned replica that stays and may lead; brokers shutting down leave the ISR, and get a LeaderAndIsr
     as well."""
     alive = tuple(r for r in replicas if r in online_or_shutting_down)
-    leader = next((r for r in alive if r in isr and r not in shutting_down), None)
+    staying = tuple(r for r in alive if r not in shutting_down)
+    candidates = spare.candidates(isr, staying)
+    leader = next((r for r in staying if r in candidates), None)
     if leader is None:
         return None
-    return Outcome(leader, tuple(r for r in isr if r not in shutting_down), alive)
+    return Outcome(leader, spare.isr(leader, tuple(r for r in isr if r not in shutting_down)), alive)
 
 
 def elect(
@@ -112,15 +145,20 @@ def elect(
     rows: Iterable[int],
     strategy: Strategy,
     unclean: UncleanPolicy = NEVER_UNCLEAN,
+    min_isrs: Mapping[str, MinIsr] = NO_MIN_ISRS,
 ) -> Elections:
-    """Apply the strategy; reads the context, changes nothing.  Partitions without leadership are skipped."""
+    """Apply the strategy; reads the context, changes nothing.  Partitions without leadership are skipped.
+
+    ``min_isrs``: of topics whose partitions have eligible replicas, as ZooKeeper has them now.
+    """
     table = context.table
     assignment_of, isr_of, topic_of = table.assignment_of, table.isr_of, table.topic_of
     assignments, isrs = table.assignments.values, table.isrs.values
     rule = _rule(context, strategy)
     may_be_unclean = strategy is Strategy.OFFLINE and (unclean.default or bool(unclean.topics))
     allowed_of_topic: dict[int, bool] = {}
-    memo: dict[tuple[int, int, Replicas, bool], Outcome | None] = {}
+    with_eligible, leader_of, unclean_spare = table.eligible, table.leader, Spare((), context.started_uncleanly())
+    memo: dict[tuple[int, int, Replicas, bool, Spare], Outcome | None] = {}
     elections = Elections([], [], [])
     for row in rows:
         if isr_of[row] == NO_ISR:
@@ -133,11 +171,14 @@ def elect(
             if topic not in allowed_of_topic:
                 allowed_of_topic[topic] = unclean.allows(table.topic(row).name)
             allowed = allowed_of_topic[topic]
-        key = (assignment_of[row], isr_of[row], failed_dirs, allowed)
+        spare = unclean_spare if unclean_spare.unproven and leader_of[row] == NO_LEADER else NO_SPARE
+        if row in with_eligible:
+            spare = spare._replace(eligible=eligible_replicas(context, row, min_isrs.get(table.topic(row).name)))
+        key = (assignment_of[row], isr_of[row], failed_dirs, allowed, spare)
         if key in memo:
             outcome = memo[key]
         else:
-            outcome = memo[key] = rule(assignments[key[0]], isrs[key[1]], failed_dirs, allowed)
+            outcome = memo[key] = rule(assignments[key[0]], isrs[key[1]], failed_dirs, allowed, spare)
         if outcome is None:
             elections.failed.append(row)
         else:
@@ -146,7 +187,7 @@ def elect(
     return elections
 
 
-_Rule = Callable[[ReplicaAssignment, Replicas, Replicas, bool], Outcome | None]
+_Rule = Callable[[ReplicaAssignment, Replicas, Replicas, bool, Spare], Outcome | None]
 
 
 def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
@@ -155,22 +196,34 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
     order = context.leader_order()
     registered = frozenset(context.brokers)
     leaving, suspected = context.leaving, frozenset(context.suspected)
+
+    def unless_heard_from(isr: Replicas, spare: Spare) -> Spare:
+        """A suspected member of the ISR may hold more than an eligible replica, and serve clients."""
+        return spare if suspected.isdisjoint(isr) else spare._replace(eligible=())
+
     match strategy:
         case Strategy.OFFLINE:
-            return lambda a, isr, failed, unclean: offline_partition_leader_election(
-                order(a.replicas), isr, live.difference(failed), unclean and suspected.isdisjoint(isr)
+            return lambda a, isr, failed, unclean, spare: offline_partition_leader_election(
+                order(a.replicas),
+                isr,
+                live.difference(failed),
+                unclean and suspected.isdisjoint(isr),
+                unless_heard_from(isr, spare),
             )
         case Strategy.REASSIGN:
-            return lambda a, isr, failed, _: _told_to(
-                a.replicas, reassign_partition_leader_election(order(a.target), isr, live.difference(failed))
+            return lambda a, isr, failed, _, spare: _told_to(
+                a.replicas,
+                reassign_partition_leader_election(
+                    order(a.target), isr, live.difference(failed), unless_heard_from(isr, spare)
+                ),
             )
         case Strategy.PREFERRED:
-            return lambda a, isr, failed, _: preferred_replica_partition_leader_election(
-                order(a.replicas), isr, live.difference(failed)
+            return lambda a, isr, failed, _, spare: preferred_replica_partition_leader_election(
+                order(a.replicas), isr, live.difference(failed), unless_heard_from(isr, spare)
             )
         case Strategy.CONTROLLED_SHUTDOWN:
-            return lambda a, isr, failed, _: controlled_shutdown_partition_leader_election(
-                order(a.replicas), isr, registered.difference(failed), leaving
+            return lambda a, isr, failed, _, spare: controlled_shutdown_partition_leader_election(
+                order(a.replicas), isr, registered.difference(failed), leaving, unless_heard_from(isr, spare)
             )
 
 

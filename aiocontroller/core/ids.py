@@ -84,6 +84,22 @@ def distinct(assignments: Iterable[ReplicaAssignment]) -> Iterable[ReplicaAssign
     return {id(assignment): assignment for assignment in assignments}.values()
 
 
+class Eligible(NamedTuple):
+    """Replicas outside the ISR that may still hold every committed record; ``core.eligible_replicas`` says when."""
+
+    config_zxid: int
+    """The zxid of the last change of the topic's settings before they left the ISR; 0 without settings."""
+    replicas: tuple[tuple[int, int], ...]
+    """(broker, its epoch when it left the ISR), at least one."""
+
+
+class MinIsr(NamedTuple):
+    """A topic's ``min.insync.replicas``, and the zxid of the last change of the topic's settings."""
+
+    value: int
+    config_zxid: int = 0
+
+
 class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     """One partition's leadership, as its state znode holds it; ``partition_epoch`` is that znode's version."""
 
@@ -93,6 +109,8 @@ class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     controller_epoch: int
     partition_epoch: int
     recovery_state: int = RECOVERED
+    eligible: Eligible | None = None
+    """Eligible leader replicas (KIP-966) as they were written: they need not count any longer."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):

@@ -9,13 +9,14 @@ of it.  *Apply*: ``Plan.effects``, a pure function of what was written, says wha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects
-from aiocontroller.core.election import NEVER_UNCLEAN, UncleanPolicy
+from aiocontroller.core.election import NEVER_UNCLEAN, NO_MIN_ISRS, UncleanPolicy
+from aiocontroller.core.ids import MinIsr
 
 
 class Facts(NamedTuple):
@@ -24,6 +25,8 @@ class Facts(NamedTuple):
     unclean: UncleanPolicy = NEVER_UNCLEAN
     recovery_supported: bool = True
     """Brokers know the leader recovery state (inter.broker.protocol.version >= 3.2)."""
+    min_isrs: Mapping[str, MinIsr] = NO_MIN_ISRS
+    """``min.insync.replicas`` of topics whose partitions have eligible replicas."""
 
 
 class Written(NamedTuple):
@@ -67,7 +70,7 @@ class Change(ABC, Generic[P]):
         """row -> why it stays unchanged."""
 
     def topics_asked_for(self, context: ControllerContext, rows: Sequence[int]) -> list[str]:
-        """Topics whose unclean election policy the plan depends on."""
+        """Topics on whose settings (``Facts``) the plan depends."""
         return []
 
     @abstractmethod

@@ -7,7 +7,7 @@ and what follows once it is written; the controller's shell carries both out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
 from aiocontroller.core.election import (
     NEVER_UNCLEAN,
+    NO_MIN_ISRS,
     Elections,
     Strategy,
     UncleanPolicy,
@@ -25,7 +26,7 @@ from aiocontroller.core.election import (
     with_online_replica,
     without_online_isr,
 )
-from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, RECOVERED, LeaderAndIsr
+from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, RECOVERED, LeaderAndIsr, MinIsr
 from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.core.log_recovery import RowEvidence, choose_best_logs
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
@@ -190,6 +191,7 @@ def plan_elections(
     *,
     recovery_supported: bool = True,
     evidence: RowEvidence | None = None,
+    min_isrs: Mapping[str, MinIsr] = NO_MIN_ISRS,
 ) -> tuple[Decisions, Elections]:
     """New leadership by the strategy, leader epochs raised by one; ``Elections.failed`` keep their leadership.
 
@@ -197,7 +199,7 @@ def plan_elections(
     """
     table, epoch = context.table, context.epoch
     leader_epoch, partition_epoch, recovery = table.leader_epoch, table.partition_epoch, table.recovery_state
-    elections = elect(context, rows, strategy, unclean)
+    elections = elect(context, rows, strategy, unclean, min_isrs)
     if evidence is not None:
         elections = choose_best_logs(elections, evidence)
     decisions = Decisions(
@@ -218,15 +220,21 @@ def plan_elections(
     return decisions, elections
 
 
-def effects_of_elections(strategy: Strategy, unclean: Collection[int], done: Decisions) -> Effects:
-    """``unclean``: the rows whose new leader was not in the ISR; the journal tells them apart."""
+def effects_of_elections(
+    strategy: Strategy, unclean: Collection[int], done: Decisions, eligible: Collection[int] = ()
+) -> Effects:
+    """``unclean``, ``eligible``: the rows whose new leader was not in the ISR; the journal tells them apart."""
     online = PartitionState.OnlinePartition
     uncleanly = [row for row in done.rows if row in unclean]
+    from_outside = [row for row in done.rows if row in eligible]
+    entered = [
+        Entered([row for row in done.rows if row not in unclean and row not in eligible], online, strategy.value),
+        Entered(uncleanly, online, f"{strategy.value}, unclean"),
+    ]
+    if from_outside:
+        entered.append(Entered(from_outside, online, f"{strategy.value}, eligible"))
     return Effects(
-        (
-            Entered([row for row in done.rows if row not in unclean], online, strategy.value),
-            Entered(uncleanly, online, f"{strategy.value}, unclean"),
-        ),
+        tuple(entered),
         (LeaderAndIsrRequests(done.rows, done.recipients),),
         unclean_elections=len(uncleanly),
     )
@@ -242,10 +250,12 @@ class ElectionPlan(NamedTuple):
     """Partitions for which the strategy finds no leader."""
     unasked: Sequence[int] = ()
     """Partitions whose replicas must first be asked how far their logs reach."""
+    eligible: Collection[int] = ()
+    """Partitions whose new leader is an eligible replica."""
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
         """The elected partitions become Online and are sent to their recipients; unclean elections are counted."""
-        return effects_of_elections(self.strategy, self.unclean, written.done)
+        return effects_of_elections(self.strategy, self.unclean, written.done, self.eligible)
 
 
 class LeaderElection(Change[ElectionPlan]):
@@ -269,11 +279,14 @@ class LeaderElection(Change[ElectionPlan]):
         self._read_again: set[int] = set()  # membership only
 
     def topics_asked_for(self, context: ControllerContext, rows: Sequence[int]) -> list[str]:
-        """The topics of partitions without an online in-sync replica: only these might get an unclean leader."""
-        if self.strategy is not Strategy.OFFLINE or self._force_unclean:
-            return []
-        needy = without_online_isr(context, rows)
-        return list(dict.fromkeys(context.table.topic(row).name for row in needy))
+        """The topics of partitions without an online in-sync replica, which might get an unclean leader, and of those
+        with eligible replicas."""
+        table = context.table
+        asks_for_policy = self.strategy is Strategy.OFFLINE and not self._force_unclean
+        needy = without_online_isr(context, rows) if asks_for_policy else []
+        if table.eligible:
+            needy += [row for row in rows if row in table.eligible]
+        return list(dict.fromkeys(table.topic(row).name for row in needy))
 
     def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> ElectionPlan:
         """Leaders by the strategy; ``facts`` say which topics allow unclean ones."""
@@ -285,9 +298,16 @@ class LeaderElection(Change[ElectionPlan]):
             unclean,
             recovery_supported=facts.recovery_supported,
             evidence=self._evidence,
+            min_isrs=facts.min_isrs,
         )
         uncleanly = {row for row, outcome in zip(decisions.rows, elections.outcomes, strict=True) if outcome.unclean}
-        return ElectionPlan(decisions, self.strategy, uncleanly, elections.failed, elections.unasked)
+        table = context.table
+        eligible = {
+            row
+            for row, outcome in zip(decisions.rows, elections.outcomes, strict=True)
+            if not outcome.unclean and row in table.eligible and outcome.leader not in table.isr(row)
+        }
+        return ElectionPlan(decisions, self.strategy, uncleanly, elections.failed, elections.unasked, eligible)
 
     def carried_out(self, plan: ElectionPlan, effects: Effects) -> None:
         """Collect the rows without a leader with the reason, to be read again (``doubtful``)."""

@@ -29,6 +29,7 @@ from aiocontroller.core.columns import put, take
 from aiocontroller.core.ids import (
     NO_TOPIC_ID,
     RECOVERED,
+    Eligible,
     LeaderAndIsr,
     ReplicaAssignment,
     TopicPartition,
@@ -39,6 +40,8 @@ T = TypeVar("T")
 
 NO_ISR = -1
 """Value of ``isr_of`` for a partition without leadership."""
+
+NONE_ELIGIBLE: Mapping[int, Eligible] = {}
 
 _NON_EXISTENT = int(PartitionState.NonExistentPartition)
 
@@ -105,6 +108,8 @@ class PartitionTable:
         self.state: array[int] = array("b")
         self.replica_states_of: array[int] = array("i")
         """Interned tuple of ``ReplicaState``, parallel to the assignment's replicas."""
+        self.eligible: dict[int, Eligible] = {}
+        """Eligible leader replicas of the rows that have any: few, so they have no column."""
 
         self.count_by_state = [0, 0, 0, 0]
         """Number of partitions in each ``PartitionState``, without topics being deleted."""
@@ -179,6 +184,7 @@ class PartitionTable:
             self.controller_epoch[row],
             self.partition_epoch[row],
             self.recovery_state[row],
+            self.eligible.get(row),
         )
 
     def rows(self) -> Sequence[int]:
@@ -291,6 +297,7 @@ class PartitionTable:
             if self.isr_of[row] != NO_ISR:
                 self.leadership_count -= 1
             self.not_online.pop(row, None)
+            self.eligible.pop(row, None)
             for column, blank in self._blanks():
                 column[row] = blank
             self._free_rows.append(row)
@@ -419,6 +426,7 @@ class PartitionTable:
             (leadership.recovery_state,),
             (leadership.controller_epoch,),
             (leadership.partition_epoch,),
+            {} if leadership.eligible is None else {row: leadership.eligible},
         )
 
     def set_leaderships(
@@ -430,8 +438,9 @@ class PartitionTable:
         recovery_states: Iterable[int],
         controller_epochs: Iterable[int],
         partition_epochs: Iterable[int],
+        eligible: Mapping[int, Eligible] = NONE_ELIGIBLE,
     ) -> None:
-        """Set many leaderships: parallel columns, one entry for each row."""
+        """Set many leaderships: parallel columns, one entry for each row; ``eligible`` by row, where there are any."""
         self._count_leaderships(rows, -1)
         put(self.leader, rows, leaders)
         put(self.leader_epoch, rows, leader_epochs)
@@ -439,7 +448,14 @@ class PartitionTable:
         put(self.recovery_state, rows, recovery_states)
         put(self.controller_epoch, rows, controller_epochs)
         put(self.partition_epoch, rows, partition_epochs)
+        self._forget_eligible(rows)
+        self.eligible.update(eligible)
         self._count_leaderships(rows, +1)
+
+    def _forget_eligible(self, rows: Iterable[int]) -> None:
+        if self.eligible:
+            for row in rows:
+                self.eligible.pop(row, None)
 
     def _count_leaderships(self, rows: Sequence[int], sign: int) -> None:
         """Add these rows to the gauges (sign 1) or subtract them (sign -1)."""

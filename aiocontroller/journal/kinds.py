@@ -62,7 +62,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         "A partition changed its state or has a new leader.",
         _fields(
             f"from_state to_state recovery_state {_LEADERSHIP}",
-            detail="the reason, with `, unclean` if the leader comes from outside the ISR",
+            detail="the reason; with `, unclean` if the leader comes from outside the ISR, or `, eligible` if it is an "
+            "eligible replica",
         ),
     ),
     "recovery": Kind(
@@ -102,6 +103,11 @@ KINDS: Final[Mapping[str, Kind]] = {
     "broker": Kind(
         "A broker started, died, changed or began its controlled shutdown.",
         _fields("broker", detail="which of them"),
+    ),
+    "unclean_start": Kind(
+        "A broker started without a controlled shutdown before, so that its logs may have lost their ends "
+        "([eligible replicas](../eligible-replicas.md)).",
+        _fields("broker broker_epoch"),
     ),
     "setting": Kind(
         "A setting that the controller takes from the brokers changed while it was active.",

@@ -7,11 +7,13 @@ Source: ``ZkData.scala``, ``DelegationTokenManagerZk.scala`` and ``AclEntry.java
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 
+from aiocontroller.core.broker_starts import BrokerStarts, Incarnation
 from aiocontroller.zookeeper import paths
-from aiocontroller.zookeeper.znode_json import BadZNode, Id, Wrong, int_from_text, reading
+from aiocontroller.zookeeper.znode_json import MAX_INT32, BadZNode, Id, Wrong, int_from_text, reading
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -209,6 +211,47 @@ def decode_known_controllers(data: bytes | None) -> frozenset[int] | BadZNode:
 def encode_known_controllers(ids: Collection[int]) -> bytes:
     """Version 1."""
     return _encode_json({"version": 1, "ids": sorted(ids)})
+
+
+# -- /aiocontroller_broker_starts --------------------------------------------------------------------------------------
+
+
+Zxid = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Incarnation(msgspec.Struct):
+    epoch: Zxid
+    clean_from: Zxid
+    stopping: bool = False
+    gone: bool = False
+
+
+class _BrokerStarts(msgspec.Struct):
+    controller_epoch: Id
+    valid_from: Id
+    registrations: Zxid
+    min_isr: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT32)]
+    brokers: dict[Id, _Incarnation]
+
+
+_broker_starts_decoder = msgspec.json.Decoder(_BrokerStarts)
+
+
+def decode_broker_starts(data: bytes | None) -> BrokerStarts | BadZNode:
+    """The record of brokers' starts."""
+
+    def read(data: bytes) -> BrokerStarts:
+        found = _broker_starts_decoder.decode(data)
+        brokers = {b: Incarnation(i.epoch, i.clean_from, i.stopping, i.gone) for b, i in found.brokers.items()}
+        return BrokerStarts(found.controller_epoch, found.valid_from, found.registrations, found.min_isr, brokers)
+
+    return reading(paths.BROKER_STARTS, data, '"brokers": their last starts', read)
+
+
+def encode_broker_starts(starts: BrokerStarts) -> bytes:
+    """Version 1, with the brokers by id."""
+    brokers = {str(broker): known._asdict() for broker, known in sorted(starts.brokers.items())}
+    return _encode_json({"version": 1, **msgspec.structs.asdict(starts), "brokers": brokers})
 
 
 # -- /migration -------------------------------------------------------------------------------------------------------

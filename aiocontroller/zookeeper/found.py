@@ -23,3 +23,5 @@ class EntityConfigs(dict[str, dict[str, str]]):
     def __init__(self) -> None:
         super().__init__()
         self.bad: list[BadZNode] = []
+        self.changed_zxid: dict[str, int] = {}
+        """The zxid of each readable configuration's last change; 0 without a znode."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
+from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment
 from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
@@ -180,6 +181,20 @@ class KafkaZkClient(RequestZNodes):
                 brokers.append(broker)
         return brokers, bad
 
+    async def count_registrations(self) -> int:
+        """How many registrations there have been since ``/brokers/ids`` was created; 0 without it."""
+        stat = (await self.client.exists_many([paths.BROKER_IDS])).stat(0)
+        return 0 if stat is None else int(stat.child_version + stat.num_children) // 2
+
+    async def get_broker_starts(self) -> BrokerStarts | BadZNode | None:
+        """The record of brokers' starts; None if no controller has kept one."""
+        reads = await self._znodes.read(paths.BROKER_STARTS)
+        return None if reads is None else cluster_znodes.decode_broker_starts(reads.data[0])
+
+    async def set_broker_starts(self, starts: BrokerStarts, *, fence: int) -> None:
+        """Replace the record, or create it."""
+        await self._znodes.set_or_create(paths.BROKER_STARTS, cluster_znodes.encode_broker_starts(starts), fence)
+
     async def registered_within(self, ids: Sequence[int], seconds: float) -> list[int]:
         """Those of ``ids`` that registered less than ``seconds`` before ``/controller`` was created, or after that.
 
@@ -261,12 +276,13 @@ class KafkaZkClient(RequestZNodes):
     async def _entity_configs(self, entity_type: str, entities: Sequence[str]) -> EntityConfigs:
         configs = EntityConfigs()
         reads = await self.client.get_many(names := [paths.config_entity(entity_type, each) for each in entities])
-        for entity, path, data, code in zip(entities, names, reads.data, reads.code, strict=True):
+        for i, (entity, path, data, code) in enumerate(zip(entities, names, reads.data, reads.code, strict=True)):
             refusal = None if code == Code.NO_NODE else refused(path, code)
             if isinstance(config := refusal or cluster_znodes.decode_config(path, data), BadZNode):
                 configs.bad.append(config)
             else:
                 configs[entity] = config
+                configs.changed_zxid[entity] = reads.mzxid(i)
         return configs
 
     async def delete_topic_configs(self, topics: Sequence[str], *, fence: int) -> None:

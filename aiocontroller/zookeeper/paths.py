@@ -15,6 +15,8 @@ KNOWN_CONTROLLERS = "/aiocontroller_ids"
 """Ours, not Kafka's: the ids of all aiocontrollers that have been active."""
 DEBTS = "/aiocontroller_debts"
 """Ours, not Kafka's: replicas that brokers have yet to delete."""
+BROKER_STARTS = "/aiocontroller_broker_starts"
+"""Ours, not Kafka's: which brokers have started uncleanly."""
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"

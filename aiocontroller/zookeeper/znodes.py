@@ -9,7 +9,8 @@ Rules.
  * Numbers from outside are limited to the range of the partition table's columns (32 bits), partitions to
    ``MAX_PARTITIONS_PER_TOPIC``: a damaged znode must not cost memory.
  * Encoders write the newest form that 3.9 writes, with Kafka's key set: ``leader_recovery_state`` only when it is
-   not 0, ``topic_id`` only when there is one.
+   not 0, ``topic_id`` only when there is one.  Our one additional key is ``eligible_leader_replicas``, which Kafka
+   ignores.
 
 Theory of the hot path.  A cluster of a million partitions has few distinct states: leaders, epochs and ISRs repeat.
 So decoding caches decoded states by their bytes during one call, and encoding does the reverse; each partition then
@@ -20,7 +21,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -28,18 +28,21 @@ from aiocontroller.core.ids import (
     NO_TOPIC_ID,
     Broker,
     Endpoint,
-    LeaderAndIsr,
     ReplicaAssignment,
     TopicAssignment,
     TopicPartition,
 )
 from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.state_znodes import (
+    PartitionStates,
+    decode_partition_state,
+    decode_partition_states,
+    encode_partition_states,
+)
 from aiocontroller.zookeeper.znode_json import (
     MAX_INT32,
     BadZNode,
-    Epoch,
     Id,
-    Leader,
     PartitionNumber,
     TopicName,
     Wrong,
@@ -393,111 +396,6 @@ def _replicas_as_json(replicas: Iterable[tuple[int, tuple[int, ...]]]) -> bytes:
             known = memo[ids] = ints_as_json(ids)
         parts.append(b'"%d":%b' % (partition, known))
     return b",".join(parts)
-
-
-# -- /brokers/topics/T/partitions/N/state -----------------------------------------------------------------------------
-
-
-class _State(msgspec.Struct, gc=False):
-    leader: Leader
-    leader_epoch: Epoch
-    isr: tuple[Id, ...]
-    controller_epoch: Id
-    leader_recovery_state: int = 0
-
-
-_state_decoder = msgspec.json.Decoder(_State)
-_STATE_EXPECTED = (
-    'a partition state: "leader" (-1 or a broker id), "leader_epoch", "controller_epoch", '
-    '"isr" (distinct broker ids), optionally "leader_recovery_state" 0 or 1'
-)
-_MEMO_LIMIT = 1 << 16
-
-
-def _read_state(data: bytes) -> _State:
-    state = _state_decoder.decode(data)
-    check_distinct(state.isr, "isr")
-    if state.leader_recovery_state not in (0, 1):
-        raise Wrong(f"leader_recovery_state is {state.leader_recovery_state}")
-    return state
-
-
-def decode_partition_state(path: str, data: bytes | None, version: int) -> LeaderAndIsr | BadZNode:
-    """One state; ``version``, the znode's, is the partition epoch."""
-    state = reading(path, data, _STATE_EXPECTED, _read_state)
-    if isinstance(state, BadZNode):
-        return state
-    return LeaderAndIsr(
-        state.leader, state.leader_epoch, state.isr, state.controller_epoch, version, state.leader_recovery_state
-    )
-
-
-class PartitionStates(NamedTuple):
-    """Many state znodes: their few distinct values, and each znode's value."""
-
-    values: list[LeaderAndIsr | BadZNode | None]
-    """None for a missing znode.  Without ``partition_epoch``, which is the znode's version."""
-    number: list[int]
-    """For each znode, its value's index in ``values``."""
-    version: list[int]
-
-    def states(self) -> list[LeaderAndIsr | BadZNode | None]:
-        """One value for each znode, with its version."""
-        return [
-            LeaderAndIsr(s.leader, s.leader_epoch, s.isr, s.controller_epoch, version, s.recovery_state)
-            if isinstance(s := self.values[number], LeaderAndIsr)
-            else s
-            for number, version in zip(self.number, self.version, strict=True)
-        ]
-
-
-def decode_partition_states(
-    topics: Sequence[str], partitions: Sequence[int], datas: Sequence[bytes | None], versions: Sequence[int]
-) -> PartitionStates:
-    """Takes and returns columns.  Equal bytes are parsed once, and equal ISRs are one object."""
-    memo: dict[bytes | None, int] = {}
-    isrs: dict[tuple[int, ...], tuple[int, ...]] = {}
-    found = PartitionStates([], [], list(versions))
-    append, known = found.number.append, memo.get
-    for index, data in enumerate(datas):
-        number = known(data)
-        if number is None:
-            path = paths.topic_partition_state(topics[index], partitions[index])
-            state = decode_partition_state(path, data, -1)
-            number = len(found.values)
-            if isinstance(state, LeaderAndIsr):
-                state = msgspec.structs.replace(state, isr=isrs.setdefault(state.isr, state.isr))
-                memo[data] = number
-            found.values.append(state)
-        append(number)
-    return found
-
-
-def encode_partition_states(leaderships: Iterable[LeaderAndIsr]) -> list[bytes]:
-    """Version 1 with Kafka's key order; the partition epoch is not written: it is the znode's version."""
-    memo: dict[tuple[int, int, tuple[int, ...], int, int], bytes] = {}
-    encoded: list[bytes] = []
-    append, known = encoded.append, memo.get
-    for state in leaderships:
-        key = state.leader, state.leader_epoch, state.isr, state.controller_epoch, state.recovery_state
-        data = known(key)
-        if data is None:
-            if len(memo) >= _MEMO_LIMIT:
-                memo.clear()
-            data = memo[key] = _write_state(*key)
-        append(data)
-    return encoded
-
-
-def _write_state(leader: int, leader_epoch: int, isr: tuple[int, ...], controller_epoch: int, recovery: int) -> bytes:
-    tail = b',"leader_recovery_state":%d}' % recovery if recovery else b"}"
-    return b'{"controller_epoch":%d,"leader":%d,"version":1,"leader_epoch":%d,"isr":%b%b' % (
-        controller_epoch,
-        leader,
-        leader_epoch,
-        ints_as_json(isr),
-        tail,
-    )
 
 
 # -- the admin requests and the notifications -------------------------------------------------------------------------

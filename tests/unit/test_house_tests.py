@@ -39,6 +39,7 @@ ELSEWHERE = {
     "zookeeper/session_events": "unit/zookeeper/test_session.py",
     "zookeeper/session_metrics": "unit/zookeeper/test_session.py",
     "zookeeper/state_settling": "unit/controller/test_repairs.py",
+    "zookeeper/state_znodes": "unit/zookeeper/test_znodes.py",
     "zookeeper/state_watches": "unit/zookeeper/test_kafka_zk_client.py",
     "zookeeper/znode_access": "unit/zookeeper/test_client.py",
     "zookeeper/znode_json": "unit/zookeeper/test_znodes.py",

@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from typing import NamedTuple
 
 import msgspec
@@ -50,6 +50,7 @@ _CONTROLLERS_OWN = (
     "/log_dir_event_notification/",
     "/aiocontroller_ids",
     "/aiocontroller_debts",
+    "/aiocontroller_broker_starts",
 )
 """Paths to which a deposed controller must not write."""
 
@@ -137,6 +138,8 @@ class ZNodeHistory:
         """Broker -> when it was last registered."""
         self.deletion_forbidden = False
         """Brokers are configured to refuse the deletion of topics."""
+        self.running: Callable[[], Collection[int]] = tuple
+        """The brokers that any controller can reach and must take for live."""
         self.written_by_hand: dict[str, dict[str, int]] = {}
         """Topic -> znode -> the controller epoch of the first foreign write to it."""
         self.data = DataChecker(
@@ -171,6 +174,7 @@ class ZNodeHistory:
             self.unclean.configured(config[1], data)
         elif (broker := _BROKER.fullmatch(path)) is not None:
             self.registered.add(int(broker[1]))
+            self.data.eligible.registered(int(broker[1]))
         else:
             self.answers.changed(path, data)
 
@@ -240,6 +244,7 @@ class ZNodeHistory:
         present = self.topic_ids.get(partition[0], "")
         if topic_id != NO_TOPIC_ID and present and topic_id != topic_id_from_text(present):
             return
+        self.data.eligible.lost(broker, partition)
         state = self.states.get(partition)
         asked_for = not self.deletion_forbidden and self._exists(paths.delete_topics_topic(partition[0]))
         in_sync = state is not None and broker in state.isr and broker in self.assigned.get(partition, ())
@@ -407,10 +412,22 @@ class ZNodeHistory:
         raised = after.leader_epoch - before.leader_epoch
         if raised < 0 or (raised > 1 and not by_hand):
             self.complain("I2", partition, f"leader epoch {after.leader_epoch} after {before.leader_epoch}")
-        if after.leader not in (-1, before.leader) and after.leader not in before.isr:
+        eligible = self.data.eligible
+        complete, steady = eligible.complete(partition), set(eligible.steady(partition))
+        eligible.written(partition, before, after, self.assigned.get(partition, ()))
+        elected = after.leader not in (-1, before.leader)
+        if elected:
+            better = steady.intersection(self.registered).intersection(self.running())
+            self.data.elected(partition, after.leader, after.leader_epoch, better)
+        if after.leader in complete:
+            self.probe("an eligible replica leads")
+            if after.isr != (after.leader,):
+                self.complain("I3", partition, f"ISR {after.isr} of {after.leader}, which was not in sync before")
+        elif elected and after.leader not in before.isr:
             self.probe("unclean election")
             if not (by_hand or self.unclean.allowed(partition)):
                 self.complain("I4", partition, f"leader {after.leader} from outside the ISR {before.isr}")
+                self.data.not_excused(partition, after.leader_epoch)
             else:
                 self._led_uncleanly[partition] = after.leader_epoch
                 self.data.elected_uncleanly(partition, after.leader_epoch)

@@ -9,6 +9,7 @@ leader began.  Rules give a record up where, after it was written,
 
  * a leader was elected from outside the ISR, and that was allowed;
  * the leader had lost it with its page cache or its disk: a controller cannot know that, and the broker is in sync;
+   but a replica that was eligible to lead outside the ISR, and lived all the time, would have been the better one;
  * a foreign client wrote to the topic's znodes.
 
 Each is counted.  A deleted topic is forgotten, and so is one whose deletion was requested or has taken a replica;
@@ -21,6 +22,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from aiocontroller.lab.checkers.eligible import EligibleTwin
 from aiocontroller.lab.cluster.logs import Run, between, diverges_at, shown, spans
 
 Partition = tuple[str, int]
@@ -98,6 +100,9 @@ class DataChecker:
         self._topic_ids = topic_ids
         self._by_hand = by_hand
         self._deleting = deleting
+        self.eligible = EligibleTwin()
+        self._no_excuse: dict[Partition, int] = {}
+        """The leader epoch of the last election that should have had another result."""
         self._ledgers: dict[Partition, Ledger] = {}
         self._damaged: dict[tuple[int, Partition], tuple[int, int]] = {}
         """(broker, partition) -> the end of the log after it lost records, and before."""
@@ -112,7 +117,18 @@ class DataChecker:
     # -- what happens ----------------------------------------------------------------------------------------------
 
     def topic_gone(self, topic: str) -> None:
+        self.eligible.topic_gone(topic)
         self._ledgers = {partition: ledger for partition, ledger in self._ledgers.items() if partition[0] != topic}
+
+    def not_excused(self, partition: Partition, leader_epoch: int) -> None:
+        """This leader should not have been elected, so what its log has lost is no excuse."""
+        self._no_excuse[partition] = leader_epoch
+
+    def elected(self, partition: Partition, leader: int, leader_epoch: int, better: Iterable[int]) -> None:
+        """A leader was elected while these eligible replicas lived; then what its log has lost is no excuse."""
+        if (leader, partition) in self._damaged and any(replica != leader for replica in better):
+            self._probe("a damaged log was chosen before a complete one")
+            self.not_excused(partition, leader_epoch)
 
     def elected_uncleanly(self, partition: Partition, leader_epoch: int) -> None:
         """A leader was elected from outside the ISR, and that was allowed."""
@@ -123,6 +139,7 @@ class DataChecker:
 
         What it had lost earlier and not fetched again is lost still.
         """
+        self.eligible.lost(broker, partition)
         lowest, highest = self._damaged.get((broker, partition), (after, before))
         self._damaged[broker, partition] = min(lowest, after), max(highest, before)
 
@@ -159,7 +176,9 @@ class DataChecker:
             return  # but what is given up now stays so if the deletion is refused
         leader = Leadership(epoch, list(runs))
         after, _ = self._damaged.get((broker, partition), (None, None))
-        damage = [] if after is None else [Excuse(epoch, after, "lost power or a lost disk")]
+        damage = []
+        if after is not None and self._no_excuse.get(partition) != epoch:
+            damage.append(Excuse(epoch, after, "lost power or a lost disk"))
         kept = []
         for records in ledger.acknowledged:
             if records.are_in(runs):

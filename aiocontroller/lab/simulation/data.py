@@ -7,6 +7,7 @@ ended, as Kafka's lock file makes it wait.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from aiocontroller.core.context import ControllerContext
@@ -17,9 +18,11 @@ from aiocontroller.lab.checkers.observers import LogObserver
 from aiocontroller.lab.checkers.records import Partition, Records
 from aiocontroller.lab.cluster import client_requests
 from aiocontroller.lab.cluster.data_client import Acknowledged, Address, DataClient
+from aiocontroller.lab.cluster.generations import generation, protocol_of
 from aiocontroller.lab.cluster.logs import Disk, Run
 from aiocontroller.lab.cluster.replication import ALL
 from aiocontroller.lab.cluster.simulated_broker import LOOPBACK, SimulatedBroker
+from aiocontroller.lab.scenarios.plan import MIN_ISR
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znode_json import topic_id_to_text
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from aiocontroller.lab.simulation.simulation import Process, Simulation
 
 LOCK_POLL_S = 0.1
+ELIGIBLE_FROM = (3, 7, 0)
+"""``inter.broker.protocol.version`` from which controllers keep eligible leader replicas."""
 
 
 class SimulatedData:
@@ -43,6 +48,22 @@ class SimulatedData:
         self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
         self._users: dict[int, Process] = {}
         self._clients: dict[asyncio.Task[None], DataClient] = {}
+        self._checker.eligible.min_isr = self._min_isr
+        simulation.history.running = self._running
+
+    def _min_isr(self) -> int:
+        """The ISR's size below which brokers commit nothing and controllers know it; 1 if older brokers are among
+        them."""
+        versions = self._simulation.fleet.brokers.values()
+        spoken = [protocol_of(generation(version.release), version.protocol) for version in versions]
+        return int(dict(self._simulation.plan.settings).get(MIN_ISR, "1")) if min(spoken) >= ELIGIBLE_FROM else 1
+
+    def _running(self) -> Collection[int]:
+        """The brokers that every controller takes for live; none where it may suspect one, or know less than all."""
+        simulation = self._simulation
+        if simulation.plan.broker_detection != "off" or simulation.fleet.mixed:
+            return ()
+        return [number for number, (_, process) in simulation.brokers.items() if not process.host.paused]
 
     # -- disks -----------------------------------------------------------------------------------------------------
 

@@ -159,7 +159,7 @@ def _offline_keeps_leader_epoch() -> list[Patch]:
 
 
 def _elects_any_live_replica() -> list[Patch]:
-    def elect(replicas: Any, in_sync: Any, online: Any, unclean: bool) -> Outcome | None:
+    def elect(replicas: Any, in_sync: Any, online: Any, *_: Any) -> Outcome | None:
         alive = tuple(r for r in replicas if r in online)
         if not alive:
             return None

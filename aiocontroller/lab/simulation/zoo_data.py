@@ -18,6 +18,7 @@ from aiocontroller.lab.cluster.replica_manager import Partition, ReplicaManager
 from aiocontroller.lab.cluster.replication import FetchAnswer, Leading
 from aiocontroller.lab.simulation.zoo import Bug, Patch
 from aiocontroller.lab.simulation.zoo_bugs import BUGS
+from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
 from aiocontroller.lab.simulation.zoo_mutants import MUTANT_BUGS
 from aiocontroller.lab.simulation.zoo_standby import STANDBY_BUGS
 
@@ -28,7 +29,7 @@ def _again(name: str) -> Bug:
 
 
 def _prefers_replicas_out_of_sync() -> list[Patch]:
-    def elect(replicas: Any, in_sync: Any, online: Any) -> Outcome | None:
+    def elect(replicas: Any, in_sync: Any, online: Any, *_: Any) -> Outcome | None:
         return Outcome(replicas[0], in_sync, replicas) if replicas and replicas[0] in online else None
 
     return [(election, "preferred_replica_partition_leader_election", elect)]
@@ -132,4 +133,4 @@ DATA_BUGS = [
     _new("a broker starts with an empty disk", "KAFKA-15495", lambda: [(Disk, "reopen", lambda self: Disk())]),
     _new("an election puts all live replicas into the ISR", "design", _live_replicas_join_the_isr),
 ]
-ALL_BUGS = [*BUGS, *DATA_BUGS, *STANDBY_BUGS, *MUTANT_BUGS]
+ALL_BUGS = [*BUGS, *DATA_BUGS, *ELIGIBLE_BUGS, *STANDBY_BUGS, *MUTANT_BUGS]

@@ -57,15 +57,15 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         election,
-        "core/election.py:offline_partition_leader_election: compare: leader in isr",
-        "if leader in isr:",
-        "if leader not in isr:",
+        "core/election.py:offline_partition_leader_election: compare: leader in candidates",
+        "if leader in candidates:",
+        "if leader not in candidates:",
     ),
     Mutation(
         election,
-        "core/election.py:reassign_partition_leader_election: operand removed: r in isr in r in online and r in isr",
-        "if r in online and r in isr)",
-        "if r in online)",
+        "core/election.py:reassign_partition_leader_election: filter removed: r in candidates",
+        "(r for r in target if r in candidates)",
+        "(r for r in target)",
     ),
     Mutation(
         election,

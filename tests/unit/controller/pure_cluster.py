@@ -19,6 +19,7 @@ from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.failover import on_controller_failover
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
+from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.failure_detector import Suspicion
@@ -148,6 +149,9 @@ class Znodes:
         self.reassignment: dict[TopicPartition, tuple[int, ...]] | None = None
         self.election: list[TopicPartition] | None = None
         self.configs: dict[str, dict[str, str]] = {}
+        self.config_zxids: dict[str, int] = {}
+        self.registrations = 0
+        self.starts: BrokerStarts | None = None
         self.known_controllers: frozenset[int] = frozenset()
         self.isr_changes: list[TopicPartition] = []
         self.unclean_by_request = False
@@ -177,13 +181,24 @@ class Znodes:
             if new.leader not in (*old.isr, NO_LEADER):
                 configured = self.configs.get(tp.topic, {}).get("unclean.leader.election.enable", "")
                 allowed = configured.strip().lower() == "true"
-                assert allowed or self.unclean_by_request, f"{tp}: unclean: {old} then {new}"
-                assert new.recovery_state == 1, f"{tp}: no leader was sent a recovery: {new}"
+                eligible = () if old.eligible is None else [replica for replica, _ in old.eligible.replicas]
+                assert allowed or self.unclean_by_request or new.leader in eligible, f"{tp}: unclean: {old} then {new}"
+                assert new.recovery_state == 1 or new.leader in eligible, f"{tp}: no leader was sent a recovery: {new}"
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
     async def get_all_brokers_in_cluster(self, *, watch: bool = True) -> tuple[list[Broker], list[Any]]:
         return [self.brokers[b] for b in sorted(self.brokers)], []
+
+    async def count_registrations(self) -> int:
+        return self.registrations
+
+    async def get_broker_starts(self) -> BrokerStarts | None:
+        return self.starts
+
+    async def set_broker_starts(self, starts: BrokerStarts, *, fence: int) -> None:
+        self.fence(fence)
+        self.starts = starts
 
     async def get_all_topics_in_cluster(self, *, watch: bool = True) -> list[str]:
         return sorted(self.topics)
@@ -207,6 +222,7 @@ class Znodes:
     async def get_topic_configs(self, topics: Sequence[str]) -> EntityConfigs:
         configs = EntityConfigs()
         configs.update({topic: self.configs.get(topic, {}) for topic in topics})
+        configs.changed_zxid = {topic: self.config_zxids.get(topic, 0) for topic in topics}
         return configs
 
     async def get_topic_deletions(self, *, watch: bool = True) -> list[str]:
@@ -528,6 +544,7 @@ class PureCluster:
     def register(self, broker: int) -> None:
         """A new incarnation; what it hosts survives, its metadata cache does not."""
         self._czxid += 1
+        self.znodes.registrations += 1
         old = self.views.get(broker)
         self.znodes.brokers[broker] = Broker(broker, self._czxid, (Endpoint("PLAINTEXT", f"b{broker}", 9092),))
         view = self.views[broker] = View(self._czxid)

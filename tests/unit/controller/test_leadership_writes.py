@@ -53,6 +53,7 @@ class Stage:
                 journal=NullJournal(),
                 auditor=self.auditor,
                 topic_partition=self.context.table.topic_partition,
+                min_isrs={},
                 policy=SimpleNamespace(leader_recovery_supported=True),
                 world=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: 0.0)),
             ),

@@ -11,7 +11,7 @@ import pytest
 from aiocontroller.core import ownership
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.debts import Debt, Ledger
-from aiocontroller.core.ids import Broker, LeaderAndIsr, ReplicaAssignment
+from aiocontroller.core.ids import Broker, Eligible, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.ownership import NotTheOwnerError, owned, owned_context
 from aiocontroller.core.partitions import Interner, PartitionTable, Topic
 from aiocontroller.core.states import PartitionState
@@ -42,7 +42,7 @@ def context(owner: Owner) -> ControllerContext:
     gone = made.table.add_topic("gone")
     made.table.add_partitions(gone, {0: ReplicaAssignment((1, 2))})
     made.table.remove_topic(gone)
-    made.table.set_leadership(0, LeaderAndIsr(1, 0, (1, 2), 7, 0))
+    made.table.set_leadership(0, LeaderAndIsr(1, 0, (1, 2), 7, 0, 0, Eligible(0, ((3, 30),))))
     made.table.set_state([1], PartitionState.NewPartition)
     made.debts.set(1, "t", {0: b"earlier".ljust(16)}, 4)
     made.hold_back([0])

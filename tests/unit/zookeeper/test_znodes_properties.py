@@ -5,9 +5,11 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiocontroller.core.broker_starts import BrokerStarts, Incarnation
 from aiocontroller.core.ids import (
     MAX_PARTITIONS_PER_TOPIC,
     Broker,
+    Eligible,
     Endpoint,
     LeaderAndIsr,
     ReplicaAssignment,
@@ -23,8 +25,20 @@ replicas = st.lists(ids, unique=True, min_size=1, max_size=6).map(tuple)
 partition_numbers = st.integers(0, MAX_PARTITIONS_PER_TOPIC - 1)
 topic_names = st.text(st.sampled_from("aZ09._-"), min_size=1, max_size=20)
 leader_epochs = st.integers(0, MAX_LEADER_EPOCH)
+eligible = st.builds(
+    Eligible,
+    st.integers(0, 2**63 - 1),
+    st.lists(st.tuples(ids, st.integers(0, 2**63 - 1)), min_size=1, max_size=3).map(tuple),
+)
 states = st.builds(
-    LeaderAndIsr, st.integers(-1, 2**31 - 1), leader_epochs, id_tuples, ids, ids, st.sampled_from([0, 1])
+    LeaderAndIsr,
+    st.integers(-1, 2**31 - 1),
+    leader_epochs,
+    id_tuples,
+    ids,
+    ids,
+    st.sampled_from([0, 1]),
+    st.none() | eligible,
 )
 topics = st.builds(
     TopicAssignment,
@@ -136,3 +150,26 @@ def test_no_decoder_raises(data):
     cluster_znodes.decode_acls("/p", data)
     cluster_znodes.decode_acl_change("/kafka-acl-changes/c", data)
     cluster_znodes.decode_acl_change("/kafka-acl-extended-changes/c", data)
+
+
+incarnations = st.builds(
+    Incarnation, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.booleans(), st.booleans()
+)
+
+
+@given(st.builds(BrokerStarts, ids, ids, ids, st.integers(1, 9), st.dictionaries(ids, incarnations, max_size=4)))
+def test_broker_starts_are_read_back(starts: BrokerStarts) -> None:
+    assert cluster_znodes.decode_broker_starts(cluster_znodes.encode_broker_starts(starts)) == starts
+
+
+@given(damage)
+def test_damaged_broker_starts_never_raise(data: bytes) -> None:
+    cluster_znodes.decode_broker_starts(data)
+
+
+def test_eligible_replicas_that_cannot_be_read_cost_no_leadership() -> None:
+    state = b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":3,"isr":[2],"eligible_leader_replicas":%b}'
+    for field in (b"7", b"[]", b'{"config_zxid":1,"replicas":[]}', b'{"config_zxid":-1,"replicas":[[1,2]]}'):
+        assert znodes.decode_partition_state("/s", state % field, 4) == LeaderAndIsr(2, 3, (2,), 1, 4)
+    good = znodes.decode_partition_state("/s", state % b'{"config_zxid":1,"replicas":[[1,2]]}', 4)
+    assert good == LeaderAndIsr(2, 3, (2,), 1, 4, 0, Eligible(1, ((1, 2),)))

@@ -20,6 +20,7 @@ FIXED_PLACES = (
     paths.DELETE_TOPICS,
     paths.ISR_CHANGE_NOTIFICATION,
     paths.DEBTS,
+    paths.BROKER_STARTS,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiocontroller.lab.checkers.records import Records
 from aiocontroller.zookeeper import paths
 from tests.unit.lab.checkers.history_story import STATE, UNCLEAN, Story, case
 
@@ -145,6 +146,105 @@ def a_leader_from_outside(s: Story) -> None:
 def a_leader_from_outside_after_an_irrelevant_setting(s: Story) -> None:
     s.settings('"preallocate":"true"')
     s.state(3, 1, (3,))
+
+
+def two_in_sync_are_needed(s: Story) -> None:
+    """Broker 1 leads alone, and broker 2 is complete."""
+    s.history.data.eligible.min_isr = lambda: 2
+    s.history.running = lambda: [1, 2, 3]
+    s.state(1, 0, (1, 2), version=0, of="t-1")
+    s.asked(("t", 0), 0, (1,), 0)
+    s.state(1, 0, (1,))
+    assert s.history.data.eligible.complete(("t", 0)) == {2}
+
+
+@case()
+def an_eligible_replica_leads(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.state(2, 1, (2,), version=2)
+    assert s.history.probes["an eligible replica leads"] == 1
+    assert s.history.probes["unclean election"] == 0
+
+
+@case("I3")
+def an_eligible_replica_leads_with_others_in_its_isr(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.state(2, 1, (2, 1), version=2)
+
+
+@case("I4")
+def a_replica_that_is_not_eligible_leads(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.state(3, 1, (3,), version=2)
+
+
+@case("I4")
+def an_eligible_replica_has_lost_records(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.history.data.damaged(2, ("t", 0), 3, 6)
+    s.state(2, 1, (2,), version=2)
+
+
+@case("I4 I13")
+def what_a_leader_lost_that_should_not_lead_is_no_excuse(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    data = s.history.data
+    data.acknowledged(("t", 0), Records(0, 1, 0, 6), "A" * 22)
+    data.damaged(3, ("t", 0), 0, 6)
+    s.delete("/brokers/ids/2", writer=s.writer(60))
+    s.state(3, 1, (3,), version=2)
+    data.led(3, ("t", 0), 1, [], "A" * 22)
+
+
+@case("I4")
+def an_eligible_replica_was_deleted(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.history.replica_deleted(2, ("t", 0), 0)
+    s.state(2, 1, (2,), version=2)
+
+
+def chosen_before_a_complete_one(s: Story) -> int:
+    """Broker 1 has lost records, and leads again; returns how often that was found wrong."""
+    s.history.data.damaged(1, ("t", 0), 3, 6)
+    s.state(-1, 1, (1,), version=2)
+    s.state(1, 2, (1,), version=3)
+    found: int = s.history.probes["a damaged log was chosen before a complete one"]
+    return found
+
+
+@case()
+def a_damaged_log_is_chosen_before_a_complete_one(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    assert chosen_before_a_complete_one(s) == 1
+
+
+@case()
+def the_complete_one_has_restarted(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.change("/brokers/ids/2", b"{}", writer=s.writer(60))
+    assert chosen_before_a_complete_one(s) == 0
+
+
+@case()
+def the_complete_one_is_gone(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.delete("/brokers/ids/2", writer=s.writer(60))
+    assert chosen_before_a_complete_one(s) == 0
+
+
+@case()
+def the_complete_one_cannot_be_reached(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.history.running = lambda: [1, 3]
+    assert chosen_before_a_complete_one(s) == 0
+
+
+@case()
+def nobody_is_known_to_run(s: Story) -> None:
+    running = s.history.running
+    two_in_sync_are_needed(s)
+    s.history.running = running
+    assert chosen_before_a_complete_one(s) == 0
 
 
 @case()

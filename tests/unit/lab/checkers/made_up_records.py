@@ -215,6 +215,40 @@ def a_leader_in_sync_has_lost_its_page_cache(s: Story) -> None:
     s.led(2, 1, (0, 1, 3))
 
 
+@case("I13 I14", "a damaged log was chosen")
+def a_leader_has_lost_its_page_cache_and_a_better_one_lives(s: Story) -> None:
+    s.check.damaged(2, T, 3, 6)
+    s.check.elected(T, 2, 1, [2, 3])
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def a_leader_has_lost_its_page_cache_and_no_better_one_lives(s: Story) -> None:
+    s.check.damaged(2, T, 3, 6)
+    s.check.elected(T, 2, 1, [2])
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("", "a damaged log was chosen,I13 excused: lost power,I14 excused: lost power")
+def a_better_one_lived_at_an_election_before(s: Story) -> None:
+    s.check.damaged(2, T, 3, 6)
+    s.check.elected(T, 2, 1, [3])
+    s.led(2, 2, (0, 1, 3))
+
+
+@case()
+def a_log_without_damage_is_as_good_as_another(s: Story) -> None:
+    s.check.elected(T, 2, 1, [3])
+    s.led(2, 1, (0, 1, 6))
+
+
+@case("I13 I14")
+def a_leader_that_should_not_have_been_elected_has_no_excuse(s: Story) -> None:
+    s.check.damaged(2, T, 3, 6)
+    s.check.not_excused(T, 1)
+    s.led(2, 1, (0, 1, 3))
+
+
 @case("I13 I14")
 def another_broker_has_lost_its_page_cache(s: Story) -> None:
     s.check.damaged(3, T, 3, 6)

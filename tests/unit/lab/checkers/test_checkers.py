@@ -21,6 +21,7 @@ from tests.unit.lab.checkers.history_story import CASES, Case
 from tests.unit.lab.checkers.made_up_answers import ANSWERS, LEADERLESS, WIRE
 from tests.unit.lab.checkers.made_up_best_logs import BEST_LOGS
 from tests.unit.lab.checkers.made_up_configs import CONFIGS
+from tests.unit.lab.checkers.made_up_eligible import ELIGIBLE
 from tests.unit.lab.checkers.made_up_operations import OPERATIONS
 from tests.unit.lab.checkers.made_up_records import RECORDS
 
@@ -31,6 +32,7 @@ CHECKERS: dict[str, list[Case]] = {
     "leaderless": LEADERLESS,
     "records": RECORDS,
     "best_logs": BEST_LOGS,
+    "eligible": ELIGIBLE,
     "config_answers": CONFIGS,
     "operations": OPERATIONS,
 }

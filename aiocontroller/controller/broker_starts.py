@@ -1,0 +1,143 @@
+"""Keeps the record of brokers' starts in ZooKeeper (``core.broker_starts``).
+
+The record is written after what it tells of has been dealt with: a controller that ends in between leaves a start that
+its successor finds again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core import broker_starts as plan
+from aiocontroller.core import eligible_replicas
+from aiocontroller.core.apply import apply
+from aiocontroller.core.broker_starts import BrokerStarts
+from aiocontroller.core.context_changes import LastEpochsKnown, StartsKept
+from aiocontroller.core.events import BrokerChange
+from aiocontroller.core.ids import Broker
+from aiocontroller.zookeeper.from_aiozk import exc
+from aiocontroller.zookeeper.znodes import BadZNode
+
+log = logging.getLogger(__name__)
+
+ELIGIBLE = "aiocontroller.eligible.leader.replicas"
+
+
+async def take_over(shell: ControllerShell, registered: Sequence[Broker], registrations: int) -> Sequence[Broker]:
+    """At failover, go on with an earlier controller's record; returns the brokers that count as registered for now.
+
+    A broker that has started uncleanly since that controller looked is left out, so that the failover elects others as
+    if it were dead; then it is taken in as one that starts.  Kafka's controller would let it lead on with what its log
+    has left.
+    """
+    if not shell.policy.eligible_leader_replicas:
+        return registered
+    found = await _read(shell)
+    look = plan.taken_over(found, shell.context.epoch, registered, registrations, shell.settings.lowest_min_isr)
+    earlier, unheard, starts = dict[int, int](), list[int](), look.starts
+    if found is not None:
+        earlier = {broker: known.epoch for broker, known in found.brokers.items()}
+        unheard = look.unheard(found)
+        starts = look.but_for(unheard, found)
+    if unheard:
+        log.warning("Brokers %s have started uncleanly since the last controller looked", unheard)
+        shell.queue.append(BrokerChange())
+    apply(shell.context, LastEpochsKnown(earlier), StartsKept(starts))
+    await _write(shell)
+    return [broker for broker in registered if broker.id not in unheard]
+
+
+async def look(
+    shell: ControllerShell, registered: Sequence[Broker], registrations: int, unreadable: Collection[int]
+) -> None:
+    """Take in which brokers have started, and how; ``record`` follows when that has been dealt with."""
+    context = shell.context
+    if context.starts is None:
+        return
+    observed = plan.observed(context.starts, registered, registrations, unreadable)
+    for broker in observed.unclean:
+        if broker in context.starts.brokers:
+            shell.journal.append("unclean_start", broker=broker, broker_epoch=observed.starts.brokers[broker].epoch)
+    apply(context, StartsKept(observed.starts))
+
+
+async def record(shell: ControllerShell, starts: BrokerStarts | None) -> None:
+    """Write the record if it differs from ``starts``, which was written last."""
+    if shell.context.starts != starts:
+        await _write(shell)
+
+
+async def stopping(shell: ControllerShell, broker: int) -> None:
+    """The broker has asked for its controlled shutdown, so that its next start is clean."""
+    await _change(shell, lambda starts: plan.stopping(starts, broker))
+
+
+async def disk_failed(shell: ControllerShell, broker: int) -> None:
+    """A log directory of the broker has failed: its replicas do not count as eligible until its next start."""
+    await _change(shell, lambda starts: plan.disk_failed(starts, broker))
+
+
+async def follow_min_isr(shell: ControllerShell) -> None:
+    """Take in the brokers' own ``min.insync.replicas``, which topics without their own have."""
+    starts = shell.context.starts
+    if starts is None:
+        return
+    lowest = shell.settings.lowest_min_isr
+    if lowest is not None and lowest != starts.min_isr:
+        shell.min_isrs.clear()
+        await _change(shell, lambda starts: plan.with_min_isr(starts, lowest))
+
+
+def status(shell: ControllerShell) -> dict[str, Any]:
+    """Status as JSON values: whether eligible replicas are kept, or why not, and the partitions that have some.
+
+    Such a partition commits nothing: its leader, if it has one, has fewer replicas in sync than
+    ``min.insync.replicas``, and after a crash it serves no reads until another joins.
+    """
+    context = shell.context
+    kept = eligible_replicas.are_kept(context)
+    of = context.table.eligible if kept else {}
+    led = sum(context.table.leader[row] in context.live for row in of)
+    return {"kept": kept, "why_not": "" if kept else _why_not(shell), "leaderless": len(of) - led, "led": led}
+
+
+def _why_not(shell: ControllerShell) -> str:
+    if not shell.policy.aiocontroller_eligible_leader_replicas:
+        return f"{ELIGIBLE} is false"
+    if not shell.policy.eligible_leader_replicas:
+        return f"inter.broker.protocol.version is {shell.policy.inter_broker_protocol_version}, below 3.7"
+    if not shell.is_active:
+        return "not the active controller"
+    return "from the next term on"
+
+
+async def _change(shell: ControllerShell, change: Callable[[BrokerStarts], BrokerStarts]) -> None:
+    before = shell.context.starts
+    if before is not None and (after := change(before)) != before:
+        apply(shell.context, StartsKept(after))
+        await _write(shell)
+
+
+async def _read(shell: ControllerShell) -> BrokerStarts | None:
+    try:
+        found = await shell.zk.get_broker_starts()
+    except exc.NoAuth:
+        return None
+    if isinstance(found, BadZNode):
+        shell.report_bad_znodes([found])
+        return None
+    return found
+
+
+async def _write(shell: ControllerShell) -> None:
+    """Write the record under the fence; without it, no replica is eligible."""
+    starts = shell.context.starts
+    assert starts is not None
+    try:
+        await shell.zk.set_broker_starts(starts, fence=shell.context.epoch_zk_version)
+    except exc.NoAuth:
+        log.error("No replica is eligible to lead outside the ISR: the record of brokers' starts cannot be written")
+        apply(shell.context, StartsKept(None))

@@ -1,0 +1,138 @@
+"""Which brokers have started uncleanly: without a controlled shutdown before, so that the ends of their logs may be
+lost.
+
+Theory.  An unclean start is known from what did not come before: a ControlledShutdown of the incarnation that ended.  A
+controller that has not seen everything must take a start for unclean.  So what has been seen is a record in ZooKeeper,
+written under the fence; the next controller goes on with it (``taken_over``), unless another kind of controller was in
+office in between.
+
+ * Each broker's last known incarnation, whether it has asked for its controlled shutdown, and since which incarnation
+   all stops were clean.
+ * How many registrations there had been in the cluster's life.  If there are more than known brokers have started, some
+   incarnation was never seen: a broker that stopped cleanly may have started and crashed since.
+ * From which controller epoch on the eligible replicas of partition states count (``core.eligible_replicas``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from aiocontroller.core.ids import Broker
+
+
+class Incarnation(NamedTuple):
+    """The last known incarnation of a broker."""
+
+    epoch: int
+    """The czxid of its registration."""
+    clean_from: int
+    """The epoch of the earliest incarnation after which every stop was clean; what the broker had then, it has still.
+    0 if it has not started since the record began."""
+    stopping: bool = False
+    """It has asked for its controlled shutdown."""
+    gone: bool = False
+    """It is not registered, and its partitions have been dealt with."""
+
+
+class BrokerStarts(msgspec.Struct, frozen=True):
+    """The record; a value that is replaced with each change."""
+
+    controller_epoch: int
+    """The last controller that has kept the record."""
+    valid_from: int
+    """Eligible replicas count in states that were written in this controller epoch or later.  Above
+    ``controller_epoch``: in none yet."""
+    registrations: int
+    min_isr: int
+    """The lowest ``min.insync.replicas`` of any broker, for topics without their own."""
+    brokers: Mapping[int, Incarnation]
+
+
+class Observed(NamedTuple):
+    """What a look at the registrations shows."""
+
+    starts: BrokerStarts
+    unclean: list[int]
+    """Brokers that have started uncleanly since the look before."""
+
+    def unheard(self, before: BrokerStarts) -> list[int]:
+        """Those of them that were registered at the look before: nobody has dealt with the end of what they were."""
+        return [broker for broker in self.unclean if broker in before.brokers and not before.brokers[broker].gone]
+
+    def but_for(self, brokers: Iterable[int], before: BrokerStarts) -> BrokerStarts:
+        """The record as if these had not started yet: the next look finds them again."""
+        kept = {broker: before.brokers[broker] for broker in brokers}
+        if not kept:
+            return self.starts
+        return replace(self.starts, registrations=before.registrations, brokers={**self.starts.brokers, **kept})
+
+
+def taken_over(
+    found: BrokerStarts | None, epoch: int, registered: Sequence[Broker], registrations: int, min_isr: int | None
+) -> Observed:
+    """The record as the controller of this epoch goes on with it; ``min_isr`` is None while no broker has told its own.
+
+    A record that the controller of the epoch before has not kept says nothing about what has happened since; then the
+    record begins anew, and no earlier state's eligible replicas count.
+    """
+    if found is None or not epoch - 1 <= found.controller_epoch <= epoch:
+        brokers = {broker.id: Incarnation(broker.epoch, 0) for broker in registered}
+        return Observed(BrokerStarts(epoch, epoch, registrations, min_isr or 1, brokers), [])
+    if min_isr is not None:
+        found = with_min_isr(found, min_isr)
+    return observed(replace(found, controller_epoch=epoch), registered, registrations)
+
+
+def with_min_isr(starts: BrokerStarts, min_isr: int) -> BrokerStarts:
+    """A lower value lets leaders commit without the replicas that were eligible: none that were written in the record's
+    term or before count."""
+    if min_isr < starts.min_isr:
+        return replace(starts, min_isr=min_isr, valid_from=starts.controller_epoch + 1)
+    return replace(starts, min_isr=min_isr)
+
+
+def observed(
+    starts: BrokerStarts, registered: Sequence[Broker], registrations: int, unreadable: Collection[int] = ()
+) -> Observed:
+    """Take in the registrations; ``registrations`` was counted before they were read.
+
+    A registration in between is not counted yet, so it is taken for unclean; that costs eligibility, never records.
+    """
+    present = {broker.id for broker in registered}.union(unreadable)  # membership only
+    brokers = {number: known._replace(gone=number not in present) for number, known in starts.brokers.items()}
+    started = [b for b in registered if b.id not in brokers or brokers[b.id].epoch != b.epoch]
+    all_seen = registrations == starts.registrations + len(started)
+    if not all_seen:
+        epochs = {broker.id: broker.epoch for broker in registered}
+        for number, known in brokers.items():
+            if known.stopping and epochs.get(number) != known.epoch:
+                brokers[number] = known._replace(stopping=False)
+    unclean = []
+    for broker in started:
+        before = brokers.get(broker.id)
+        if before is not None and before.stopping and before.epoch < broker.epoch:
+            brokers[broker.id] = Incarnation(broker.epoch, before.clean_from)
+        else:
+            brokers[broker.id] = Incarnation(broker.epoch, broker.epoch)
+            unclean.append(broker.id)
+    return Observed(replace(starts, registrations=registrations, brokers=brokers), unclean)
+
+
+def stopping(starts: BrokerStarts, broker: int) -> BrokerStarts:
+    """The broker's present incarnation has asked for its controlled shutdown."""
+    known = starts.brokers.get(broker)
+    if known is None:
+        return starts
+    return replace(starts, brokers={**starts.brokers, broker: known._replace(stopping=True)})
+
+
+def disk_failed(starts: BrokerStarts, broker: int) -> BrokerStarts:
+    """A log directory of the broker has failed; the disk may be replaced by an empty one before its next start."""
+    known = starts.brokers.get(broker)
+    if known is None:
+        return starts
+    return replace(starts, brokers={**starts.brokers, broker: known._replace(clean_from=known.epoch + 1)})

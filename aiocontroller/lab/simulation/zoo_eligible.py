@@ -1,0 +1,116 @@
+"""Ways to get eligible replicas wrong: each elects a log that has lost what was acknowledged (I13, I14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from aiocontroller.controller import broker_starts as kept_starts
+from aiocontroller.core import broker_starts, election, eligible_replicas
+from aiocontroller.core.broker_starts import Incarnation, Observed
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.election import Spare
+from aiocontroller.core.ids import Eligible
+from aiocontroller.lab.simulation.zoo import Bug, Patch
+
+
+def _no_start_is_unclean() -> list[Patch]:
+    original = broker_starts.observed
+
+    def observed(starts: Any, registered: Any, registrations: int) -> Observed:
+        look = original(starts, registered, registrations)
+        brokers = {broker: known._replace(clean_from=0) for broker, known in look.starts.brokers.items()}
+        return Observed(replace(look.starts, brokers=brokers), [])
+
+    return [(broker_starts, "observed", observed)]
+
+
+def _a_start_is_clean_if_the_broker_ever_stopped_cleanly() -> list[Patch]:
+    original = broker_starts.observed
+
+    def observed(starts: Any, registered: Any, registrations: int) -> Observed:
+        look = original(starts, registered, registrations)
+        stopped = {broker for broker, known in starts.brokers.items() if known.stopping}
+        brokers = {
+            broker: Incarnation(known.epoch, starts.brokers[broker].clean_from, stopping=True)
+            if broker in stopped
+            else known
+            for broker, known in look.starts.brokers.items()
+        }
+        unclean = [broker for broker in look.unclean if broker not in stopped]
+        return Observed(replace(look.starts, brokers=brokers), unclean)
+
+    return [(broker_starts, "observed", observed)]
+
+
+def _what_is_registered_leads_on() -> list[Patch]:
+    async def take_over(shell: Any, registered: Any, registrations: int) -> Any:
+        await original(shell, registered, registrations)
+        return registered
+
+    original = kept_starts.take_over
+    return [(kept_starts, "take_over", take_over)]
+
+
+def _all_that_leave_are_eligible() -> list[Patch]:
+    return [(eligible_replicas, "_is_too_small", lambda context, row, isr, min_isr: True)]
+
+
+def _eligible_with_any_log() -> list[Patch]:
+    return [(eligible_replicas, "_has_lost_nothing_since", lambda context, broker, epoch: True)]
+
+
+def _entered_with_their_present_epochs() -> list[Patch]:
+    original = eligible_replicas.eligible_after
+
+    def after(context: ControllerContext, *args: Any) -> Eligible | None:
+        found = original(context, *args)
+        if found is None or context.starts is None:
+            return found
+        known = context.starts.brokers
+        return found._replace(replicas=tuple((b, known[b].epoch if b in known else e) for b, e in found.replicas))
+
+    return [(eligible_replicas, "eligible_after", after)]
+
+
+def _eligible_as_long_as_it_is_written() -> list[Patch]:
+    def still(context: ControllerContext, row: int, min_isr: Any) -> list[tuple[int, int]]:
+        written = context.table.eligible.get(row)
+        return [] if written is None else list(written.replicas)
+
+    return [(eligible_replicas, "_still_eligible", still)]
+
+
+def _the_isr_stays_with_an_eligible_leader() -> list[Patch]:
+    return [(Spare, "isr", lambda self, leader, isr: (leader, *(r for r in isr if r != leader)))]
+
+
+def _a_failed_disk_costs_nothing() -> list[Patch]:
+    return [(broker_starts, "disk_failed", lambda starts, broker: starts)]
+
+
+def _all_replicas_are_eligible() -> list[Patch]:
+    def eligible(context: ControllerContext, row: int, min_isr: Any) -> tuple[int, ...]:
+        return context.table.replicas(row)
+
+    return [(election, "eligible_replicas", eligible)]
+
+
+def _new(name: str, patches: Callable[[], list[Patch]], source: str = "design") -> Bug:
+    return Bug(f"data: {name}", source, patches, data=True)
+
+
+ELIGIBLE_BUGS = [
+    _new("an unclean start costs no eligibility", _no_start_is_unclean, "KIP-966"),
+    _new("one clean stop is good for all later starts", _a_start_is_clean_if_the_broker_ever_stopped_cleanly),
+    _new("a leader that restarted uncleanly between two terms leads on", _what_is_registered_leads_on),
+    _new("a replica that leaves an ISR that is large enough is eligible", _all_that_leave_are_eligible, "KIP-966"),
+    _new("eligible replicas are not judged by their brokers' starts", _eligible_with_any_log),
+    _new("eligible replicas are entered with their brokers' present epochs", _entered_with_their_present_epochs),
+    _new("what a state says of eligible replicas counts as it stands", _eligible_as_long_as_it_is_written),
+    _new("the ISR stays when an eligible replica leads", _the_isr_stays_with_an_eligible_leader, "KIP-966"),
+    _new("a failed disk costs no eligibility", _a_failed_disk_costs_nothing),
+    _new("a partition with an eligible replica may be led by any", _all_replicas_are_eligible),
+]

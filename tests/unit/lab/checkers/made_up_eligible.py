@@ -1,0 +1,167 @@
+"""Made-up histories of ISRs, each with the replicas outside the ISR that are complete then, and the steady ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from aiocontroller.core.ids import LeaderAndIsr
+from tests.unit.lab.checkers import made_up_records as records
+from tests.unit.lab.checkers.history_story import Case
+
+T, U = ("t", 0), ("t", 1)
+ELIGIBLE: list[Case] = []
+
+
+class Story:
+    """t-0 and t-1 have replicas 1, 2 and 3, all in sync; the topic needs two."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.twin = module.EligibleTwin()
+        self.twin.min_isr = lambda: 2
+        self.replicas = (1, 2, 3)
+        self.states = {T: LeaderAndIsr(1, 0, (1, 2, 3), 1, 0), U: LeaderAndIsr(1, 0, (1, 2, 3), 1, 0)}
+
+    def state(self, leader: int, *isr: int, of: tuple[str, int] = T) -> None:
+        after = LeaderAndIsr(leader, 0, isr, 1, 0)
+        self.twin.written(of, self.states[of], after, self.replicas)
+        self.states[of] = after
+
+    def shown(self) -> list[str]:
+        return [
+            f"{partition[1]}:{','.join(map(str, sorted(self.twin.complete(partition))))}"
+            f"/{','.join(map(str, sorted(self.twin.steady(partition))))}"
+            for partition in (T, U)
+        ]
+
+
+def case(expected: str) -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
+    """``expected``: for t-0 and t-1 ``complete/steady``."""
+
+    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+        def play(module: ModuleType) -> list[str]:
+            story = Story(module)
+            tell(story)
+            return story.shown()
+
+        ELIGIBLE.append(Case(tell.__name__, play, expected.split()))
+        return tell
+
+    return add
+
+
+@case("0:/ 1:/")
+def the_isr_is_still_large_enough(s: Story) -> None:
+    s.state(1, 1, 2)
+
+
+@case("0:2/2 1:/")
+def it_is_too_small(s: Story) -> None:
+    s.state(1, 1, 2)
+    s.state(1, 1)
+
+
+@case("0:1,3/1,3 1:/")
+def another_leads(s: Story) -> None:
+    s.state(1, 1)
+    s.state(2, 2)
+
+
+@case("0:2,3/2,3 1:/")
+def none_leads(s: Story) -> None:
+    s.state(1, 1)
+    s.state(-1, 1)
+
+
+@case("0:1,2/1,2 1:/")
+def broker_0_leads(s: Story) -> None:
+    s.replicas = (0, 1, 2)
+    s.states[T] = LeaderAndIsr(0, 0, (0, 1, 2), 1, 0)
+    s.state(0, 0)
+
+
+@case("0:/ 1:/")
+def broker_0_led_uncleanly(s: Story) -> None:
+    s.replicas = (0, 1, 2)
+    s.state(1, 1)
+    s.state(0, 0)
+
+
+@case("0:/ 1:/")
+def an_unclean_election(s: Story) -> None:
+    s.state(1, 1, 2)
+    s.state(3, 3)
+
+
+@case("0:/ 1:/")
+def it_is_large_enough_again(s: Story) -> None:
+    s.state(1, 1)
+    s.state(1, 1, 2)
+
+
+@case("0:/ 1:/")
+def one_of_one_replica(s: Story) -> None:
+    s.replicas = (1,)
+    s.state(1, 1)
+
+
+@case("0:2/2 1:/")
+def a_replica_is_removed(s: Story) -> None:
+    s.replicas = (1, 2)
+    s.state(1, 1)
+
+
+@case("0:3/3 1:2,3/2,3")
+def a_log_has_lost_records(s: Story) -> None:
+    s.state(1, 1)
+    s.state(1, 1, of=U)
+    s.twin.lost(2, T)
+    s.twin.lost(3, ("u", 0))
+
+
+@case("0:2,3/3 1:2,3/3")
+def a_broker_restarts(s: Story) -> None:
+    s.state(1, 1)
+    s.state(1, 1, of=U)
+    s.twin.registered(2)
+
+
+@case("0:/ 1:/")
+def the_topic_is_gone(s: Story) -> None:
+    s.state(1, 1)
+    s.state(1, 1, of=U)
+    s.twin.topic_gone("u")
+    assert s.shown() == ["0:2,3/2,3", "1:2,3/2,3"]
+    s.twin.topic_gone("t")
+
+
+@case("0:/ 1:/")
+def brokers_that_commit_with_any_isr(s: Story) -> None:
+    s.twin = type(s.twin)()
+    s.state(1, 1)
+
+
+# -- what the checker of records makes of it ---------------------------------------------------------------------------
+
+
+def two_are_complete(s: records.Story) -> None:
+    """Brokers 2 and 3 have left an ISR that was too small then."""
+    s.check.eligible.min_isr = lambda: 2
+    s.check.eligible.written(records.T, LeaderAndIsr(1, 0, (1, 2, 3), 1, 0), LeaderAndIsr(1, 0, (1,), 1, 0), (1, 2, 3))
+    assert s.check.eligible.complete(records.T) == {2, 3}
+
+
+@records.case()
+def a_complete_log_loses_records(s: records.Story) -> None:
+    two_are_complete(s)
+    s.check.damaged(2, records.T, 3, 6)
+    assert s.check.eligible.complete(records.T) == {3}
+
+
+@records.case()
+def the_topic_of_complete_logs_is_gone(s: records.Story) -> None:
+    two_are_complete(s)
+    s.check.topic_gone("u")
+    assert s.check.eligible.complete(records.T) == {2, 3}
+    s.check.topic_gone("t")
+    assert not s.check.eligible.complete(records.T)
