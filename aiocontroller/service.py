@@ -252,6 +252,8 @@ class Service:
             tasks.start_soon(self._preload_codecs, kafka.apis.offered(), name="codecs")
         self.controller.election.heartbeats = self._heartbeats_of_controllers()
         self._witness = self._heartbeats_of_brokers()
+        if self.controller.election.heartbeats is not None and self._witness is not None:
+            self.controller.election.heartbeats.speaks_for = self._witness.hears
         if self.config.aiocontroller_fence_command:
             self.shell.fence_command = FenceCommand(
                 self.config, tasks, self.world.run_command, self.world.clock, self.journal, self.metrics

@@ -4,7 +4,8 @@ Each peer has a connection of its own, so that a heartbeat never waits behind a 
 read, since only a reader notices the end of a stream.  A heartbeat is an ApiVersions request, the cheapest that every
 broker answers (about 50 µs).  In the mode ``full`` each peer gets one every ``interval_s``; in ``refused`` only after
 connecting, and while it is suspected, but controllers get them always: one that is cut off from ZooKeeper answers
-NOT_CONTROLLER, and hands its role over by that.
+NOT_CONTROLLER, and hands its role over by that.  A standby's heartbeats to the active controller also say which brokers
+it hears (``core.witness``).
 
 Observations go to the ``FailureDetector``; ``changed`` is called when its suspects change.  Nothing is decided here.
 Each suspicion, and each withholding of evidence, is counted and recorded.
@@ -12,7 +13,8 @@ Each suspicion, and each withholding of evidence, is counted and recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import anyio
 import anyio.abc
@@ -23,12 +25,15 @@ from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.failure_detector import FailureDetector, Suspicion
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.core.witness import with_hearing
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Timer, World
 from aiocontroller.security import Security
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import FrameError, decode_response_header, encode_request_header
+
+log = logging.getLogger(__name__)
 
 CLIENT_ID = "aiocontroller-heartbeat"
 GIVES_UP = int(KafkaErrorCode.NOT_CONTROLLER).to_bytes(2, "big")
@@ -67,6 +72,8 @@ class Heartbeats:
         """Silence counts."""
         self._tasks = tasks
         self._changed = changed
+        self.speaks_for: Callable[[], Sequence[tuple[int, int]]] = tuple
+        """The (broker, epoch) that we hear, said in every heartbeat to a controller."""
         self._probes: dict[int, _Probe] = {}
         self._timer: Timer | None = None
 
@@ -122,14 +129,28 @@ class Heartbeats:
         """Whether so many peers seem to be away that our own network may be at fault."""
         return self.detector.doubts_ourselves
 
+    def hears(self) -> Sequence[tuple[int, int]]:
+        """(peer, epoch) of those that answer us."""
+        return self.detector.hears(self.world.clock.monotonic())
+
+    def vouched(self, hearing: Mapping[int, int]) -> None:
+        """Another controller hears these peers (peer -> epoch)."""
+        now_s = self.world.clock.monotonic()
+        for peer, epoch in hearing.items():
+            self.detector.vouched(peer, epoch, now_s)
+
     def refusing_s(self, peer: int) -> float:
         """For how long the peer has refused connections without a break; 0 while it accepts them."""
         return self.detector.refusing_s(peer, self.world.clock.monotonic())
 
     def look(self) -> None:
         """Judge the evidence, and report suspects that have changed."""
-        before, held = self.detector.suspects(), self.detector.held
+        before, held, elsewhere = self.detector.suspects(), self.detector.held, self.detector.heard_elsewhere
         changed = self.detector.judge(self.world.clock.monotonic())
+        for peer in sorted(self.detector.heard_elsewhere - elsewhere):
+            log.warning("The link to %s %d is cut: it is silent to us and answers a standby", self.kind, peer)
+            epoch = self.detector.peers[peer].epoch
+            self.journal.append("suspicion", event="heard elsewhere", state=self.kind, broker=peer, broker_epoch=epoch)
         if self.detector.held and not held:
             self._held.inc()
             self.journal.append("suspicion", event="held", state=self.kind, count=self.detector.in_doubt)
@@ -235,7 +256,8 @@ class _Probe:
         """OSError when the connection ends, or has been silent for so long that another should be tried."""
         heartbeats = self._heartbeats
         self._correlation_id += 1
-        header = encode_request_header(ApiKey.API_VERSIONS, 0, self._correlation_id, CLIENT_ID)
+        client_id = with_hearing(CLIENT_ID, heartbeats.speaks_for()) if heartbeats.kind == "controller" else CLIENT_ID
+        header = encode_request_header(ApiKey.API_VERSIONS, 0, self._correlation_id, client_id)
         timer = heartbeats.world.clock.call_later(ANSWER_WITHIN_S, connection.close)
         try:
             frame = await connection.request([header])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -314,6 +314,11 @@ class ControllerShell:
         if self.leaving:
             return None
         return entry_of(self.id, self.own_endpoints(), self.config, self.context)
+
+    def vouched(self, hearing: Mapping[int, int]) -> None:
+        """A standby hears these brokers (broker -> epoch)."""
+        if self.channels is not None and self.channels.heartbeats is not None:
+            self.channels.heartbeats.vouched(hearing)
 
     # -- short steps -----------------------------------------------------------------------------------------------
 

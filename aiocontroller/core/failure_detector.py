@@ -8,6 +8,10 @@ Evidence against a peer:
    operating system runs and no process listens: the broker is gone or closing.
  * *silent* (if a limit for silence is set): it answered no heartbeat for that long.
 
+Silence does not count while another controller hears the peer (``core.witness``): then only our own link to it is cut.
+That never delays an alarm: a witness speaks for a peer until half of the limit after the peer's last answer, and is
+believed for the other half.
+
 There is no evidence against a peer that never connected: a broker registers before it listens, and a new one leads
 nothing.  Only a peer that registered before we started watching (``settled``) may be suspected without ever having
 answered, after a grace period.
@@ -71,7 +75,17 @@ class Suspicion(NamedTuple):
 class Peer:
     """Observations of one peer; a time is None until its event has occurred."""
 
-    __slots__ = ("answered_s", "epoch", "refusals", "refused_since_s", "settled", "steady_s", "suspicion", "watched_s")
+    __slots__ = (
+        "answered_s",
+        "epoch",
+        "refusals",
+        "refused_since_s",
+        "settled",
+        "steady_s",
+        "suspicion",
+        "vouched_s",
+        "watched_s",
+    )
 
     def __init__(self, epoch: int, now_s: float, settled: bool) -> None:
         self.epoch = epoch
@@ -83,6 +97,8 @@ class Peer:
         self.refusals = 0
         """In a row."""
         self.refused_since_s = 0.0
+        self.vouched_s: float | None = None
+        """When another controller last said that it hears the peer."""
         self.suspicion: Suspicion | None = None
 
 
@@ -98,6 +114,8 @@ class FailureDetector:
         """Number of peers that seemed to be away at the last judgement."""
         self.refusing = 0
         """Number of those that refused connections, or are suspected for it."""
+        self.heard_elsewhere: frozenset[int] = frozenset()
+        """Peers whose silence did not count at the last judgement, because another controller hears them."""
         self._judged_s: float | None = None
         self._forgiven_s = 0.0
         """Silence before this time was caused by our own pause."""
@@ -153,6 +171,26 @@ class FailureDetector:
         self.refused(peer, now_s)
         self.peers[peer].refusals = REFUSALS
 
+    def vouched(self, peer: int, epoch: int, now_s: float) -> None:
+        """Another controller has just said that it hears this incarnation; one that is not watched does not count."""
+        known = self.peers.get(peer)
+        if known is not None and known.epoch == epoch:
+            known.vouched_s = now_s
+
+    def hears(self, now_s: float) -> list[tuple[int, int]]:
+        """(peer, epoch) of those for which we can speak: they have answered within half of the limit for silence.
+        None without such a limit, since peers are not asked regularly then."""
+        late_s = self._late_s()
+        return (
+            [
+                (peer, known.epoch)
+                for peer, known in self.peers.items()
+                if known.answered_s is not None and known.steady_s is not None and now_s - known.answered_s <= late_s
+            ]
+            if self.limits.silence_s is not None
+            else []
+        )
+
     # -- judgement -------------------------------------------------------------------------------------------------
 
     def suspects(self) -> dict[int, Suspicion]:
@@ -197,6 +235,7 @@ class FailureDetector:
             if known.suspicion is None and (reason := self._evidence(known, now_s))
         }
         self.in_doubt = self._in_doubt(now_s)
+        self.heard_elsewhere = self._heard_elsewhere(now_s)
         self.refusing = sum(self._refuses(known, now_s) for known in self.peers.values())
         self.held = False
         for peer, reason in evidence.items():
@@ -216,18 +255,41 @@ class FailureDetector:
             return ""
         if known.refusals >= REFUSALS:
             return "refused"
+        return "silent" if self._is_silent(known, now_s) and not self._is_vouched_for(known, now_s) else ""
+
+    def _is_silent(self, known: Peer, now_s: float) -> bool:
         silence_s = self.limits.silence_s
-        return "silent" if silence_s is not None and self._silent_s(known, now_s) > silence_s else ""
+        return silence_s is not None and self._silent_s(known, now_s) > silence_s
+
+    def _heard_elsewhere(self, now_s: float) -> frozenset[int]:
+        return frozenset(
+            peer
+            for peer, known in self.peers.items()
+            if known.suspicion is None
+            and not self._is_new(known, now_s)
+            and self._is_silent(known, now_s)
+            and self._is_vouched_for(known, now_s)
+        )
+
+    def _is_vouched_for(self, known: Peer, now_s: float) -> bool:
+        return known.vouched_s is not None and now_s - known.vouched_s <= self._late_s()
+
+    def _late_s(self) -> float:
+        """Half of the limit for silence; infinity without one."""
+        return float("inf") if self.limits.silence_s is None else self.limits.silence_s / 2
 
     def _is_new(self, known: Peer, now_s: float) -> bool:
         """Whether the peer has never connected or is still within its grace period."""
         return known.answered_s is None and not (known.settled and now_s - known.watched_s >= self.limits.grace_s)
 
     def _in_doubt(self, now_s: float) -> int:
-        """The number of peers that seem to be away: suspected, refusing, or late by half the limit for silence."""
-        late_s = float("inf") if self.limits.silence_s is None else self.limits.silence_s / 2
+        """The number of peers that seem to be away: suspected, refusing, or late by half the limit for silence without
+        another controller that hears them."""
+        late_s = self._late_s()
         return sum(
-            known.suspicion is not None or known.refusals > 0 or self._silent_s(known, now_s) > late_s
+            known.suspicion is not None
+            or known.refusals > 0
+            or (self._silent_s(known, now_s) > late_s and not self._is_vouched_for(known, now_s))
             for known in self.peers.values()
             if not self._is_new(known, now_s)
         )

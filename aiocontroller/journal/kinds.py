@@ -118,7 +118,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         _fields(
             "broker broker_epoch",
             event="`suspected`; `held` (too many peers seem dead at once); `alarm` (leaders move, or the standby takes "
-            "the role); `false alarm` (the suspect answers again); `registration removed`",
+            "the role); `false alarm` (the suspect answers again); `heard elsewhere` (silent to us, and it answers a "
+            "standby); `registration removed`",
             state="`broker` or `controller`: what the peer is",
             count="of `held`: the peers in doubt",
             partitions="of `alarm`: the partitions that the broker led or followed",

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
+from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from aiocontroller.authorizer.principals import PrincipalError, SslPrincipalMapper, java_address
 from aiocontroller.controller.heartbeats import CLIENT_ID as HEARTBEAT
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.core.witness import hearing_of
 from aiocontroller.security import ANONYMOUS
 from aiocontroller.server.memory_pool import SMALL_BYTES
 from aiocontroller.server.request import KafkaRequest, RequestContext
@@ -322,8 +324,11 @@ class KafkaChannel(asyncio.Protocol):
                 offered |= OF_A_LOGIN
             header, body = decode_request_header(frame)
             answer = answer_api_versions_request(version, body, offered)
-            if version == 0 and header.client_id == HEARTBEAT and self._server.shell.hands_over:
-                answer = encode_api_versions_response(0, {}, error_code=KafkaErrorCode.NOT_CONTROLLER)
+            if version == 0 and (header.client_id or "").startswith(HEARTBEAT):
+                if self._server.shell.hands_over:
+                    answer = encode_api_versions_response(0, {}, error_code=KafkaErrorCode.NOT_CONTROLLER)
+                elif self._may_speak_for_brokers():
+                    self._server.shell.vouched(hearing_of(header.client_id or ""))
             answered = version if version in range(offered[api].max + 1) else 0
             self._answer(self._serial, response_frame(api, answered, correlation_id, answer))
         elif self._login is not None and self._login.principal is None:
@@ -336,6 +341,13 @@ class KafkaChannel(asyncio.Protocol):
         else:
             self._request = self._kafka_request(api, version, correlation_id, frame)
             self._server.apis.handle(self._request)
+
+    def _may_speak_for_brokers(self) -> bool:
+        """ApiVersions is answered before a login; what else a heartbeat says takes a broker's permission."""
+        if self._login is not None and self._login.principal is None:
+            return False
+        authorize = self._server.shell.authorizer.authorize
+        return authorize(self._principal, self._host, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def _kafka_request(self, api: int, version: int, correlation_id: int, frame: bytes) -> KafkaRequest:
         header, body = decode_request_header(frame)

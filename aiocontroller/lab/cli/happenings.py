@@ -19,6 +19,7 @@ _BROKERS = {
 _SUSPICIONS = {
     "alarm": "{} seems to be dead ({})",
     "false alarm": "{} answers again",
+    "heard elsewhere": "{} is silent to the active controller and answers a standby",
     "held": "many brokers seem to be dead at once, so none is suspected",
     "registration removed": "{}: its registration was removed, since it restarted before its session ended",
 }

@@ -113,6 +113,102 @@ async def test_evidence_outlives_a_reload() -> None:
         assert list(service.shell.context.suspected) == [1]
 
 
+# -- a second witness --------------------------------------------------------------------------------------------------
+
+
+def cut(it: Stage, *hosts: str, broker: int = 1) -> None:
+    """Nothing passes between these hosts and the broker, in either direction."""
+    for host in hosts:
+        it.network.block(host, f"broker {broker}")
+        it.network.block(f"broker {broker}", host)
+
+
+@pytest.mark.parametrize("ways", [("there",), ("back",), ("there", "back")])
+@virtual_time
+async def test_a_cut_of_our_own_link_moves_nothing_while_the_standby_hears_the_broker(ways: tuple[str, ...]) -> None:
+    async with stage() as it:
+        first, second = await pair_with_topic(it, "full")
+        before = await it.now()
+        if "there" in ways:
+            it.network.block("controller", "broker 1")
+        if "back" in ways:
+            it.network.block("broker 1", "controller")
+        await asyncio.sleep(30)
+        assert await it.now() == before
+        assert (suspicions(first), suspicions(second)) == ([("heard elsewhere", 1)], [])
+        it.network.heal()
+        await asyncio.sleep(5)
+        assert await it.now() == before
+        assert suspicions(first) == [("heard elsewhere", 1)]
+
+
+@virtual_time
+async def test_a_broker_that_is_silent_to_both_is_suspected_as_soon_as_by_one() -> None:
+    async with stage() as it:
+        first, second = await pair_with_topic(it, "full")
+        cut(it, "controller")
+        await asyncio.sleep(10)
+        assert suspicions(first) == [("heard elsewhere", 1)]
+        cut(it, "standby")
+        await asyncio.sleep(1.0)
+        assert suspicions(first) == [("heard elsewhere", 1)]
+        await asyncio.sleep(0.8)
+        assert suspicions(first)[1:] == [("suspected", 1), ("alarm", 1)]
+        assert first.controller.election.active
+        assert suspicions(second) == [("suspected", 1)]
+
+
+@pytest.mark.parametrize("how", ["dies", "stands still", "is cut off"])
+@virtual_time
+async def test_without_the_standbys_word_our_own_evidence_counts(how: str) -> None:
+    """The word of one that says nothing any longer is not believed for long."""
+    async with stage() as it:
+        first, second = await pair_with_topic(it, "full")
+        cut(it, "controller")
+        await asyncio.sleep(5)
+        assert suspicions(first) == [("heard elsewhere", 1)]
+        if how == "dies":
+            await crash(it, second)
+        elif how == "stands still":
+            host_of(it, second).pause()
+        else:
+            it.network.block("standby", "controller")
+        await asyncio.sleep(1)
+        assert suspicions(first)[1:] == [("suspected", 1), ("alarm", 1)]
+        if how == "stands still":
+            host_of(it, second).resume()
+
+
+@virtual_time
+async def test_what_a_standby_hears_does_not_delay_the_alarm_of_a_broker_that_refuses() -> None:
+    async with stage() as it:
+        first, second = await pair_with_topic(it, "full")
+        assert second._witness is not None
+        assert 1 in dict(second._witness.hears())
+        await it.deafen(1)
+        await asyncio.sleep(0.3)
+        assert suspicions(first) == [("suspected", 1), ("alarm", 1)]
+
+
+@virtual_time
+async def test_a_standby_that_lies_is_believed_about_silence_only_and_zookeeper_decides() -> None:
+    """It says that it hears everybody; a broker that hangs is noticed when its session ends, as without detection."""
+    async with stage() as it:
+        first, second = await pair_with_topic(it, "full")
+        everybody = [(broker.id, broker.epoch) for broker in first.shell.context.brokers.values()]
+        assert second.controller.election.heartbeats is not None
+        second.controller.election.heartbeats.speaks_for = lambda: everybody
+        it.hush(1)
+        await asyncio.sleep(4)
+        assert suspicions(first) == [("heard elsewhere", 1)]
+        await it.deafen(2)
+        await asyncio.sleep(0.3)
+        assert suspicions(first)[1:] == [("suspected", 2), ("alarm", 2)]
+        await it.kill_broker(1)
+        await asyncio.sleep(QUICKLY_S)
+        assert 1 not in first.shell.context.brokers
+
+
 @pytest.mark.parametrize("mode", ["refused", "full"])
 @virtual_time
 async def test_controller_that_is_cut_off_says_so_at_once_and_hands_over(mode: str) -> None:

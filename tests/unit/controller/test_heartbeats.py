@@ -9,9 +9,10 @@ import anyio
 import pytest
 
 from aiocontroller.config import Config
-from aiocontroller.controller.heartbeats import ANSWER_WITHIN_S, Heartbeats
+from aiocontroller.controller.heartbeats import ANSWER_WITHIN_S, CLIENT_ID, Heartbeats
 from aiocontroller.core.failure_detector import FailureDetector, Limits
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.core.witness import hearing_of
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.scripted_peer import Peer
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
@@ -181,6 +182,39 @@ async def test_what_an_earlier_probe_sees_late_says_nothing_of_the_next_incarnat
         await it.sleep(2)
         assert it.suspects == {}
         assert it.heartbeats.detector.peers[2].epoch == 8
+
+
+@virtual_time
+async def test_a_peer_whose_answers_another_controller_gets_is_not_suspected() -> None:
+    async with watching(FULL) as it:
+        for number in (1, 2):
+            it.keep_silent(number)
+        for _ in range(10):
+            it.heartbeats.vouched({1: 7, 2: 6, 99: 1})  # the second: another incarnation
+            await it.sleep(0.2)
+        assert it.suspects == {2: "silent"}
+        assert sorted(dict(it.heartbeats.hears())) == [3]
+        await it.sleep(0.6)
+        assert it.suspects == {2: "silent"}, "two at a time are too many of three"
+        it.heartbeats.forget(2)
+        await it.sleep(0.3)
+        assert it.suspects == {1: "silent"}
+
+
+@pytest.mark.parametrize("kind, says", [("controller", {1: 70, 2: 71}), ("broker", {})])
+@virtual_time
+async def test_heartbeats_to_controllers_say_what_we_hear(kind: str, says: dict[int, int]) -> None:
+    async with watching(FULL) as it:
+        said: list[str | None] = []
+        it.heartbeats.kind = kind
+        it.heartbeats.speaks_for = lambda: [(1, 70), (2, 71)]
+        for connection in it.peers[1].connections:
+            connection.answer = lambda header, body: said.append(header.client_id)  # type: ignore[method-assign]
+        await it.sleep(0.3)
+        (client_id,) = said
+        assert client_id is not None
+        assert hearing_of(client_id) == says
+        assert client_id.startswith(CLIENT_ID)
 
 
 @virtual_time

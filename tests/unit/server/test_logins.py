@@ -16,15 +16,17 @@ from aiocontroller.authorizer.acls import AccessControlEntry, ResourcePattern
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, AclPermissionType, ResourceType
 from aiocontroller.config import load_config
 from aiocontroller.controller.connecting import connect_to_broker
+from aiocontroller.controller.heartbeats import CLIENT_ID as HEARTBEAT
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.core.witness import with_hearing
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.security import Security, authorizer_of
 from aiocontroller.server.controller_apis import SERVED
 from aiocontroller.wire import cold, elect_leaders, messages, sasl_messages
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.frames import encode_request_header
+from aiocontroller.wire.frames import encode_request_header, request_frame
 from aiocontroller.wire.scram import ScramClient, ScramCredential, credential, salt_password
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.cluster_znodes import DelegationToken
@@ -78,6 +80,37 @@ async def log_in(it: Front, client: Client, user: str, password: str) -> int:
     await settle()
     code, _, _ = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
     return code
+
+
+# -- what a standby's heartbeats say --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "user, client_id, heard",
+    [
+        ("broker", HEARTBEAT, [{1: 70}]),
+        ("alice", HEARTBEAT, []),
+        ("", HEARTBEAT, []),
+        ("broker", "somebody", []),
+    ],
+)
+@virtual_time
+async def test_only_who_may_act_for_the_cluster_speaks_for_brokers(
+    user: str, client_id: str, heard: list[dict[int, int]]
+) -> None:
+    """All are answered, before a login, too."""
+    async with front(SECURE, **ADMIN) as it:
+        found: list[object] = []
+        it.shell.hands_over, it.shell.vouched = False, found.append
+        client = await it.connect()
+        if user:
+            assert await log_in(it, client, user, f"{user}-secret") == KafkaErrorCode.NONE
+        before = len(client.frames)
+        said = with_hearing(client_id, [(1, 70)])
+        client.send(b"".join(request_frame(ApiKey.API_VERSIONS, 0, 7, said)))
+        await settle()
+        assert len(client.frames) == before + 1
+        assert found == heard
 
 
 # -- logging in --------------------------------------------------------------------------------------------------------
