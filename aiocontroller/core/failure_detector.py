@@ -198,9 +198,11 @@ class FailureDetector:
         return {peer: known.suspicion for peer, known in self.peers.items() if known.suspicion is not None}
 
     def answers_again(self, peer: int, now_s: float) -> bool:
-        """Whether a suspect has answered since, and nothing speaks against it now; it may not be trusted yet."""
+        """Whether a suspect has answered us since, and nothing speaks against it now, or answers another controller; it
+        may not be trusted yet."""
         known = self.peers[peer]
-        return known.steady_s is not None and not self._evidence(known, now_s)
+        answers_us = known.steady_s is not None and not self._evidence(known, now_s)
+        return answers_us or self._is_vouched_for(known, now_s)
 
     def refusing_s(self, peer: int, now_s: float) -> float:
         """How long connection attempts to a peer that once listened have been refused in a row; 0 if it listens."""

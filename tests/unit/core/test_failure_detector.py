@@ -401,6 +401,21 @@ def test_a_peer_that_flaps_for_a_day_is_judged_still() -> None:
         assert it.suspects == {}
 
 
+def test_a_suspect_that_another_controller_hears_answers_again_and_stays_suspected() -> None:
+    """It must not be ended by a fence command; it cannot hear from us, though."""
+    it = Watching(FULL)
+    it.quiet.add(2)
+    it.run(2)
+    assert it.suspects == {2: "silent"}
+    for _ in range(10):
+        it.detector.vouched(2, 72, it.now_s)
+        it.run(0.2)
+        assert it.detector.answers_again(2, it.now_s)
+    assert it.suspects == {2: "silent"}
+    it.run(1)
+    assert not it.detector.answers_again(2, it.now_s)
+
+
 def test_a_suspect_that_answers_again_is_told_from_one_that_has_done_so_once() -> None:
     it = Watching(FULL)
     it.quiet.add(2)
