@@ -11,7 +11,7 @@ written, so changes in one stream must be about different partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aiocontroller.controller import broker_starts
@@ -30,6 +30,7 @@ from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState
 from aiocontroller.journal.records import PartitionColumns
+from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.found import EntityConfigs
 from aiocontroller.zookeeper.overlap import overlapped
@@ -42,6 +43,8 @@ WRITTEN_FIRST = 2_000
 """Partitions in the first of several steps, so that the first requests leave soon."""
 STATE_NAMES = [state.name for state in sorted(PartitionState)]
 
+
+NO_CONFIGS: Mapping[str, Mapping[str, str]] = {}
 
 Step = list[tuple[Change[Any], Sequence[int]]]
 """One step: rows of one change, or of several small ones."""
@@ -147,7 +150,9 @@ async def read_facts(shell: ControllerShell, step: Step) -> Facts:
     unclean, min_isrs = NEVER_UNCLEAN, NO_MIN_ISRS
     if topics:
         configs = await shell.zk.get_topic_configs(topics)
-        min_isrs = _take_min_isrs(shell, configs)
+        brokers = [paths.DEFAULT_ENTITY, *map(str, shell.context.brokers)]
+        dynamic = await shell.zk.get_broker_configs(brokers) if shell.context.table.eligible else EntityConfigs()
+        min_isrs = _take_min_isrs(shell, configs, dynamic)
         overrides = {
             topic: config[UNCLEAN].strip().lower() == "true" for topic, config in configs.items() if UNCLEAN in config
         }
@@ -169,15 +174,22 @@ async def _enter_eligible(shell: ControllerShell, decisions: Sequence[Decisions]
         eligible_replicas.enter(context, each, at, known)
 
 
-def _take_min_isrs(shell: ControllerShell, configs: EntityConfigs) -> dict[str, MinIsr]:
-    """Each topic's ``min.insync.replicas``: its own, or the brokers' lowest.  They are remembered by topic id."""
+def _take_min_isrs(
+    shell: ControllerShell, configs: EntityConfigs, dynamic: Mapping[str, Mapping[str, str]] = NO_CONFIGS
+) -> dict[str, MinIsr]:
+    """Each topic's ``min.insync.replicas``: its own, or the brokers' lowest.  They are remembered by topic id.
+
+    ``dynamic`` are brokers' settings that may have changed since ``follow_min_isr``.
+    """
     starts, topics = shell.context.starts, shell.context.table.topic_by_name
     if starts is None:
         return {}
+    of_brokers = [own for config in dynamic.values() if (own := config.get(MIN_ISR, "").strip()).isdecimal()]
+    lowest = min(starts.min_isr, *map(int, of_brokers)) if of_brokers else starts.min_isr
     found = {
         topic: MinIsr(int(own) if own.isdecimal() else 1, configs.changed_zxid[topic])
         for topic, config in configs.items()
-        for own in (config.get(MIN_ISR, str(starts.min_isr)).strip(),)
+        for own in (config.get(MIN_ISR, str(lowest)).strip(),)
     }
     shell.min_isrs.update((topics[name].id, min_isr) for name, min_isr in found.items() if name in topics)
     return found

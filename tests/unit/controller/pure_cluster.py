@@ -150,6 +150,7 @@ class Znodes:
         self.election: list[TopicPartition] | None = None
         self.configs: dict[str, dict[str, str]] = {}
         self.config_zxids: dict[str, int] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}
         self.registrations = 0
         self.starts: BrokerStarts | None = None
         self.known_controllers: frozenset[int] = frozenset()
@@ -246,7 +247,9 @@ class Znodes:
         return True
 
     async def get_broker_configs(self, brokers: Sequence[str]) -> EntityConfigs:
-        return EntityConfigs()
+        configs = EntityConfigs()
+        configs.update({broker: self.broker_configs.get(broker, {}) for broker in brokers})
+        return configs
 
     async def get_all_config_changes(self, *, watch: bool = True) -> list[str]:
         return []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from aiocontroller.config import Config
 from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.core import events as ev
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import StartsKept
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.metrics import Metrics
@@ -228,6 +231,20 @@ def test_min_isr_of_brokers_counts_for_topics_without_their_own(it: PureCluster)
     it.shell.min_isrs.clear()
     change(it, gone=(1,))
     assert led_by(it) == (-1, (1,))
+
+
+@pytest.mark.parametrize("entity", ["<default>", "2", None])
+def test_a_default_of_brokers_that_was_lowered_a_moment_ago_counts_at_once(entity: str | None) -> None:
+    it = cluster(1, 2, 3, t=[[1, 2, 3]])
+    starts = it.shell.context.starts
+    assert starts is not None
+    apply(it.shell.context, StartsKept(replace(starts, min_isr=2)))
+    shrink(it, 1)
+    assert eligible(it) == [2, 3]
+    if entity is not None:
+        it.znodes.broker_configs[entity] = {"min.insync.replicas": "1"}
+    change(it, gone=(1,))
+    assert led_by(it) == ((2, (2,)) if entity is None else (-1, (1,)))
 
 
 def test_without_the_setting_and_with_old_brokers_nothing_is_kept(it: PureCluster) -> None:
