@@ -125,7 +125,7 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
         return "versions and leader epochs only grow, and an epoch only with a version"
     if versions > MOST_HIDDEN + 1:
         return ""
-    unclean = str(record.detail).endswith(", unclean")
+    from_outside = str(record.detail).endswith((", unclean", ", eligible"))
     everybody = (1 << len(names)) - 1
     alive = everybody
     # Otherwise it may have been read, or the leader asked for it: version 0 of AlterPartition may add a dead broker.
@@ -135,7 +135,7 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
         alive = sum(1 << i for i, broker in enumerate(names) if broker == ANOTHER or believed.may_live(broker))
     reached = {old}
     for left in reversed(range(versions)):  # of an earlier step, which no journal has, it is not known who took it
-        reached = {after for s in reached for after in _successors(s, everybody if left else alive, unclean)}
+        reached = {after for s in reached for after in _successors(s, everybody if left else alive, from_outside)}
     if new in reached:
         return ""
     dead = [broker for i, broker in enumerate(names) if not alive >> i & 1]
@@ -156,7 +156,7 @@ def _znode(record: Record, names: list[int]) -> ZNode:
     return ZNode(leader, record.leader_epoch or 0, isr, record.partition_epoch or 0)
 
 
-def _successors(seen: ZNode, alive: int, unclean: bool) -> Iterator[ZNode]:
+def _successors(seen: ZNode, alive: int, from_outside: bool) -> Iterator[ZNode]:
     """All that a controller may write, whichever of these brokers it trusts and whatever the leader asks for."""
     for live in _subsets(alive):
         for suspected in _subsets(live):
@@ -167,7 +167,7 @@ def _successors(seen: ZNode, alive: int, unclean: bool) -> Iterator[ZNode]:
     # Beyond the exploration: the preferred leader is elected, or the epoch is raised for a reassignment.
     for leader in (seen.leader, *members(seen.isr & alive)):
         yield ZNode(leader, seen.epoch + 1, seen.isr, seen.version + 1)
-    for leader in members(alive) if unclean else ():
+    for leader in members(alive) if from_outside else ():
         yield ZNode(leader, seen.epoch + 1, 1 << leader, seen.version + 1)
 
 
