@@ -22,6 +22,8 @@ from aiocontroller.cli.properties import PROPERTIES
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from rich.console import Console
 
     from aiocontroller.lab.kafka.alarm_cases import Case
@@ -247,9 +249,47 @@ def unclean(
     Under aiocontroller and under Kafka's own controller. It is a violation if aiocontroller loses more than the logs
     that are left make necessary.
     """
-    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
     from aiocontroller.lab.storms import unclean as storms
+
+    report = _play_on_logs(storms.storm, seed, trials, version, properties, keep)
+    storms.show(report, _console(120))
+    _end(report, json_file, f"unclean --seed {seed} --trials {trials}")
+
+
+@storm.command(name="power-loss")
+@_SEED
+@click.option("--trials", type=click.IntRange(1), default=40, show_default=True, help="Partitions, of each controller.")
+@click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
+@PROPERTIES
+@_JSON
+@click.option("--keep", type=_FOLDER, metavar="DIR", help="Leave logs and journals in this new folder.")
+def power_loss(
+    seed: int, trials: int, version: str | None, properties: dict[str, str], json_file: Path | None, keep: Path | None
+) -> None:
+    """Cut off the end of the last in-sync replica's logs, on real brokers, and count the acknowledged records lost.
+
+    Under aiocontroller and under Kafka's own controller. It is a violation if aiocontroller loses any, since a complete
+    replica returns first.
+    """
+    from aiocontroller.lab.storms import power_loss as storms
+
+    report = _play_on_logs(storms.storm, seed, trials, version, properties, keep)
+    storms.show(report, _console(120))
+    _end(report, json_file, f"power-loss --seed {seed} --trials {trials}")
+
+
+def _play_on_logs(
+    storm: Callable[[Any, Path, Console], Coroutine[Any, Any, Any]],
+    seed: int,
+    trials: int,
+    version: str | None,
+    properties: dict[str, str],
+    keep: Path | None,
+) -> Any:
+    """Play a storm of trials; BadInputError for a folder that exists or a release that is missing."""
+    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
     from aiocontroller.lab.storms.kafka import folder_for
+    from aiocontroller.lab.storms.unclean import Options
 
     if keep is not None and keep.exists():
         raise BadInputError(f"--keep: found {keep}, expected a new folder")
@@ -258,11 +298,8 @@ def unclean(
         kafka_jars(version)
     except KafkaMissingError as error:
         raise BadInputError(str(error)) from error
-    console = _console(120)
     with folder_for(keep) as folder:
-        report = asyncio.run(storms.storm(storms.Options(seed, trials, version, properties), folder, console))
-    storms.show(report, console)
-    _end(report, json_file, f"unclean --seed {seed} --trials {trials}")
+        return asyncio.run(storm(Options(seed, trials, version, properties), folder, _console(120)))
 
 
 @storm.command()

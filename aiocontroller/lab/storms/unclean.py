@@ -15,13 +15,13 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.kafka.acknowledged import readable_records, states_of, write_acknowledged
 from aiocontroller.lab.kafka.controllers import ZooKeeperController, until
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
 from aiocontroller.lab.storms.kafka import KAFKAS, OURS
@@ -30,8 +30,6 @@ from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 SESSION_MS = 4000
 AT_ONCE = 10
 """Partitions of one story, at most."""
-QUIET = {"log_level": 0}
-"""librdkafka need not say that brokers are dead."""
 WRITTEN = range(20, 301)
 """Records before a death, drawn from these."""
 ALLOW, MIN_ISR = "unclean.leader.election.enable", "min.insync.replicas"
@@ -138,7 +136,9 @@ class UncleanStorm:
             alive = story.deaths[step:]
             counts = {number: written[step] for number, (_, written) in enumerate(story.partitions)}
             await until(lambda alive=alive: self._led(controller, topic, alive), "every partition is led")  # type: ignore[misc]
-            await asyncio.to_thread(_write, ",".join(cluster.brokers[b].address for b in alive), topic, counts)
+            await asyncio.to_thread(
+                write_acknowledged, ",".join(cluster.brokers[b].address for b in alive), topic, counts
+            )
             for number, count in counts.items():
                 ends[number][broker] = count + max(ends[number].values(), default=0)
             cluster.brokers[broker].kill()
@@ -150,8 +150,8 @@ class UncleanStorm:
         address = ",".join(cluster.brokers[broker].address for broker in back)
         trials = []
         for number, (replicas, _) in enumerate(story.partitions):
-            state = (await self._states(controller, topic))[number]
-            end = await until(lambda number=number: _end(address, topic, number), f"{topic}-{number} can be read")  # type: ignore[misc]
+            state = (await states_of(controller.zk, topic))[number]
+            end = await readable_records(address, topic, number)
             acknowledged = ends[number][story.deaths[-1]]
             trials.append(
                 Trial(controller.name, replicas, story.deaths, ends[number], state.leader, acknowledged - end)
@@ -161,51 +161,10 @@ class UncleanStorm:
         await admin.delete_topic(topic)
         return trials
 
-    async def _states(self, controller: ZooKeeperController, topic: str) -> list[LeaderAndIsr]:
-        (assignment,) = (await controller.zk.get_topic_assignments([topic], watch=False)).found
-        numbers = sorted(assignment.partitions)
-        found = await controller.zk.get_topic_partition_states([topic] * len(numbers), numbers)
-        return [state for state in found if isinstance(state, LeaderAndIsr)]
-
     async def _led(self, controller: ZooKeeperController, topic: str, alive: Sequence[int]) -> bool:
         """By these brokers, which are in sync, and nobody else is."""
-        states = await self._states(controller, topic)
+        states = await states_of(controller.zk, topic)
         return bool(states) and all(state.leader in alive and set(state.isr) <= set(alive) for state in states)
-
-
-def _write(bootstrap: str, topic: str, counts: Mapping[int, int]) -> None:
-    """Acknowledged by the whole ISR."""
-    from confluent_kafka import Producer
-
-    producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 60_000})
-    failed: list[Any] = []
-    for partition, count in counts.items():
-        for number in range(count):
-            producer.produce(
-                topic,
-                str(number).encode(),
-                partition=partition,
-                on_delivery=lambda error, _: failed.append(error) if error else None,
-            )
-    left = producer.flush(60)
-    if left or failed:
-        raise TimeoutError(f"{left} records of {topic} were not acknowledged: {failed[:3]}")
-
-
-async def _end(bootstrap: str, topic: str, partition: int) -> int:
-    """The high watermark; 0 while the brokers know of no leader."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-    def ask() -> int:
-        consumer = Consumer({**QUIET, "bootstrap.servers": bootstrap, "group.id": "ends"})
-        try:
-            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1])
-        except KafkaException:
-            return 0
-        finally:
-            consumer.close()
-
-    return await asyncio.to_thread(ask)
 
 
 async def storm(options: Options, folder: Path, console: Console) -> Report:

@@ -14,14 +14,14 @@ from aiocontroller.lab.cli import storm as commands
 from aiocontroller.lab.cli.storm import storm
 from aiocontroller.lab.hostile.attacks import ATTACKS
 
-STORMS = ("processes", "zookeeper", "hostile", "kafka", "unclean", "alarms")
+STORMS = ("processes", "zookeeper", "hostile", "kafka", "unclean", "power-loss", "alarms")
 
 
 def test_every_module_with_a_storm_has_a_command_and_every_command_a_module() -> None:
     folder = Path(commands.__file__).parents[1] / "storms"
     assert sorted(storm.commands) == sorted(STORMS)
-    helpers = {"__init__", "strikes", "zookeeper_history"}
-    assert {path.stem for path in folder.glob("*.py")} - helpers == set(STORMS)
+    helpers = {"--init--", "strikes", "zookeeper-history"}
+    assert {path.stem.replace("_", "-") for path in folder.glob("*.py")} - helpers == set(STORMS)
 
 
 @pytest.mark.parametrize(

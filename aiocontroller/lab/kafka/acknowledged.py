@@ -1,0 +1,68 @@
+"""Records that the whole ISR has acknowledged, and how many of them can be read later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.kafka.controllers import until
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+QUIET = {"log_level": 0}
+"""librdkafka need not say that brokers are dead."""
+WITHIN_S = 60
+RECORDS_OF_A_BATCH = 5
+"""So that a log whose end is cut off loses some of its batches, not all."""
+
+
+def write_acknowledged(bootstrap: str, topic: str, counts: Mapping[int, int]) -> None:
+    """Write so many records to each partition; TimeoutError unless all are acknowledged by the whole ISR."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            **QUIET,
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "message.timeout.ms": WITHIN_S * 1000,
+            "batch.num.messages": RECORDS_OF_A_BATCH,
+        }
+    )
+    failed: list[Any] = []
+    for partition, count in counts.items():
+        for number in range(count):
+            producer.produce(
+                topic,
+                str(number).encode(),
+                partition=partition,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
+    left = producer.flush(WITHIN_S)
+    if left or failed:
+        raise TimeoutError(f"{left} records of {topic} were not acknowledged: {failed[:3]}")
+
+
+async def readable_records(bootstrap: str, topic: str, partition: int) -> int:
+    """The high watermark, once there is one; TimeoutError if there is none in time, or it is 0."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    def ask() -> int:
+        consumer = Consumer({**QUIET, "bootstrap.servers": bootstrap, "group.id": "ends"})
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1])
+        except KafkaException:
+            return 0
+        finally:
+            consumer.close()
+
+    return int(await until(lambda: asyncio.to_thread(ask), f"{topic}-{partition} can be read"))
+
+
+async def states_of(zk: KafkaZkClient, topic: str) -> list[LeaderAndIsr]:
+    """The states of the topic's partitions, by number; those that cannot be read are left out."""
+    found = (await zk.get_topic_assignments([topic], watch=False)).found
+    numbers = sorted(found[0].partitions) if found else []
+    states = await zk.get_topic_partition_states([topic] * len(numbers), numbers)
+    return [state for state in states if isinstance(state, LeaderAndIsr)]
