@@ -106,7 +106,7 @@ class Finding(NamedTuple):
 class _Patient:
     """Observations of one incarnation of a broker."""
 
-    __slots__ = ("answered_s", "answers", "asked", "believed_s", "epoch", "evident_s")
+    __slots__ = ("answered_s", "answers", "asked", "believed_s", "epoch", "evident_s", "tells")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -119,6 +119,8 @@ class _Patient:
         """From when on its answers about logs count."""
         self.evident_s: float | None = None
         """Since when there is evidence against it without a break."""
+        self.tells = False
+        """It has told where logs end."""
 
     def speed(self, now_s: float) -> Speed | None:
         """None while too few answers are known, or they are all of one moment."""
@@ -204,6 +206,7 @@ class JudgeOfSickness:
             patient.answers.clear()
         patient.answered_s = now_s
         patient.answers.append((now_s, now_s - asked_s))
+        patient.tells = patient.tells or bool(ends)
         if ends and now_s >= patient.believed_s and now_s >= self._believed_s:
             self.staleness.ended(broker, ends, now_s)
 
@@ -300,14 +303,16 @@ class JudgeOfSickness:
     def _see_whether_well(self, sick: Sickness, findings: Mapping[int, Finding], now_s: float) -> None:
         patient = self._patients[sick.broker]
         speed = patient.speed(now_s)
-        lags = [lag for pair, lag in self.staleness.pairs(now_s).items() if sick.broker in pair]
+        led = [lag for (leader, _), lag in self.staleness.pairs(now_s).items() if leader == sick.broker]
         well = (
             sick.broker not in findings
             and self._is_believed(patient, now_s)
             and now_s >= self._unknown_until_s
+            and not (patient.tells and self.staleness.is_unknown(sick.broker, now_s))
             and speed is not None
             and speed.median_s <= self.limits.latency_s
-            and all(lag.seconds <= self.limits.staleness_s / 2 for lag in lags)
+            and all(lag.seconds <= self.limits.staleness_s / 2 for lag in led)
+            and self.staleness.worst_s(sick.broker, now_s) <= self.limits.staleness_s / 2
             and not any(sick.broker == follower for _, follower in self._accusations(now_s))
         )
         if not well:

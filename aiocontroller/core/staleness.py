@@ -8,7 +8,7 @@ producers wait for the follower.
 Each observation compares the follower's end with what the leader's end was at earlier observations.  It errs by the
 pause between two of them.  A follower that does not answer does not become staler: then nothing is known of it.
 
-A *pair* is a leader and a follower of it.  Its staleness is the median of the worst of each busy partition during the
+A *pair* is a leader and a follower of it.  Its staleness is the upper median of the worst of each busy partition in the
 last ``MEMORY_S``: a replica that is stuck alone is not the fault of a broker, and a follower that writes in bursts is
 not well between them.
 """
@@ -168,16 +168,28 @@ class Staleness:
                 log.forget(each)
 
     def busy(self, now_s: float) -> list[TopicPartition]:
-        """The watched partitions to which something was written of late, and those too new to tell."""
+        """The watched partitions that were written to of late, the busiest first, and those too new to tell."""
+        by_activity = sorted(self._logs.items(), key=lambda item: -len(item[1].ends))
         return [
             partition
-            for partition, log in self._logs.items()
+            for partition, log in by_activity
             if now_s - log.begun_s < SETTLE_S or now_s - log.grew_s <= 5 * MEMORY_S or self._is_behind(log)
         ]
 
     @staticmethod
     def _is_behind(log: _Log) -> bool:
         return any(lags and lags[-1][1] > 0 for lags in log.lags.values())
+
+    def is_unknown(self, follower: int, now_s: float) -> bool:
+        """Whether it is unknown how stale the follower is in a partition to which something was written of late."""
+        return any(
+            follower in log.lags and now_s - log.grew_s <= MEMORY_S and log.lag_s(follower, now_s) is None
+            for log in self._logs.values()
+        )
+
+    def worst_s(self, follower: int, now_s: float) -> float:
+        """How stale the follower was of late where it was most; 0 if nothing is known."""
+        return max((lag.seconds for (_, other), lag in self._lags(now_s) if other == follower), default=0.0)
 
     def pairs(self, now_s: float) -> dict[Pair, Lag]:
         """What is known of each pair that has something to copy."""
@@ -195,7 +207,7 @@ class Staleness:
 
 
 def _median(lags: list[Lag]) -> Lag:
-    """The lower median of the partitions for which producers wait, or of all if they wait for none."""
+    """The upper median of the partitions for which producers wait, or of all if they wait for none."""
     waited_for = sorted(lag for lag in lags if lag.in_sync)
     some = waited_for or sorted(lags)
-    return some[(len(some) - 1) // 2]
+    return some[len(some) // 2]

@@ -35,7 +35,7 @@ SETTINGS = {
     "default.replication.factor": "3",
 }
 DELAY_MS = 2000
-JUDGED_WITHIN_S = 60
+JUDGED_WITHIN_S = 120
 FLOWS_AFTER_S, FLOWS_FOR_S, LONGEST_GAP_S = 12, 15, 6
 """On a busy machine.  Untreated, producers wait for half a minute and more, for as long as the disk is slow."""
 
@@ -120,7 +120,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SickCluster]:
 @asynccontextmanager
 async def played(cluster: SickCluster, folder: Path, mode: str) -> AsyncIterator[PlayedCluster]:
     """aiocontroller in this mode is in charge, and the cluster is under load."""
-    properties = {"aiocontroller.sickness.mode": mode, "aiocontroller.sickness.healthy.ms": "3000"}
+    properties = {"aiocontroller.sickness.mode": mode, "aiocontroller.sickness.healthy.ms": "30000"}
     async with cluster_on(
         cluster.zookeeper.address, cluster.brokers, folder, session_ms=6000, properties=properties
     ) as stage:

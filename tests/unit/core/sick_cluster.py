@@ -30,6 +30,7 @@ class SickCluster:
         self.condition = dict.fromkeys(self.epochs, WELL)
         self.leaving: set[int] = set()
         self.idle = False
+        self.mute_about_logs: set[int] = set()
         self.isr_excluded: set[int] = set()
         self.leaders = set(self.epochs)
         self.leader_epoch = 1
@@ -84,7 +85,7 @@ class SickCluster:
         for (broker, connection), due_s in list(self._open.items()):
             if due_s <= self.now_s and self.condition[broker] != FROZEN:
                 del self._open[broker, connection]
-                ends = {p: known[broker] for p, known in self.ends.items()} if connection == 0 else None
+                ends = self._told(broker) if connection == 0 else None
                 judge.answered(broker, connection, self.now_s, ends)
         for broker in self.epochs:
             for connection in range(CONNECTIONS):
@@ -103,8 +104,11 @@ class SickCluster:
         elif condition == FROZEN:
             self._open[broker, connection] = self.now_s
         else:
-            ends = {p: known[broker] for p, known in self.ends.items()} if connection == 0 else None
+            ends = self._told(broker) if connection == 0 else None
             self.judge.answered(broker, connection, self.now_s + 0.002, ends)
+
+    def _told(self, broker: int) -> dict[TopicPartition, int]:
+        return {} if broker in self.mute_about_logs else {p: known[broker] for p, known in self.ends.items()}
 
     def _work(self) -> None:
         for partition, ends in self.ends.items():

@@ -219,3 +219,17 @@ def test_a_sick_broker_that_has_new_leaders_is_not_well_before_they_are_known() 
         assert it.run(4.0) == []
     assert it.run(60) == []
     assert it.sick == 2
+
+
+def test_a_sick_broker_that_does_not_tell_where_its_logs_end_is_not_well() -> None:
+    """Its other connections go on: the one that is asked for logs may wait behind its disk."""
+    it = settled()
+    it.condition[2] = SLOW_DISK
+    it.run(3)
+    it.condition[2] = WELL
+    for _ in range(5):
+        it.mute_about_logs = {2}
+        assert it.run(8) == []
+        it.mute_about_logs = set()
+        it.run(0.4)
+    assert it.run(30) == [None]

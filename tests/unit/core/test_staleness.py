@@ -60,6 +60,15 @@ def test_one_replica_that_is_stuck_alone_is_not_the_brokers_fault() -> None:
     for partition, followed in ((P, [0] * 20), (Q, ends), (R, ends)):
         now_s = play(it, partition, ends, followed, SETTLE_S)
     assert it.pairs(now_s) == {(1, 2): Lag(0.0, True)}
+    assert it.worst_s(2, now_s) > 1 > it.worst_s(3, now_s) == 0
+
+
+def test_a_partition_that_is_hardly_written_to_does_not_hide_one_that_is() -> None:
+    it = watching(P, Q)
+    play(it, P, [0] * 15 + [1] * 5, [0] * 15 + [1] * 5, SETTLE_S)
+    now_s = play(it, Q, list(range(20)), [0] * 20, SETTLE_S)
+    assert it.pairs(now_s)[1, 2].seconds > 1
+    assert it.busy(now_s) == [Q, P], "it stays watched rather than the quiet one"
 
 
 def test_a_follower_outside_of_the_isr_is_told_apart() -> None:
