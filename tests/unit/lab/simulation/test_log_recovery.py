@@ -1,0 +1,51 @@
+"""Simulated brokers die one after the other: the best log that is left leads, and another choice is a violation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiocontroller.core import log_evidence
+from aiocontroller.lab.scenarios.scenario import parse_scenario
+from aiocontroller.lab.simulated_net import run
+from aiocontroller.lab.simulation.simulation import Report, Simulation
+
+DEATHS = """
+cluster brokers=3 controllers=1 data
+create-topic orders 1,2,3 then=3
+produce orders-0 20 all
+kill-broker 1 then=15
+produce orders-0 15 all
+kill-broker 2 then=15
+produce orders-0 10 all
+kill-broker 3 then=15
+start-broker 1
+start-broker 2 then=10
+{election}
+start-broker 3 then=10
+"""
+"""The logs of brokers 1, 2 and 3 end at 20, 35 and 45; broker 3 was alone in the ISR."""
+
+
+def played(text: str) -> tuple[Report, Simulation]:
+    made = Simulation(parse_scenario(text))
+    return run(made.run()), made
+
+
+@pytest.mark.parametrize("election", ["allow-unclean orders true then=5", "elect-unclean orders-0 then=5"])
+def test_the_best_log_leads(election: str) -> None:
+    report, made = played(DEATHS.format(election=f"{election}\nexpect leader orders-0 2"))
+    assert not report.violations
+    assert report.marks["probe/unclean election by evidence"] == 1
+    assert made.data is not None
+    assert {broker: runs[-1].end for broker, runs in made.data.logs(("orders", 0)).items()} == {1: 35, 2: 35, 3: 35}
+
+
+def test_another_choice_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def worst(evidence: Any, candidates: Any) -> Any:
+        return min((b for b in candidates if b in evidence.ends), key=evidence.rank, default=None)
+
+    monkeypatch.setattr(log_evidence.Evidence, "best", worst)
+    report, _ = played(DEATHS.format(election="allow-unclean orders true then=5"))
+    assert {violation.partition(" ")[0] for violation in report.violations} == {"I15"}
