@@ -278,6 +278,11 @@ class Config(msgspec.Struct, frozen=True):
     """A broker whose median answer takes longer, and four times as long as others', is slow."""
     aiocontroller_sickness_healthy_ms: PositiveMilliseconds = 10_000
     """How long a sick broker must be seen to be well; doubled for each relapse, up to five minutes."""
+    aiocontroller_unclean_recovery_strategy: Literal["None", "Aggressive"] = "None"
+    """What to do where no in-sync replica is left and unclean elections are not allowed: wait (``None``), or let the
+    best log lead after ``aiocontroller.unclean.recovery.timeout.ms`` (``Aggressive``); see docs/operating.md."""
+    aiocontroller_unclean_recovery_timeout_ms: PositiveMilliseconds = 300_000
+    """How long ``Aggressive`` waits for an in-sync replica while another replica is alive."""
     aiocontroller_leader_avoid_brokers: BrokerIds = ()
     """Brokers that lead only what no other replica can lead (docs/operating.md)."""
     aiocontroller_leader_preferred_racks: Racks = ()

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 ANSWER_WITHIN_S = 2.0
 """How long brokers may take to tell how far their logs reach; what is not known by then does not count."""
+ANSWER_WITHIN_S_EACH = 0.0005
+"""More time for each partition: 10,000 take a second or two on a busy machine."""
 
 Gather = Callable[[Mapping[int, Broker], Sequence[Question], float], Awaitable[dict[TopicPartition, Evidence]]]
 
@@ -37,6 +39,7 @@ class WaitingRequest:
         *,
         elects: bool = True,
         leader: int | None = None,
+        blindly: bool = True,
     ) -> None:
         self.reply = reply
         self.waiting = dict.fromkeys(waiting)
@@ -44,6 +47,8 @@ class WaitingRequest:
         """Unclean leaders are wanted; else only what is known."""
         self.leader = leader
         """The broker that is to lead; None: the one with the best log."""
+        self.blindly = blindly
+        """If no live replica tells anything, the first of them leads."""
         self.answers: Answers = {}
         """What became of each partition."""
         self.told: dict[TopicPartition, tuple[Question, Evidence]] = {}
@@ -75,6 +80,8 @@ class LogQuestions:
         self._asked: dict[TopicPartition, Question] = {}
         """Those of the round that goes on."""
         self._brokers: Mapping[int, Broker] = {}
+        self._since_s: dict[tuple[TopicPartition, int], float] = {}
+        """(partition, leader epoch) -> when it was first seen without a leader."""
         self._term = 0
         self._busy = False
         self.requests: list[WaitingRequest] = []
@@ -105,8 +112,22 @@ class LogQuestions:
             self._busy = True
             self._tasks.start_soon(self._ask, name="questions about logs")
 
+    def overdue(self, offline: Iterable[Question], after_s: float) -> list[Question]:
+        """Those of all offline partitions that have been so for ``after_s``, and are not being asked about."""
+        now_s = self._clock.monotonic()
+        waiting = list(offline)
+        keys = [(question.partition, question.leader_epoch) for question in waiting]
+        self._since_s = {key: self._since_s.get(key, now_s) for key in keys}
+        return [
+            question
+            for question, key in zip(waiting, keys, strict=True)
+            if now_s - self._since_s[key] >= after_s
+            and all(question.partition not in request.waiting for request in self.requests)
+        ]
+
     def forget(self) -> None:
         """The term ends: nobody waits for answers any more."""
+        self._since_s.clear()
         self._term += 1
         self._waiting.clear()
         self._asked.clear()
@@ -121,8 +142,9 @@ class LogQuestions:
                 self._asked, self._waiting = self._waiting, {}
                 term, asked = self._term, list(self._asked.values())
                 began_s = self._clock.monotonic()
+                within_s = ANSWER_WITHIN_S + len(asked) * ANSWER_WITHIN_S_EACH
                 try:
-                    found = await self._gather(self._brokers, asked, ANSWER_WITHIN_S)
+                    found = await self._gather(self._brokers, asked, within_s)
                 except Exception:  # a bug: elections go on as Kafka's do
                     log.exception("Bug while asking brokers about the logs of %d partitions", len(asked))
                     found = {question.partition: Evidence({}) for question in asked}

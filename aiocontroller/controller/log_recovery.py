@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from aiocontroller.controller.log_questions import WaitingRequest
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes
-from aiocontroller.core.election import Strategy
+from aiocontroller.core.election import Strategy, with_online_replica
 from aiocontroller.core.election_requests import answers_after_questions
-from aiocontroller.core.events import LogEndsReceived, RecoverPartitions
+from aiocontroller.core.events import LogEndsReceived, RecoverPartitions, Reply
 from aiocontroller.core.log_evidence import Evidence, Loss, Question, loss
 from aiocontroller.core.log_recovery import (
     RowEvidence,
@@ -30,6 +30,7 @@ from aiocontroller.core.log_recovery import (
     rows_to_recover,
     still_offline,
 )
+from aiocontroller.core.partition_state_machine import partitions_to_bring_online
 from aiocontroller.core.request_content import PartitionRecovery
 from aiocontroller.core.states import PartitionState
 
@@ -51,15 +52,17 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
         _record(shell, "evidence", row, evidence[row].ends, lost, event.duration_us)
         for request in requests:
             request.tell(questions[row], evidence[row])
-    by_request = {
-        context.table.row(*tp): request.leader for request in requests if request.elects for tp in request.waiting
-    }
+    by_request = {context.table.row(*tp): request for request in requests if request.elects for tp in request.waiting}
     offline = still_offline(context, questions)
     elected: list[int] = []
     for requested in (True, False):
         rows = [row for row in offline if (row in by_request) == requested]
-        usable = {row: _of_whom(evidence[row], by_request.get(row)) for row in rows if row in evidence}
-        rows = [row for row in rows if row not in usable or _may_lead(shell, usable[row], row, by_request.get(row))]
+        usable = {row: _what_counts(evidence[row], by_request.get(row)) for row in rows if row in evidence}
+        if requested:  # without evidence a lone replica would lead, wanted or not
+            shell.log_questions.ask(
+                questions_about(context, [row for row in rows if row not in usable]), context.brokers
+            )
+            rows = [row for row in usable if _may_lead(shell, usable[row], row, by_request[row])]
         if rows:
             result = await handle_partition_state_changes(
                 shell,
@@ -75,16 +78,18 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
     _answer(shell, [question for question in event.asked if context.table.row(*question.partition) not in undecided])
 
 
-def _of_whom(evidence: Evidence, leader: int | None) -> Evidence:
-    """What counts: the log of the broker that an operator wants to lead, else all."""
-    if leader is None:
+def _what_counts(evidence: Evidence, request: WaitingRequest | None) -> Evidence:
+    """The log of the broker that an operator wants to lead, else all."""
+    if request is None or request.leader is None:
         return evidence
-    return Evidence({leader: evidence.ends[leader]} if leader in evidence.ends else {})
+    return Evidence({request.leader: evidence.ends[request.leader]} if request.leader in evidence.ends else {})
 
 
-def _may_lead(shell: ControllerShell, evidence: Evidence, row: int, leader: int | None) -> bool:
-    """Whether the broker that is wanted has answered and lives; nobody leads in its place."""
-    return leader is None or (leader in evidence.ends and shell.context.is_replica_online(row, leader))
+def _may_lead(shell: ControllerShell, evidence: Evidence, row: int, request: WaitingRequest) -> bool:
+    """Whether a live replica has told what the request depends on; nobody leads in the place of one that is wanted."""
+    if request.leader is None and request.blindly:
+        return True
+    return any(shell.context.is_replica_online(row, broker) for broker in evidence.ends)
 
 
 def _loss_by_best(shell: ControllerShell, evidence: RowEvidence, row: int, question: Question) -> Loss | None:
@@ -177,3 +182,25 @@ async def recover_partitions(shell: ControllerShell, event: RecoverPartitions) -
         shell.log_questions.ask(questions_about(context, offline), context.brokers)
     else:
         request.decided({})
+
+
+# -- by the clock ------------------------------------------------------------------------------------------------------
+
+
+def recover_overdue(shell: ControllerShell) -> None:
+    """KIP-966's aggressive recovery: where no in-sync replica has come back in time, let the best log lead.
+
+    Without any evidence nobody leads: the topic does not allow unclean elections.
+    """
+    config, context = shell.config, shell.context
+    if config.aiocontroller_unclean_recovery_strategy != "Aggressive" or not shell.log_questions.can_ask:
+        return
+    rows = still_offline(context, partitions_to_bring_online(context))
+    after_s = config.aiocontroller_unclean_recovery_timeout_ms / 1000
+    overdue = shell.log_questions.overdue(questions_about(context, with_online_replica(context, rows)), after_s)
+    if overdue:
+        log.warning("No in-sync replica has returned within %.0f s, for %d partitions", after_s, len(overdue))
+        partitions = [question.partition for question in overdue]
+        request = WaitingRequest(Reply(lambda _: None), partitions, lambda _: None, blindly=False)
+        shell.log_questions.requests.append(request)
+        shell.log_questions.ask(overdue, context.brokers)

@@ -137,3 +137,19 @@ async def test_a_request_is_answered_once_when_the_last_partition_is_decided() -
     request.decided({})
     assert len(answers) == 1
     await asyncio.sleep(0)
+
+
+@virtual_time
+async def test_what_is_offline_for_long_is_overdue_unless_it_is_asked_about() -> None:
+    it = Stage()
+    assert it.questions.overdue([A, B], 10) == []
+    await it.clock.sleep(6)
+    assert it.questions.overdue([A], 10) == []  # the other has a leader
+    await it.clock.sleep(5)
+    assert it.questions.overdue([A, B], 10) == [A]
+    await it.clock.sleep(10)
+    assert it.questions.overdue([A_LATER, B], 10) == [B]  # the first had a leader in between
+    it.questions.requests.append(WaitingRequest(Reply(lambda _: None), [B.partition], lambda _: None))
+    assert it.questions.overdue([A_LATER, B], 10) == []
+    it.questions.forget()
+    assert it.questions.overdue([A_LATER, B], 10) == []

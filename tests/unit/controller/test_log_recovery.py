@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from aiocontroller.controller import log_recovery
-from aiocontroller.controller.log_questions import ANSWER_WITHIN_S
+from aiocontroller.controller.log_questions import ANSWER_WITHIN_S, ANSWER_WITHIN_S_EACH
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
 from aiocontroller.core.ids import Broker, TopicPartition
@@ -39,7 +40,7 @@ class Asking:
     async def gather(
         self, brokers: Mapping[int, Broker], questions: Sequence[Question], within_s: float
     ) -> dict[TopicPartition, Evidence]:
-        assert within_s == ANSWER_WITHIN_S
+        assert within_s == ANSWER_WITHIN_S + len(questions) * ANSWER_WITHIN_S_EACH
         self.brokers = brokers
         self.rounds.append({question.partition: question for question in questions})
         if self.error is not None:
@@ -329,3 +330,119 @@ def test_many_records_let_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(log_recovery, "RECORDED_AT_ONCE", 2)
     asking.answer(t0=BETTER_ON_3)
     assert breaths >= 6
+
+
+class Operator:
+    """Asks for a recovery of topic t, and keeps the answer."""
+
+    def __init__(self, it: PureCluster, *, leader: int | None = None, dry_run: bool = False) -> None:
+        self.answers: list[Any] = []
+        reply = ev.Reply(self.answers.append)
+        it.queue.append(ev.RecoverPartitions(reply=reply, topic="t", leader=leader, dry_run=dry_run))
+        it.step()
+
+    @property
+    def results(self) -> list[tuple[str, int | None]]:
+        [answer] = self.answers
+        return [(found.result, found.leader) for found in answer]
+
+
+def forbidden(*partitions: list[int]) -> tuple[PureCluster, Asking]:
+    """Unclean elections are not allowed, and broker 1 has died."""
+    it = offline(*partitions, allowed=False)
+    it.znodes.unclean_by_request = True
+    asking = Asking(it)
+    die(it, 1)
+    return it, asking
+
+
+@pytest.mark.parametrize(
+    "leader, dry_run, result, after",
+    [
+        (None, False, ("elected", 3), 3),
+        (2, False, ("elected", 2), 2),
+        (1, False, ("failed", None), -1),
+        (None, True, ("would elect", 3), -1),
+        (2, True, ("would elect", 2), -1),
+    ],
+)
+def test_an_operator_recovers(leader: int | None, dry_run: bool, result: tuple[str, int | None], after: int) -> None:
+    it, asking = forbidden()
+    operator = Operator(it, leader=leader, dry_run=dry_run)
+    assert operator.answers == []
+    asking.answer(t0=BETTER_ON_3)
+    assert operator.results == [result]
+    assert it.znodes.states[T0].leader == after
+
+
+def test_a_lone_replica_does_not_lead_in_the_place_of_the_one_that_is_wanted() -> None:
+    """The answers are void, since broker 1 led again meanwhile; broker 3, which was wanted, is dead by now."""
+    it, asking = forbidden()
+    operator = Operator(it, leader=3)
+    it.register(1)
+    change(it)
+    die(it, 1)
+    die(it, 3)
+    asking.answer(t0=BETTER_ON_3)
+    assert leader(it) == -1
+    assert operator.results == [("failed", None)]
+
+
+def test_the_order_of_a_dry_run_and_an_election_does_not_matter() -> None:
+    it, asking = forbidden()
+    looking, acting = Operator(it, dry_run=True), Operator(it, leader=2)
+    asking.answer(t0=BETTER_ON_3)
+    assert looking.results == [("would elect", 3)]
+    assert acting.results == [("elected", 2)]
+    assert leader(it) == 2
+
+
+# -- by the clock ------------------------------------------------------------------------------------------------------
+
+
+def aggressive(monkeypatch: pytest.MonkeyPatch, strategy: str = "Aggressive") -> tuple[PureCluster, Asking]:
+    """Unclean elections are not allowed; broker 1, the only one in sync, has just died."""
+    it = offline(allowed=False)
+    it.znodes.unclean_by_request = True
+    changed = msgspec.structs.replace(it.shell.config, aiocontroller_unclean_recovery_strategy=strategy)
+    it.shell.config = changed
+    asking = Asking(it)
+    die(it, 1)
+    return it, asking
+
+
+def sweep(it: PureCluster, monkeypatch: pytest.MonkeyPatch, at_s: float) -> None:
+    monkeypatch.setattr(StillClock, "monotonic", lambda self: at_s)
+    it.queue.append(ev.OfflinePartitionsSweep())
+    it.step()
+
+
+def test_the_best_log_leads_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    it, asking = aggressive(monkeypatch)
+    for at_s in (5, 300):
+        sweep(it, monkeypatch, at_s)
+        assert not asking.waits
+    sweep(it, monkeypatch, 305)
+    assert asking.waits
+    asking.answer(t0=BETTER_ON_3)
+    assert leader(it) == 3
+    assert it.shell.log_questions.requests == []
+
+
+def test_nobody_leads_of_whom_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    it, asking = aggressive(monkeypatch)
+    for at_s in (5, 305):
+        sweep(it, monkeypatch, at_s)
+    asking.answer()
+    assert leader(it) == -1
+    sweep(it, monkeypatch, 310)  # and it is tried again
+    asking.answer(t0=BETTER_ON_3)
+    assert leader(it) == 3
+
+
+def test_nobody_is_asked_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    it, asking = aggressive(monkeypatch, "None")
+    for at_s in (5, 305, 1000):
+        sweep(it, monkeypatch, at_s)
+    assert not asking.waits
+    assert leader(it) == -1
