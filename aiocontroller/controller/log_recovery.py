@@ -72,7 +72,7 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
                 force_unclean=requested,
                 evidence=usable,
             )
-            elected += result.elected
+            elected += result.unclean
     await _report(shell, elected, evidence, questions, event.duration_us)
     undecided = set(offline).difference(evidence)
     _answer(shell, [question for question in event.asked if context.table.row(*question.partition) not in undecided])
@@ -111,8 +111,8 @@ async def _report(
     for number, row in enumerate(elected):
         if number % RECORDED_AT_ONCE == 0:
             await shell.breathe()
-        if row not in evidence or table.leader[row] in questions[row].awaited:
-            continue  # a member of the ISR has come back
+        if row not in evidence:
+            continue
         lost = loss(evidence[row], table.leader[row], questions[row].awaited)
         _record(shell, "elected", row, evidence[row].ends, lost, duration_us)
         unclean += 1

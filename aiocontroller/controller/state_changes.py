@@ -46,6 +46,8 @@ class ElectionResult(NamedTuple):
     """row -> why it has no new leader."""
     unasked: Sequence[int] = ()
     """Those of them that wait for what their replicas tell about their logs."""
+    unclean: Sequence[int] = ()
+    """The elected ones whose leader comes from outside the ISR and is not eligible."""
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -141,7 +143,8 @@ def _result(shell: ControllerShell, election: psm.LeaderElection) -> ElectionRes
         shell.reported_offline = frozenset(some)
         if election.strategy is Strategy.OFFLINE and with_online_replica(shell.context, some):
             shell.queue.schedule(SWEEP, SWEEP_S, OfflinePartitionsSweep())
-    return ElectionResult(election.done, election.failed, election.unasked)
+    unclean = [row for row in election.done if row in election.unclean]
+    return ElectionResult(election.done, election.failed, election.unasked, unclean)
 
 
 # -- replicas ----------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ class Question(NamedTuple):
     """Those to be asked."""
     awaited: tuple[int, ...] = ()
     """Those that may have been the last to hold something acknowledged, alive or not."""
+    isr: tuple[int, ...] = ()
 
 
 class LogEnd(NamedTuple):

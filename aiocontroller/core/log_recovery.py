@@ -49,10 +49,18 @@ def questions_about(context: ControllerContext, rows: Iterable[int]) -> list[Que
             table.topic_partition(row),
             table.leader_epoch[row],
             tuple(r for r in table.replicas(row) if context.is_replica_online(row, r)),
+            _awaited(context, row),
             table.isr(row),
         )
         for row in rows
     ]
+
+
+def _awaited(context: ControllerContext, row: int) -> tuple[int, ...]:
+    """The ISR, and what was eligible when it shrank, even if it has lost its eligibility with an unclean start."""
+    written = context.table.eligible.get(row)
+    eligible = () if written is None else tuple(broker for broker, _ in written.replicas)
+    return tuple(dict.fromkeys((*context.table.isr(row), *eligible)))
 
 
 def still_offline(context: ControllerContext, rows: Iterable[int]) -> list[int]:
@@ -145,7 +153,7 @@ def _why_not(asked: RecoverPartitions, evidence: Evidence) -> str:
 
 
 def _told_log(question: Question, evidence: Evidence, broker: int) -> ToldLog:
-    in_isr = broker in question.awaited
+    in_isr = broker in question.isr
     end = evidence.ends.get(broker)
     if end is None:
         return ToldLog(broker, in_isr, error=evidence.silent.get(broker, "not asked"))

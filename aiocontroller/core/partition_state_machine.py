@@ -272,6 +272,7 @@ class LeaderElection(Change[ElectionPlan]):
         super().__init__(rows)
         self.strategy = strategy
         self.unasked: list[int] = []
+        self.unclean: set[int] = set()  # membership only
         self._force_unclean = force_unclean
         self._evidence = evidence
         self._hopeless: list[int] = []
@@ -314,6 +315,7 @@ class LeaderElection(Change[ElectionPlan]):
         self.failed.update(dict.fromkeys(plan.failed, f"no replica qualifies by the {self.strategy.value}"))
         self._hopeless += plan.failed
         self.unasked += plan.unasked
+        self.unclean.update(plan.unclean)
         self.failed.update(dict.fromkeys(plan.unasked, "its replicas are being asked how far their logs reach"))
 
     def doubtful(self, context: ControllerContext) -> list[int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Elections, Strategy, UncleanPolicy, elect
 from aiocontroller.core.events import RecoverPartitions, Reply
-from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.ids import Eligible, TopicPartition
 from aiocontroller.core.log_evidence import Evidence, LogEnd, Question
 from aiocontroller.core.log_recovery import (
     choose_best_logs,
@@ -79,7 +80,7 @@ def test_clean_elections_are_passed_through() -> None:
 def test_online_replicas_are_asked_and_the_isr_is_awaited() -> None:
     context = cluster()
     context.set_offline_dir_replicas(3, [row_of(context, "t-0")], ())
-    assert questions_about(context, [row_of(context, "t-0")]) == [Question(T0, 0, (2,), (1,))]
+    assert questions_about(context, [row_of(context, "t-0")]) == [Question(T0, 0, (2,), (1,), (1,))]
 
 
 def test_evidence_holds_while_nobody_leads() -> None:
@@ -97,6 +98,16 @@ def test_evidence_holds_while_nobody_leads() -> None:
     assert still_offline(context, [other, row, -1]) == [row, other]
     context.table.set_state([row], PartitionState.OnlinePartition)
     assert evidence_by_row(context, asked, told) == {}
+
+
+def test_who_was_eligible_is_awaited_also_after_an_unclean_start() -> None:
+    context = cluster()
+    row = row_of(context, "t-0")
+    state = context.table.leadership(row)
+    assert state is not None
+    context.table.set_leadership(row, msgspec.structs.replace(state, eligible=Eligible(0, ((3, 103), (1, 101)))))
+    [question] = questions_about(context, [row])
+    assert (question.awaited, question.isr) == ((1, 3), (1,))
 
 
 # -- an operator's request ---------------------------------------------------------------------------------------------
