@@ -21,6 +21,18 @@ _TABLE = (
         "A znode cannot be read",
         "Kafka's controller may fail over again and again, or ignore what the znode was to say.",
     ),
+    Kind(
+        "not-shown",
+        _WARNING,
+        "A znode that ZooKeeper does not show us",
+        "What is in it, and below it, was not checked.",
+    ),
+    Kind(
+        "defaults-not-shown",
+        _NOTICE,
+        "Brokers' dynamic settings, which ZooKeeper does not show us",
+        "Topics without a min.insync.replicas of their own count as having 1.",
+    ),
     # -- partitions without service
     Kind("offline", _CRITICAL, "Partitions without a live leader", "Clients can neither read nor write them."),
     Kind(
@@ -63,7 +75,7 @@ _TABLE = (
     Kind(
         "damaged-assignment",
         _CRITICAL,
-        "An assignment without replicas, or with one twice",
+        "An assignment without partitions or replicas, or with a replica twice",
         "Controllers and brokers may refuse the topic, or fail on it.",
     ),
     Kind(
@@ -141,6 +153,12 @@ _TABLE = (
         _WARNING,
         "Numbers of partitions are missing",
         "Producers that hash keys send to partitions that do not exist.",
+    ),
+    Kind(
+        "invalid-setting",
+        _WARNING,
+        "Settings of a topic that brokers cannot read",
+        "A broker that starts with them may fail; here they count as not set.",
     ),
     Kind(
         "stray-config",

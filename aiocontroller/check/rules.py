@@ -13,6 +13,9 @@ from aiocontroller.check.findings import Hit
 from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID, RECOVERING
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Partition
+from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS
+from aiocontroller.zookeeper.znode_access import SHOWN
+from aiocontroller.zookeeper.znode_json import excerpt
 
 Rule = Callable[[ClusterTree], Iterator[Hit]]
 
@@ -52,6 +55,8 @@ def controller(tree: ClusterTree) -> Iterator[Hit]:
 
 def epochs(tree: ClusterTree) -> Iterator[Hit]:
     """States of a later controller than the present one."""
+    if any(bad.path == paths.CONTROLLER_EPOCH for bad in tree.bad):
+        return
     for partition in tree.partitions:
         if partition.state is not None and partition.state.controller_epoch > tree.controller_epoch:
             yield Hit(
@@ -67,6 +72,11 @@ def epochs(tree: ClusterTree) -> Iterator[Hit]:
 def unreadable(tree: ClusterTree) -> Iterator[Hit]:
     """Damaged znodes, and those that we may not read."""
     for bad in tree.bad:
+        if bad.expected == SHOWN:
+            kind = "defaults-not-shown" if bad.path.startswith(paths.config_entities("brokers")) else "not-shown"
+            remedy = "name credentials in AIOCONTROLLER_ZOOKEEPER_…, as for a controller"
+            yield Hit(kind, bad.path, bad.path, bad.found, remedy)
+            continue
         why = f"found {bad.found}, expected {bad.expected}"
         yield Hit("unreadable", bad.path, bad.path, why, f"repair or delete it: get {bad.path}, then set or delete it")
 
@@ -268,8 +278,18 @@ def min_isr(tree: ClusterTree, defaults: Mapping[str, str] | None = None) -> dic
 
 
 def _number(configs: Mapping[str, str], default: int) -> int:
-    text = configs.get(MIN_ISR, "").strip()
-    return int(text) if text.isdecimal() else default
+    text = configs.get(MIN_ISR, "")
+    return int(text) if is_valid(MIN_ISR, text) else default
+
+
+def is_valid(name: str, value: str) -> bool:
+    """Whether a broker can read this value of a topic's setting; what it does not know it ignores."""
+    return name not in TOPIC_CONFIGS or TOPIC_CONFIGS[name].rule(value) is None
+
+
+def is_true(configs: Mapping[str, str], name: str) -> bool:
+    """Whether a setting is there and on, in any case of letters, as Kafka reads it."""
+    return configs.get(name, "").strip().lower() == "true"
 
 
 def topics(tree: ClusterTree) -> Iterator[Hit]:
@@ -294,12 +314,16 @@ def topics(tree: ClusterTree) -> Iterator[Hit]:
         elif (other := ids.setdefault(topic.topic_id, name)) != name:
             why = f"topic {other} has the same id"
             yield Hit("duplicate-topic-id", name, path, why, f"delete {name} or {other}, and create it again")
+        if not numbers:
+            remedy = "write its partitions into the topic's znode, or delete the topic"
+            yield Hit("damaged-assignment", name, path, "it has no partitions", remedy)
         if numbers != set(range(len(numbers))):
             gaps = sorted(set(range(max(numbers) + 1)) - numbers)
             remedy = "write the missing partitions into the topic's znode, with their replicas"
             yield Hit("partition-gap", name, path, f"without partition {_names(gaps[:10])}", remedy)
+        expected = set(map(str, numbers))
         for child in tree.znodes_below.get(name, ()):
-            if not child.isdecimal() or int(child) not in numbers:
+            if child not in expected:
                 stray = f"{paths.topic_partitions(name)}/{child}"
                 yield Hit("stray-partition", f"{name}-{child}", stray, "the topic's znode does not name it",
                           f"deleteall {stray}, once no broker holds it")  # fmt: skip
@@ -307,15 +331,20 @@ def topics(tree: ClusterTree) -> Iterator[Hit]:
 
 def configs(tree: ClusterTree) -> Iterator[Hit]:
     """Settings below ``/config/topics``."""
+    unread = {bad.path for bad in tree.bad}
     for name, found in tree.topic_configs.items():
         path = paths.config_entity("topics", name)
-        if name not in tree.topics and found and not any(bad.path == paths.topic(name) for bad in tree.bad):
+        if name not in tree.topics and found and paths.topic(name) not in unread:
             yield Hit("stray-config", name, path, f"there is no topic {name}", f"delete {path}")
-        elif found.get(UNCLEAN) == "true":
+            continue
+        for key in sorted(key for key, value in found.items() if not is_valid(key, value)):
+            why = f"{key} is {excerpt(found[key].encode())}, expected {TOPIC_CONFIGS[key].rule(found[key])}"
+            yield Hit("invalid-setting", name, path, why, f"aiocontroller topics alter {name} --delete-config {key}")
+        if is_true(found, UNCLEAN):
             remedy = f"aiocontroller topics alter {name} --delete-config {UNCLEAN}"
             yield Hit("unclean-elections", name, path, "by its own setting", remedy)
     path = paths.config_entity("brokers", paths.DEFAULT_ENTITY)
-    if tree.broker_configs.get(paths.DEFAULT_ENTITY, {}).get(UNCLEAN) == "true":
+    if is_true(tree.broker_configs.get(paths.DEFAULT_ENTITY, {}), UNCLEAN):
         remedy = f"kafka-configs --entity-type brokers --entity-default --alter --delete-config {UNCLEAN}"
         yield Hit("unclean-elections", "all topics without a setting of their own", path, "by the default", remedy)
 

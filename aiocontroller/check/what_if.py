@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from aiocontroller.check.rules import UNCLEAN, min_isr
+from aiocontroller.check.rules import UNCLEAN, is_true, min_isr
 from aiocontroller.core import broker_changes, controlled_shutdown
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
@@ -47,8 +47,8 @@ class WhatIf:
 
     def __init__(self, tree: ClusterTree, configs: Mapping[str, str] | None = None) -> None:
         default = {**tree.broker_configs.get(paths.DEFAULT_ENTITY, {}), **(configs or {})}
-        own = {name: found[UNCLEAN] == "true" for name, found in tree.topic_configs.items() if UNCLEAN in found}
-        self._facts = Facts(UncleanPolicy(default.get(UNCLEAN) == "true", own))
+        own = {name: is_true(found, UNCLEAN) for name, found in tree.topic_configs.items() if UNCLEAN in found}
+        self._facts = Facts(UncleanPolicy(is_true(default, UNCLEAN), own))
         self.min_isr = min_isr(tree, default)
         self.racks = {broker.id: broker.rack for broker in tree.brokers.values()}
         self.written = 0

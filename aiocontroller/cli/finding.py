@@ -110,6 +110,7 @@ async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
     """
     from aiocontroller.config import load_config
     from aiocontroller.net.real import real_world
+    from aiocontroller.zookeeper.from_aiozk import exc
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
     from aiocontroller.zookeeper.securing import zookeeper_client
 
@@ -118,5 +119,10 @@ async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
     try:
         await client.start(CONNECT_TIMEOUT_S)
         yield KafkaZkClient(client)
+    except exc.ResponseError as error:
+        if isinstance(error, AioControllerError):
+            raise
+        said = "; ".join(getattr(error, "__notes__", ())) or f"ZooKeeper answered {type(error).__name__}"
+        raise AioControllerError(f"{said}; AIOCONTROLLER_ZOOKEEPER_… may name credentials") from None
     finally:
         await client.close()

@@ -5,17 +5,19 @@ The reads are not of one instant, so what changes meanwhile may look torn; who j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from aiocontroller.core.ids import Broker, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
-from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode
-from aiocontroller.zookeeper.debts import Owed
+from aiocontroller.zookeeper.debts import FoundDebts, Owed
 from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znode_access import answered, error_at, refused
 from aiocontroller.zookeeper.znode_json import BadZNode, excerpt
 from aiocontroller.zookeeper.znodes import ControllerZNode
 
@@ -37,7 +39,7 @@ class ClusterTree(msgspec.Struct, frozen=True):
 
     holder: ControllerZNode | None
     controller_epoch: int
-    """0 if there has never been a controller."""
+    """0 if there has never been a controller, or if it cannot be read."""
     brokers: dict[int, Broker]
     unreadable_brokers: frozenset[int]
     topics: dict[str, TopicAssignment]
@@ -68,7 +70,8 @@ class ClusterTree(msgspec.Struct, frozen=True):
 async def read_cluster_tree(zk: KafkaZkClient, progress: Progress | None = None) -> ClusterTree:
     """Read everything; ``progress`` hears of topics and states as they come.
 
-    AioControllerError if ZooKeeper does not answer.
+    AioControllerError if ZooKeeper does not answer.  ``exc.NoAuth`` if it does not show the controller, the brokers or
+    the topics, without which nothing can be said; what else it does not show is in ``bad``.
     """
     bad: list[BadZNode] = []
 
@@ -78,37 +81,58 @@ async def read_cluster_tree(zk: KafkaZkClient, progress: Progress | None = None)
             return None
         return found
 
+    async def shown(path: str, reading: Awaitable[T], otherwise: T) -> T:
+        try:
+            return await reading
+        except exc.NoAuth:
+            bad.extend(filter(None, [refused(path, Code.NO_AUTH)]))
+            return otherwise
+
+    async def children(path: str) -> list[str]:
+        found = await zk.client.children_many([path])
+        if found.code[0] != Code.NO_NODE:
+            bad.extend(filter(None, [refused(path, found.code[0])]))
+        return found.names[0] or []
+
     holder = readable(await zk.get_controller(watch=False))
-    epoch = await zk.get_controller_epoch()
+    epoch = readable(await _read_epoch(zk))
     brokers, bad_brokers = await zk.get_all_brokers_in_cluster(watch=False)
     names = await zk.get_all_topics_in_cluster(watch=False)
     found = await zk.get_topic_assignments(names, watch=False)
     topics = {assignment.topic: assignment for assignment in found.found}
-    below = await zk.client.children_many([paths.topic_partitions(name) for name in topics])
+    above = [paths.topic_partitions(name) for name in topics]
+    below = await zk.client.children_many(above)
+    bad += [
+        r for path, code in zip(above, below.code, strict=True) if code != Code.NO_NODE and (r := refused(path, code))
+    ]
     partitions, without = await _read_states(zk, list(topics.values()), bad, progress or (lambda *_: None))
-    configs = await zk.get_topic_configs(await _children(zk, paths.config_entities("topics")))
-    of_brokers = await zk.get_broker_configs(await _children(zk, paths.config_entities("brokers")))
-    debts = await zk.debts.load()
-    known, _ = await zk.get_known_controllers()
+    configs = await zk.get_topic_configs(await children(paths.config_entities("topics")))
+    of_brokers = await zk.get_broker_configs(await children(paths.config_entities("brokers")))
+    debts = await shown(paths.DEBTS, zk.debts.load(), FoundDebts(0, [], []))
+    known, _ = await shown(paths.KNOWN_CONTROLLERS, zk.get_known_controllers(), (frozenset[int](), -1))
     bad += [*bad_brokers, *found.bad, *configs.bad, *of_brokers.bad, *debts.bad]
     return ClusterTree(
         holder=holder,
-        controller_epoch=0 if epoch is None else epoch[0],
+        controller_epoch=epoch or 0,
         brokers={broker.id: broker for broker in brokers},
-        unreadable_brokers=frozenset(int(name) for b in bad_brokers if (name := b.path.rpartition("/")[2]).isdecimal()),
+        unreadable_brokers=_ids(bad_brokers),
         topics=topics,
         partitions=partitions,
         without_state=without,
         znodes_below={name: own or () for name, own in zip(topics, below.names, strict=True)},
-        deletions=await zk.get_topic_deletions(watch=False),
-        reassignment=readable(await zk.get_partition_reassignment(watch=False)),
-        preferred_election=readable(await zk.get_preferred_replica_election(watch=False)),
-        isr_notifications=await zk.get_all_isr_change_notifications(watch=False),
+        deletions=await shown(paths.DELETE_TOPICS, zk.get_topic_deletions(watch=False), []),
+        reassignment=readable(await shown(paths.REASSIGN_PARTITIONS, zk.get_partition_reassignment(watch=False), None)),
+        preferred_election=readable(
+            await shown(paths.PREFERRED_REPLICA_ELECTION, zk.get_preferred_replica_election(watch=False), None)
+        ),
+        isr_notifications=await shown(
+            paths.ISR_CHANGE_NOTIFICATION, zk.get_all_isr_change_notifications(watch=False), []
+        ),
         topic_configs=dict(configs),
         broker_configs=dict(of_brokers),
         known_controllers=readable(known) or frozenset(),
         debts=[owed for owed in debts.owed if owed.partitions],
-        migration=readable(await zk.get_migration()),
+        migration=readable(await shown(paths.MIGRATION, zk.get_migration(), None)),
         bad=bad,
     )
 
@@ -151,8 +175,19 @@ def _slices(topics: Sequence[TopicAssignment]) -> Iterator[list[TopicAssignment]
         yield some
 
 
-async def _children(zk: KafkaZkClient, path: str) -> list[str]:
-    return (await zk.client.children_many([path])).names[0] or []
+async def _read_epoch(zk: KafkaZkClient) -> int | BadZNode | None:
+    reads = await zk.client.get_many([paths.CONTROLLER_EPOCH])
+    if reads.code[0] == Code.NO_NODE:
+        return None
+    if reads.code[0]:
+        raise error_at(paths.CONTROLLER_EPOCH, reads.code[0])
+    return znodes.decode_controller_epoch(reads.data[0])
+
+
+def _ids(bad_brokers: Sequence[BadZNode]) -> frozenset[int]:
+    """Of those whose name is a broker's id."""
+    ids = (znodes.decode_broker_id(bad.path.rpartition("/")[2]) for bad in bad_brokers)
+    return frozenset(found for found in ids if isinstance(found, int))
 
 
 class Evidence(NamedTuple):
@@ -167,6 +202,11 @@ async def read_evidence(zk: KafkaZkClient, wanted: Sequence[str]) -> list[Eviden
     """What the znodes at these paths hold now, in their order."""
     reads = await zk.client.get_many(wanted)
     return [
-        Evidence(path, reads.mzxid(at), "no such znode" if reads.code[at] == Code.NO_NODE else excerpt(reads.data[at]))
-        for at, path in enumerate(wanted)
+        Evidence(path, reads.mzxid(at), _value(path, reads.code[at], reads.data[at])) for at, path in enumerate(wanted)
     ]
+
+
+def _value(path: str, code: int, data: bytes | None) -> str:
+    if code == Code.NO_NODE:
+        return "no such znode"
+    return answered(path, code) if code else excerpt(data)

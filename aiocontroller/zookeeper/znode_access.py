@@ -19,6 +19,10 @@ MAX_ATTEMPTS = 20
 """Attempts of a read-and-write before it gives up to concurrent writers."""
 
 
+SHOWN = "a znode that we may read"
+"""What was expected of a bad znode that the server refuses to show; it need not be damaged."""
+
+
 def answered(path: str, code: int) -> str:
     """What ZooKeeper answered about the path, for a log line: the code's name and number."""
     name = Code(code).name if code in Code.__members__.values() else "an unknown code"
@@ -34,7 +38,7 @@ def error_at(path: str, code: int) -> Exception:
 
 def refused(path: str, code: int) -> BadZNode | None:
     """A bad znode for one that the server refused to show (usually NoAuth); None for code 0."""
-    return BadZNode(path, answered(path, code), "a znode that we may read") if code else None
+    return BadZNode(path, answered(path, code), SHOWN) if code else None
 
 
 def parent_of(path: str) -> str:

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 MAX_INT32 = 2**31 - 1
 EXCERPT_BYTES = 160
+REASON_CHARACTERS = 300
+"""Reasons quote what they refuse, which may be a megabyte."""
 
 Id = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)]
 """A broker's id, or an epoch."""
@@ -56,7 +58,11 @@ def excerpt(data: bytes | None) -> str:
 
 def bad(path: str, data: bytes | None, expected: str, reason: object = None) -> BadZNode:
     """A znode that cannot be read, with an excerpt of what was found, and the reason."""
-    return BadZNode(path, excerpt(data), f"{expected} ({reason})" if reason is not None else expected)
+    if reason is None:
+        return BadZNode(path, excerpt(data), expected)
+    why = str(reason)
+    cut = why if len(why) <= REASON_CHARACTERS else f"{why[:REASON_CHARACTERS]}…"
+    return BadZNode(path, excerpt(data), f"{expected} ({cut})")
 
 
 class Wrong(ValueError):

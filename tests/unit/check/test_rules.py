@@ -14,6 +14,7 @@ from aiocontroller.core.ids import RECOVERING, Broker, LeaderAndIsr, ReplicaAssi
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Partition
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode
 from aiocontroller.zookeeper.debts import Owed
+from aiocontroller.zookeeper.znode_access import SHOWN
 from aiocontroller.zookeeper.znode_json import BadZNode
 from aiocontroller.zookeeper.znodes import ControllerZNode
 
@@ -118,6 +119,12 @@ MIN_2 = with_(broker_configs={"<default>": {"min.insync.replicas": "2"}}, topic_
 CASES: list[tuple[Change, set[tuple[str, str]]]] = [
     (with_(holder=None), {("no-controller", "the cluster")}),
     (state(controller_epoch=8), {("epoch-regression", "a-0")}),
+    (
+        with_(controller_epoch=0, bad=[BadZNode("/controller_epoch", "x", "a number")]),
+        {("unreadable", "/controller_epoch")},
+    ),
+    (with_(bad=[BadZNode("/config/topics/a", "refused", SHOWN)]), {("not-shown", "/config/topics/a")}),
+    (with_(bad=[BadZNode("/config/brokers", "refused", SHOWN)]), {("defaults-not-shown", "/config/brokers")}),
     (with_(bad=[BadZNode("/controller", "x", "JSON")]), {("unreadable", "/controller")}),
     (
         both(state(leader=-1, isr=(3,)), assigned(ReplicaAssignment((1, 3)), leader=-1, isr=(3,)), without_broker(3)),
@@ -140,6 +147,10 @@ CASES: list[tuple[Change, set[tuple[str, str]]]] = [
     ),
     (state(isr=(1, 2, 3)), {("isr-outside-replicas", "a-0")}),
     (assigned(ReplicaAssignment((1, 2, 1))), {("damaged-assignment", "a-0")}),
+    (
+        with_(topics={"a": TopicAssignment("a", b"a" * 16, {})}, partitions=[], znodes_below={}, topic_configs={}),
+        {("damaged-assignment", "a")},
+    ),
     (renamed("b", topic_id=b"a" * 16), {("duplicate-topic-id", "b")}),
     (
         both(MIN_2, assigned(ReplicaAssignment((1, 2, 3)))),
@@ -161,6 +172,23 @@ CASES: list[tuple[Change, set[tuple[str, str]]]] = [
         with_(znodes_below={"a": ("0", "1", "7"), "b": ("0", "x")}),
         {("stray-partition", "a-7"), ("stray-partition", "b-x")},
     ),
+    (
+        with_(znodes_below={"a": ("00", "\u0661", "9" * 5000)}),
+        {("stray-partition", f"a-{child}") for child in ("00", "\u0661", "9" * 5000)},
+    ),
+    *(
+        (with_(topic_configs={"a": {key: value}}), {("invalid-setting", "a")})
+        for key, value in (
+            ("min.insync.replicas", "abc"),
+            ("min.insync.replicas", "-3"),
+            ("min.insync.replicas", "0"),
+            ("min.insync.replicas", "9" * 5000),
+            ("unclean.leader.election.enable", "yes"),
+            ("retention.ms", "a week"),
+        )
+    ),
+    (with_(topic_configs={"a": {"of.a.plugin": "abc", "min.insync.replicas": " 1 "}}), set()),
+    (with_(topic_configs={"a": {"unclean.leader.election.enable": " TRUE"}}), {("unclean-elections", "a")}),
     (renamed("b", partitions={1: ReplicaAssignment((2, 3))}), {("partition-gap", "b"), ("stray-partition", "b-0")}),
     (with_(topic_configs={"gone": {"retention.ms": "1"}, "empty": {}}), {("stray-config", "gone")}),
     (renamed("b", topic_id=bytes(16)), {("topic-without-id", "b")}),

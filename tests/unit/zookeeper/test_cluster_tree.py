@@ -13,14 +13,24 @@ from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import cluster_tree
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.cluster_tree import read_cluster_tree, read_evidence
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znode_access import SHOWN
 
 STATE = b'{"controller_epoch":3,"leader":1,"version":1,"leader_epoch":2,"isr":[1]}'
 
 
+HIDDEN = ((31, "digest", "kafka:nobody-knows"),)
+
+
 @pytest.fixture
-async def zk(world: World) -> AsyncIterator[KafkaZkClient]:
-    server = await ZooKeeperServer(world, ZooKeeperModel()).start()
+def model() -> ZooKeeperModel:
+    return ZooKeeperModel()
+
+
+@pytest.fixture
+async def zk(world: World, model: ZooKeeperModel) -> AsyncIterator[KafkaZkClient]:
+    server = await ZooKeeperServer(world, model).start()
     client = ZooKeeperClient(f"127.0.0.1:{server.port}", world=world, session_timeout_s=10)
     await client.start(5)
     yield KafkaZkClient(client)
@@ -93,6 +103,62 @@ async def test_what_is_whole_is_decoded_and_what_is_damaged_is_named(
         "/brokers/topics/b",
         "/admin/preferred_replica_election",
     }
+
+
+@pytest.mark.parametrize("damage", [b"xyz", b"2147483647", b"-1", b"", b"9" * 5000])
+async def test_a_damaged_epoch_is_named_and_the_rest_is_read(zk: KafkaZkClient, damage: bytes) -> None:
+    await fill(zk, {"/controller_epoch": damage, "/brokers/topics/a": b'{"version":1,"partitions":{"0":[1]}}'})
+    tree = await read_cluster_tree(zk)
+    assert [bad.path for bad in tree.bad] == ["/controller_epoch"]
+    assert tree.controller_epoch == 0
+    assert list(tree.topics) == ["a"]
+
+
+async def test_only_a_brokers_own_name_registers_it(zk: KafkaZkClient) -> None:
+    names = ["007", "9" * 5000, "\u0667", "x"]
+    await fill(zk, {f"/brokers/ids/{name}": b"{}" for name in [*names, "8"]})
+    tree = await read_cluster_tree(zk)
+    assert tree.live == {8}
+    assert {bad.path for bad in tree.bad} == {f"/brokers/ids/{name}" for name in [*names, "8"]}
+
+
+async def test_what_we_may_not_read_is_named_and_the_rest_is_read(zk: KafkaZkClient, model: ZooKeeperModel) -> None:
+    paths = [
+        "/admin/delete_topics",
+        "/admin/preferred_replica_election",
+        "/admin/reassign_partitions",
+        "/aiocontroller_debts",
+        "/aiocontroller_ids",
+        "/brokers/topics/a/partitions",
+        "/brokers/topics/a/partitions/0/state",
+        "/brokers/topics/b",
+        "/config/brokers",
+        "/config/topics",
+        "/isr_change_notification",
+        "/migration",
+    ]
+    topic = b'{"version":1,"partitions":{"0":[1]}}'
+    await fill(zk, {"/brokers/topics/a": topic, "/brokers/topics/b": topic, "/brokers/topics/c": topic})
+    for path in paths:
+        await zk.client.ensure_path(path)
+    for path in paths:
+        model.tree.nodes[path].acl = HIDDEN
+    tree = await read_cluster_tree(zk)
+    assert sorted(bad.path for bad in tree.bad) == paths
+    assert {bad.expected for bad in tree.bad} == {SHOWN}
+    assert list(tree.topics) == ["a", "c"]
+    assert tree.without_state == {TopicPartition("c", 0)}
+    [evidence] = await read_evidence(zk, ["/migration"])
+    assert evidence.value == "/migration: ZooKeeper answered NO_AUTH (-102)"
+
+
+@pytest.mark.parametrize("path", ["/controller", "/controller_epoch", "/brokers/ids", "/brokers/topics"])
+async def test_without_these_nothing_can_be_said(zk: KafkaZkClient, model: ZooKeeperModel, path: str) -> None:
+    await zk.client.ensure_path(path)
+    model.tree.nodes[path].acl = HIDDEN
+    with pytest.raises(exc.NoAuth) as raised:
+        await read_cluster_tree(zk)
+    assert raised.value.__notes__ == [f"{path}: ZooKeeper answered NO_AUTH (-102)"]
 
 
 async def test_evidence_is_what_the_znodes_hold(zk: KafkaZkClient) -> None:

@@ -397,3 +397,10 @@ def test_a_bad_znode_says_it_in_one_line():
 def test_excerpts_are_short():
     assert excerpt(None) == excerpt(b"") == "no data"
     assert excerpt(b"a" * 1000) == "a" * 160 + "… (840 bytes more)"
+
+
+def test_a_reason_is_quoted_in_short() -> None:
+    found = znodes.decode_topic("a", b'{"partitions":{"0":[1]},"topic_id":"%s"}' % (b"x" * 900_000))
+    assert isinstance(found, BadZNode)
+    assert "topic_id 'xxx" in found.expected
+    assert len(str(found)) < 1000
