@@ -125,8 +125,14 @@ _TABLE = (
     Kind(
         "reassignment-stuck",
         _WARNING,
-        "A reassignment waits for a replica that is not in sync",
+        "A reassignment waits for a broker that is away, or for a controller",
         "It holds its throttles and its space on disks, and blocks other changes of the partition.",
+    ),
+    Kind(
+        "moving",
+        _NOTICE,
+        "Reassignments under way",
+        "They end when the new replicas are in sync; --since shows whether they do.",
     ),
     Kind(
         "request-left",

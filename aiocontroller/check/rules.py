@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from shlex import quote
 
 from aiocontroller.check.findings import Hit
 from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID, RECOVERING
@@ -87,11 +88,8 @@ def unreadable(tree: ClusterTree) -> Iterator[Hit]:
 def leaders(tree: ClusterTree) -> Iterator[Hit]:
     """Partitions that clients cannot use."""
     live = tree.live
-    deleting = set(tree.deletions)
-    for partition in tree.partitions:
+    for partition in _staying(tree):
         name, state = partition.name, partition.state
-        if name.topic in deleting:
-            continue
         if state is None:
             if name in tree.without_state:
                 remedy = (
@@ -109,8 +107,8 @@ def leaders(tree: ClusterTree) -> Iterator[Hit]:
                     str(name),
                     _state(partition),
                     f"leader {state.leader}, although {_names(alive)} of the ISR is alive",
-                    f"aiocontroller elect --unclean --topic {name.topic}, which prefers replicas in sync; or have "
-                    "aiocontroller take over, which elects at once",
+                    f"aiocontroller elect --unclean --topic {quote(name.topic)}, which prefers replicas in sync; or "
+                    "have aiocontroller take over, which elects at once",
                 )
             else:
                 said = "none" if state.leader == NO_LEADER else f"broker {state.leader}, which is not registered"
@@ -119,20 +117,24 @@ def leaders(tree: ClusterTree) -> Iterator[Hit]:
                     str(name),
                     _state(partition),
                     f"the leader is {said}; in sync is {dead or 'nobody who is a replica'}, not registered",
-                    f"start broker {dead}; if it never returns: " + ELECT_UNCLEAN.format(topic=name.topic),
+                    f"start broker {dead}; if it never returns: " + ELECT_UNCLEAN.format(topic=quote(name.topic)),
                 )
 
 
 def in_sync(tree: ClusterTree) -> Iterator[Hit]:
-    """Partitions with too few replicas in sync, or just enough."""
+    """Partitions with too few replicas in sync, or just enough.
+
+    As in Kafka, what a reassignment adds is not missing yet, and what it removes is not missed once the rest is there.
+    """
     live, minimum = tree.live, min_isr(tree)
-    for partition in tree.partitions:
+    for partition in _staying(tree):
         name, state, assignment = partition.name, partition.state, partition.assignment
         if state is None or state.leader not in live:
             continue
         wanted, alive = minimum[name.topic], [broker for broker in state.isr if broker in live]
         target = assignment.target
-        missing = set(target) - set(alive)
+        late = set(target).difference(alive)
+        missing = min(late, set(assignment.origin).difference(alive), key=len)
         if wanted > len(target) > 0:
             pass  # min-isr-above-replicas says so
         elif len(alive) < wanted:
@@ -141,7 +143,7 @@ def in_sync(tree: ClusterTree) -> Iterator[Hit]:
                 str(name),
                 _state(partition),
                 f"{len(alive)} in sync, {MIN_ISR} is {wanted}",
-                START.format(_names(missing)) if missing.isdisjoint(live) else _slow(missing & live),
+                START.format(_names(late)) if late.isdisjoint(live) else _slow(late & live),
             )
         elif missing and len(alive) == wanted > 1:
             yield Hit(
@@ -177,6 +179,12 @@ def in_sync(tree: ClusterTree) -> Iterator[Hit]:
 
 def _slow(brokers: object) -> str:
     return f"look at the logs, disks and network of broker {_names(brokers)}"
+
+
+def _staying(tree: ClusterTree) -> Iterator[Partition]:
+    """The partitions of topics that are not being deleted."""
+    deleting = set(tree.deletions)
+    return (partition for partition in tree.partitions if partition.name.topic not in deleting)
 
 
 def consistency(tree: ClusterTree) -> Iterator[Hit]:
@@ -217,7 +225,7 @@ def racks(tree: ClusterTree) -> Iterator[Hit]:
     there = set(rack.values())
     if None in there or len(there) < 2:
         return
-    for partition in tree.partitions:
+    for partition in _staying(tree):
         replicas = partition.assignment.target
         own = {rack.get(broker) for broker in replicas}
         if len(replicas) > 1 and len(own) == 1 and None not in own:
@@ -232,7 +240,8 @@ def racks(tree: ClusterTree) -> Iterator[Hit]:
 
 def notable(tree: ClusterTree) -> Iterator[Hit]:
     """What is allowed, and worth knowing."""
-    for partition in tree.partitions:
+    live = tree.live
+    for partition in _staying(tree):
         name, state, replicas = partition.name, partition.state, partition.assignment.replicas
         if len(partition.assignment.target) == 1:
             why = "its assignment names one broker"
@@ -243,7 +252,7 @@ def notable(tree: ClusterTree) -> Iterator[Hit]:
         if state.recovery_state == RECOVERING:
             why = "its leader was elected from outside the ISR"
             yield Hit("recovering", str(name), _state(partition), why, _slow((state.leader,)))
-        if replicas and state.leader in tree.live and state.leader != replicas[0] and replicas[0] in state.isr:
+        if replicas and state.leader in live and state.leader != replicas[0] and replicas[0] in state.isr:
             why = f"broker {replicas[0]} is preferred and in sync"
             yield Hit("not-preferred", str(name), _state(partition), why, "aiocontroller elect --preferred --all")
 
@@ -254,9 +263,10 @@ def notable(tree: ClusterTree) -> Iterator[Hit]:
 def absent(tree: ClusterTree) -> Iterator[Hit]:
     """Brokers that have replicas and no registration."""
     counts: dict[int, int] = {}
+    live = tree.live
     for partition in tree.partitions:
         for broker in partition.assignment.replicas:
-            if broker not in tree.live:
+            if broker not in live:
                 counts[broker] = counts.get(broker, 0) + 1
     for broker, count in sorted(counts.items()):
         yield Hit(
@@ -305,7 +315,7 @@ def topics(tree: ClusterTree) -> Iterator[Hit]:
                 name,
                 paths.config_entity("topics", name),
                 f"{MIN_ISR} is {minimum[name]}, a partition has {least} replicas",
-                f"aiocontroller topics alter {name} --config {MIN_ISR}={least}, or add replicas",
+                f"aiocontroller topics alter {quote(name)} --config {MIN_ISR}={least}, or add replicas",
             )
         if topic.topic_id == NO_TOPIC_ID:
             if with_ids:
@@ -339,9 +349,11 @@ def configs(tree: ClusterTree) -> Iterator[Hit]:
             continue
         for key in sorted(key for key, value in found.items() if not is_valid(key, value)):
             why = f"{key} is {excerpt(found[key].encode())}, expected {TOPIC_CONFIGS[key].rule(found[key])}"
-            yield Hit("invalid-setting", name, path, why, f"aiocontroller topics alter {name} --delete-config {key}")
+            yield Hit(
+                "invalid-setting", name, path, why, f"aiocontroller topics alter {quote(name)} --delete-config {key}"
+            )
         if is_true(found, UNCLEAN):
-            remedy = f"aiocontroller topics alter {name} --delete-config {UNCLEAN}"
+            remedy = f"aiocontroller topics alter {quote(name)} --delete-config {UNCLEAN}"
             yield Hit("unclean-elections", name, path, "by its own setting", remedy)
     path = paths.config_entity("brokers", paths.DEFAULT_ENTITY)
     if is_true(tree.broker_configs.get(paths.DEFAULT_ENTITY, {}), UNCLEAN):
@@ -375,27 +387,34 @@ def deletions(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def reassignments(tree: ClusterTree) -> Iterator[Hit]:
-    """Moves whose new replicas are not in sync."""
+    """Moves: those that wait for something that is not there, and the others."""
+    live = tree.live
     for partition in tree.partitions:
         if not partition.assignment.being_reassigned:
             continue
         isr = () if partition.state is None else partition.state.isr
         late = set(partition.assignment.target) - set(isr)
-        path, away = paths.topic(partition.name.topic), late - tree.live
+        path, away = paths.topic(partition.name.topic), late - live
+        kind = "moving" if late and not away else "reassignment-stuck"
         if away:
             why, remedy = f"broker {_names(away)} is not registered", f"start broker {_names(away)}, or cancel the move"
         elif late:
             why, remedy = f"broker {_names(late)} has not caught up", _slow(late) + "; raise the throttle"
         else:
             why, remedy = "all new replicas are in sync", "the controller ends it; restart it if it does not"
-        yield Hit("reassignment-stuck", str(partition.name), path, why, remedy)
+        yield Hit(kind, str(partition.name), path, why, remedy)
 
 
 def requests(tree: ClusterTree) -> Iterator[Hit]:
-    """Requests and notifications in ZooKeeper that nobody has taken."""
+    """Requests and notifications in ZooKeeper that nobody has taken.
+
+    Kafka's request for reassignments stays until they have ended.
+    """
+    moving = {partition.name for partition in tree.partitions if partition.assignment.being_reassigned}
+    waiting = None if tree.reassignment is None or moving.issuperset(tree.reassignment) else tree.reassignment
     gone = "the controller takes it within a second; delete the znode if none does"
     for path, found in (
-        (paths.REASSIGN_PARTITIONS, tree.reassignment),
+        (paths.REASSIGN_PARTITIONS, waiting),
         (paths.PREFERRED_REPLICA_ELECTION, tree.preferred_election),
     ):
         if found is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, say
+from aiocontroller.cli.output import JSON, plural, print_json, print_nothing_more, printable, say
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -46,14 +46,21 @@ def check(out: Path | None, since: Path | None, data: Path | None, zookeeper: st
     difference = None if earlier is None else compare(earlier, report)
     if out is not None:
         _write(out, report)
-    if as_json:
-        print_json(report if difference is None else {"report": report, "difference": difference})
-    else:
-        say(as_text(report))
-        if difference is not None:
-            say("\n" + _as_text_of_difference(difference))
+    try:
+        _print(report, difference, as_json)
+    except BrokenPipeError:
+        print_nothing_more()  # the exit code still tells what was found
     severity = worst(report.findings)
     raise click.exceptions.Exit(EXIT_CODES[None if severity is None else severity.name])
+
+
+def _print(report: Report, difference: Difference | None, as_json: bool) -> None:
+    if as_json:
+        print_json(report if difference is None else {"report": report, "difference": difference})
+        return
+    say(printable(as_text(report)))
+    if difference is not None:
+        say("\n" + printable(_as_text_of_difference(difference)))
 
 
 async def _check(zookeeper: str) -> Report:

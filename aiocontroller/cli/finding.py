@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,8 +18,11 @@ from aiocontroller.data_folder import DEFAULT_DATA
 if TYPE_CHECKING:
     from aiocontroller.cli.run import ControllerReady
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+    from aiocontroller.zookeeper.session_events import SessionEvent
 
 CONNECT_TIMEOUT_S = 5.0
+RECONNECT_TIMEOUT_S = 10.0
+"""The client repeats reads until a connection lasts, and a command must end."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,21 +109,33 @@ def find_controller(data: Path | None) -> ControllerReady:
 
 @asynccontextmanager
 async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
-    """A client for one command; AioControllerError when ZooKeeper does not answer in time.
+    """A client for one command; AioControllerError when ZooKeeper does not answer in time, or not any more.
+
+    Creates no chroot: one that is missing is a wrong one.
 
     Credentials and TLS come from the environment, as for a controller (``AIOCONTROLLER_ZOOKEEPER_…``).
     """
     from aiocontroller.config import load_config
     from aiocontroller.net.real import real_world
+    from aiocontroller.zookeeper.errors import Code
     from aiocontroller.zookeeper.from_aiozk import exc
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
     from aiocontroller.zookeeper.securing import zookeeper_client
 
     config, _ = load_config(None, os.environ, {"zookeeper.connect": zookeeper})
     client = zookeeper_client(config, real_world())
+    limit: asyncio.Timeout | None = None
     try:
-        await client.start(CONNECT_TIMEOUT_S)
-        yield KafkaZkClient(client)
+        await client.start(CONNECT_TIMEOUT_S, create_chroot=False)
+        async with asyncio.timeout(None) as limit:
+            client.on_session = partial(_set_limit, limit)
+            if (await client.exists_many(["/"])).code[0] == Code.NO_NODE:
+                raise BadInputError(f"{zookeeper}: ZooKeeper has no such chroot")
+            yield KafkaZkClient(client)
+    except TimeoutError:
+        if limit is None or not limit.expired():
+            raise
+        raise AioControllerError(f"ZooKeeper at {zookeeper} does not answer any more") from None
     except exc.ResponseError as error:
         if isinstance(error, AioControllerError):
             raise
@@ -126,3 +143,8 @@ async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
         raise AioControllerError(f"{said}; AIOCONTROLLER_ZOOKEEPER_… may name credentials") from None
     finally:
         await client.close()
+
+
+def _set_limit(limit: asyncio.Timeout, event: SessionEvent) -> None:
+    lost = event.value == "suspended"
+    limit.reschedule(asyncio.get_running_loop().time() + RECONNECT_TIMEOUT_S if lost else None)

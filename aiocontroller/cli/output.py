@@ -5,6 +5,8 @@ A command that runs until it is stopped prints ``in_background``, without waitin
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -28,7 +30,30 @@ def in_background(writer: BackgroundWriter) -> None:
 
 def print_json(value: object) -> None:
     """Print one line and flush it, so that the reader of a pipe sees it at once."""
-    say(msgspec.json.encode(value, enc_hook=str).decode())
+    say(_escaped_in_json(msgspec.json.encode(value, enc_hook=str).decode()))
+
+
+def _escaped_in_json(text: str) -> str:
+    """The same JSON, without a character that a terminal obeys or that our output's encoding lacks."""
+    plain = (sys.stdout.encoding or "ascii").lower().replace("_", "-") in ("utf-8", "utf8")
+    if text.isprintable() and (plain or text.isascii()):
+        return text
+    return "".join(c if c.isprintable() and (plain or c.isascii()) else json.dumps(c)[1:-1] for c in text)
+
+
+def printable(text: str) -> str:
+    """The text with what a terminal would obey (escape sequences, directions of writing) as escapes; lines stay.
+
+    For what others wrote, such as names and racks in ZooKeeper.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_nothing_more() -> None:
+    """The reader of our output (head, a pager) has exited: nothing may be written at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: str) -> None:

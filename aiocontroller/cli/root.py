@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import os
+import io
 import sys
 from typing import NoReturn
 
 import click
 
 from aiocontroller.cli.extras import ExtraMissingError, missing, refusal
+from aiocontroller.cli.output import print_nothing_more, printable
 from aiocontroller.core.errors import AioControllerError
 
 COMMANDS = {
@@ -124,6 +125,8 @@ def root() -> None:
 
 def run(arguments: list[str] | None = None) -> None:
     """Run a command and exit; operating errors become one line, bugs keep their traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does: names need not fit the encoding
     try:
         code = root.main(args=arguments, prog_name="aiocontroller", standalone_mode=False)
     except click.exceptions.Exit as exit_:
@@ -134,15 +137,14 @@ def run(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except BrokenPipeError:
-        # The reader of our output (head, a pager) has exited; nothing may be written at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_nothing_more()
         code = 0
     except (AioControllerError, OSError, BaseExceptionGroup) as error:
         lines = explain(error)
         if lines is None:
             raise
         for line in lines:
-            click.echo(f"Error: {line}", err=True)
+            click.echo(f"Error: {printable(line)}", err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.output import JSON, plural, print_json, printable, say, table
 from aiocontroller.cli.properties import key_values
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
@@ -70,7 +70,7 @@ def what_if(
     if as_json:
         print_json(_as_json(found))
     else:
-        say(as_text(found, len(tree.partitions)))
+        say(printable(as_text(found, len(tree.partitions))))
 
 
 def _ids(text: str | None, option: str) -> list[int]:

@@ -137,15 +137,17 @@ class ZooKeeperClient:
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    async def start(self, timeout_s: float | None = None, *, tasks: Tasks | None = None) -> None:
-        """Open a session and create the chroot; keeps trying.
+    async def start(
+        self, timeout_s: float | None = None, *, tasks: Tasks | None = None, create_chroot: bool = True
+    ) -> None:
+        """Open a session and create the chroot, unless the caller must write nothing; keeps trying.
 
         The session's task runs in ``tasks``, a task group that the client must be closed before; without one, for
         commands and tests, it runs by itself.
         Raises TimeoutError, naming the addresses, after ``timeout_s``; and AuthFailedError.
         """
         await self.session.start(timeout_s, tasks)
-        if self._prefix:
+        if self._prefix and create_chroot:
             await self._ensure_full(self._prefix, None)
 
     async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:

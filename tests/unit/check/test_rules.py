@@ -162,7 +162,29 @@ CASES: list[tuple[Change, set[tuple[str, str]]]] = [
     ),
     (with_(deletions=["a"]), {("deletion-stuck", "a"), ("migration-blocked", "a")}),
     (with_(deletions=["gone"]), {("deletion-stuck", "gone"), ("migration-blocked", "gone")}),
-    (assigned(ReplicaAssignment((1, 2, 3), (3,), (1,))), {("reassignment-stuck", "a-0"), ("under-replicated", "a-0")}),
+    (assigned(ReplicaAssignment((1, 2, 3), (3,), (1,))), {("moving", "a-0")}),
+    (
+        both(assigned(ReplicaAssignment((3, 1), (3,), (1,)), isr=(1,)), with_(reassignment={A0: (3,)})),
+        {("moving", "a-0"), ("single-replica", "a-0")},
+    ),
+    (assigned(ReplicaAssignment((1, 3, 2), (3,), (2,)), isr=(1, 3)), {("reassignment-stuck", "a-0")}),
+    (
+        assigned(ReplicaAssignment((1, 2, 3), (3,), (2,)), isr=(1,)),
+        {("moving", "a-0"), ("under-replicated", "a-0"), ("lost-with-a-broker", "a-0")},
+    ),
+    (
+        assigned(ReplicaAssignment((1, 2, 4), (4,), (2,))),
+        {("reassignment-stuck", "a-0"), ("broker-away", "broker 4")},
+    ),
+    (with_(reassignment={A0: (1,), A1: (1,)}), {("request-left", "/admin/reassign_partitions")}),
+    (
+        both(state(leader=-1, isr=(1,)), with_(deletions=["a"])),
+        {("deletion-stuck", "a"), ("migration-blocked", "a")},
+    ),
+    (
+        both(state(isr=(1,)), with_(deletions=["a"])),
+        {("deletion-stuck", "a"), ("migration-blocked", "a")},
+    ),
     (with_(reassignment={A0: (1,)}), {("request-left", "/admin/reassign_partitions")}),
     (with_(preferred_election=[A0]), {("request-left", "/admin/preferred_replica_election")}),
     (with_(isr_notifications=["x"] * 101), {("notifications-pile-up", "/isr_change_notification")}),
@@ -242,3 +264,12 @@ def test_every_hit_says_why_and_what_to_do() -> None:
 
 def test_what_clients_cannot_use_is_critical() -> None:
     assert {KINDS[kind].severity for kind in ("offline", "not-elected", "never-led")} == {Severity.CRITICAL}
+
+
+def test_a_topics_name_cannot_add_a_command_to_the_remedy() -> None:
+    topics = {"$(reboot)": {"min.insync.replicas": "abc", "unclean.leader.election.enable": "true"}}
+    healthy = tree()
+    changed = msgspec.structs.replace(
+        healthy, topic_configs=topics, topics={"$(reboot)": healthy.topics["a"]}, partitions=[], znodes_below={}
+    )
+    assert {hit.remedy.split(" --")[0] for hit in all_hits(changed)} == {"aiocontroller topics alter '$(reboot)'"}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+import sys
+
 import pytest
 
-from aiocontroller.cli.output import iso_time, plural, table
+from aiocontroller.cli.output import iso_time, plural, print_json, printable, table
 from aiocontroller.cli.root import COMMANDS, explain, root
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.cli.views import microseconds
@@ -40,3 +44,22 @@ def test_each_command_says_in_its_help_what_the_list_says(name: str) -> None:
     command = root.get_command(None, name)  # type: ignore[arg-type]  # needs none
     assert command is not None
     assert command.get_short_help_str(limit=200).rstrip(".") == COMMANDS[name][1].rstrip(".")
+
+
+HOSTILE = "\x1b[2J\x07\u202e\x9b\x7f\u200b"
+
+
+def test_what_others_wrote_gives_a_terminal_no_orders() -> None:
+    assert printable(f"a{HOSTILE}\nb") == r"a\x1b[2J\x07\u202e\x9b\x7f\u200b" + "\nb"
+    assert printable("größer → Ω") == "größer → Ω"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_json_is_printable_and_the_same_in_every_encoding(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    value = {"rack": HOSTILE + "größer → Ω 😀"}
+    print_json(value)
+    text = written.getvalue().decode(encoding)
+    assert text.rstrip("\n").isprintable()
+    assert json.loads(text) == value
