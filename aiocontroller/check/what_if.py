@@ -11,18 +11,26 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+import msgspec
+
 from aiocontroller.check.rules import UNCLEAN, is_true, min_isr
 from aiocontroller.core import broker_changes, controlled_shutdown
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.apply import apply, load_states
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.context_changes import BrokersAdded, BrokersRemoved, ShutdownBegun, TopicsLoaded
+from aiocontroller.core.context_changes import (
+    BrokersAdded,
+    BrokersRemoved,
+    DeletionsQueued,
+    ShutdownBegun,
+    TopicsLoaded,
+)
 from aiocontroller.core.decisions import commit
 from aiocontroller.core.effects import Effects, Entered, Replicas
 from aiocontroller.core.election import Strategy, UncleanPolicy
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.ids import NO_LEADER, TopicPartition
+from aiocontroller.core.ids import NO_LEADER, TopicAssignment, TopicPartition
 from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.reassignment import check_targets
@@ -43,6 +51,8 @@ class WhatIf:
     """A cluster on which things are tried; ``tree`` is not changed.
 
     ``configs`` are settings of all topics that have none of their own, in the place of the dynamic defaults.
+    Partitions whose state cannot be read are left out, and of topics that are being deleted nothing is told: nobody
+    elects their leaders.
     """
 
     def __init__(self, tree: ClusterTree, configs: Mapping[str, str] | None = None) -> None:
@@ -57,7 +67,8 @@ class WhatIf:
         """Partitions that got a leader from outside the ISR."""
         self._context = context = ControllerContext(max(tree.controller_epoch, 1), 0)
         apply(context, BrokersAdded(list(tree.brokers.values())))
-        rows = context.add_partitions(list(tree.topics.values()))
+        rows = context.add_partitions(_readable(tree))
+        apply(context, DeletionsQueued([name for name in tree.deletions if name in context.table.topic_by_name]))
         states = {partition.name: partition.state for partition in tree.partitions}
         values = [states.get(context.table.topic_partition(row)) for row in rows]
         load_states(context, rows, values, range(len(rows)), [0] * len(rows))
@@ -89,7 +100,10 @@ class WhatIf:
         self.kill((broker,))
 
     def move(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """A reassignment that has ended, all new replicas in sync.  BadInputError naming the first target refused."""
+        """A reassignment that has ended, all new replicas in sync; it never ends where there is no leader to copy from.
+
+        BadInputError naming the first target refused.
+        """
         context = self._context
         checked = check_targets(context, targets.items())
         for tp, refused in checked.refused.items():
@@ -98,11 +112,13 @@ class WhatIf:
         leaderless = []
         for row, assignment in checked.wanted.items():
             known = table.leadership(row)
+            if known is None or known.leader not in context.brokers:
+                table.set_assignment(row, assignment)
+                continue
             table.set_assignment(row, type(assignment)(assignment.target))
-            if known is not None:
-                table.set_leadership(row, _with_isr(known, assignment.target))
-                if known.leader not in assignment.target:
-                    leaderless.append(row)
+            table.set_leadership(row, _with_isr(known, assignment.target))
+            if known.leader not in assignment.target:
+                leaderless.append(row)
         rsm.initialize_replica_states(context)
         self._carry_out(psm.LeaderElection(leaderless, Strategy.REASSIGN))
 
@@ -115,9 +131,11 @@ class WhatIf:
     # -- what has become of it -------------------------------------------------------------------------------------
 
     def leaderships(self) -> dict[TopicPartition, Leadership]:
-        """Of every partition."""
+        """Of every partition, except of topics that are being deleted."""
         table, found = self._context.table, {}
         for row in table.rows():
+            if table.topic(row).deleting:
+                continue
             known = table.leadership(row)
             leads = NO_LEADER if known is None or known.leader not in self._context.brokers else known.leader
             isr = () if known is None else known.isr
@@ -134,10 +152,9 @@ class WhatIf:
     def _elect_and_take_offline(self, rows: Sequence[int], strategy: Strategy, replicas: Replicas) -> None:
         context, table = self._context, self._context.table
         new = [row for row in rows if table.isr_of[row] == NO_ISR]
+        led = [row for row in rows if table.isr_of[row] != NO_ISR]
         self._carry_out(psm.Initialization(new))
-        election = psm.LeaderElection(
-            [row for row in rows if table.isr_of[row] != NO_ISR and row not in set(new)], strategy
-        )
+        election = psm.LeaderElection(led, strategy)
         electing = frozenset(election.undecided)
         self._carry_out(election)
         valid = rsm.check_valid_previous_states(table, replicas, ReplicaState.OfflineReplica).valid
@@ -162,6 +179,20 @@ class WhatIf:
         apply(context, effects)
         if isinstance(plan, psm.ElectionPlan):
             self.uncleanly |= {table.topic_partition(row) for row in plan.unclean}
+
+
+def _readable(tree: ClusterTree) -> list[TopicAssignment]:
+    """The topics, without the partitions whose state cannot be read."""
+    unread: dict[str, set[int]] = {}
+    for partition in tree.partitions:
+        if partition.state is None and partition.name not in tree.without_state:
+            unread.setdefault(partition.name.topic, set()).add(partition.name.partition)
+    return [
+        topic
+        if (without := unread.get(name)) is None
+        else msgspec.structs.replace(topic, partitions={n: a for n, a in topic.partitions.items() if n not in without})
+        for name, topic in tree.topics.items()
+    ]
 
 
 def _with_isr(known: Any, isr: tuple[int, ...]) -> Any:

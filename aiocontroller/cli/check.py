@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, print_nothing_more, printable, say
+from aiocontroller.cli.output import (
+    JSON,
+    plural,
+    print_json,
+    print_nothing_more,
+    printable,
+    reading_progress,
+    say,
+)
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -67,13 +74,8 @@ async def _check(zookeeper: str) -> Report:
     from aiocontroller.check.check import examine
     from aiocontroller.net.real import real_world
 
-    shows = sys.stderr.isatty()
-
-    def progress(what: str, done: int, total: int) -> None:
-        click.echo(f"\r{done:,} of {plural(total, what[:-1])} read", nl=done == total, err=True)
-
     async with connected(zookeeper) as zk:
-        return await examine(zk, real_world().clock, progress=progress if shows else None)
+        return await examine(zk, real_world().clock, progress=reading_progress())
 
 
 def _write(out: Path, report: Report) -> None:

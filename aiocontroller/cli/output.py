@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 import click
@@ -91,6 +91,18 @@ def _cell(value: object) -> tuple[str, bool]:
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value)), False
     return str(value), isinstance(value, (int, float))
+
+
+def reading_progress() -> Callable[[str, int, int], None] | None:
+    """Shows on a terminal how much of a cluster has been read; None if nobody looks."""
+    if not sys.stderr.isatty():
+        return None
+
+    def progress(what: str, done: int, total: int) -> None:
+        sys.stderr.write(f"\r{done:,} of {plural(total, what[:-1])} read" + ("\n" if done == total else ""))
+        sys.stderr.flush()
+
+    return progress
 
 
 def iso_time(epoch_ms: int) -> str:

@@ -10,7 +10,6 @@ from typing import NoReturn
 import click
 
 from aiocontroller.cli.extras import ExtraMissingError, missing, refusal
-from aiocontroller.cli.output import print_nothing_more, printable
 from aiocontroller.core.errors import AioControllerError
 
 COMMANDS = {
@@ -20,10 +19,13 @@ COMMANDS = {
     "release": ("aiocontroller.cli.role:release", "Make a running controller give the role back to the brokers."),
     "settings": ("aiocontroller.cli.role:settings", "Show the settings of a running controller and their sources."),
     "status": ("aiocontroller.cli.status:status", "Show the controller, the brokers, and what is offline."),
-    "check": ("aiocontroller.cli.check:check", "Report what is wrong with a cluster; write nothing to it."),
+    "check": (
+        "aiocontroller.cli.check:check",
+        "Report what is wrong with a cluster, or one failure away from it; write nothing to it.",
+    ),
     "what-if": (
         "aiocontroller.cli.what_if:what_if",
-        "Show what would follow if brokers died, shut down or replicas moved.",
+        "Show what would become of a cluster; write nothing to it.",
     ),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": (
@@ -125,6 +127,8 @@ def root() -> None:
 
 def run(arguments: list[str] | None = None) -> None:
     """Run a command and exit; operating errors become one line, bugs keep their traceback."""
+    from aiocontroller.cli.output import print_nothing_more, printable
+
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does: names need not fit the encoding
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, printable, say, table
+from aiocontroller.cli.output import JSON, plural, print_json, printable, reading_progress, say, table
 from aiocontroller.cli.properties import key_values
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
@@ -65,26 +65,50 @@ def what_if(
     if twice := set(dying) & set(stopping):
         raise click.UsageError(f"broker {min(twice)} is named by --kill and by --shutdown: give it once")
     moves = {} if plan is None else read_plan(plan).targets
+    settings = _settings(configs)
     tree = asyncio.run(_read(find_zookeeper(data, zookeeper)))
-    found = _play(tree, key_values(configs, "--config"), moves, stopping, dying, racks)
+    found = _play(tree, settings, moves, stopping, dying, racks)
     if as_json:
-        print_json(_as_json(found))
+        left_out = {"unreadable_znodes": len(tree.bad), "topics_being_deleted": len(tree.deletions)}
+        print_json({**_as_json(found), "left_out": left_out})
     else:
         say(printable(as_text(found, len(tree.partitions))))
+        if tree.bad or tree.deletions:
+            left = f"{plural(len(tree.bad), 'unreadable znode')}, {plural(len(tree.deletions), 'topic')} being deleted"
+            say(f"Left out: {left}; aiocontroller check names them.")
 
 
 def _ids(text: str | None, option: str) -> list[int]:
     try:
-        return [] if text is None else list(dict.fromkeys(int(part) for part in text.split(",")))
+        return [] if text is None else list(dict.fromkeys(_id(part.strip()) for part in text.split(",")))
     except ValueError:
         raise click.BadParameter(f"found {text!r}, expected broker ids such as 3,7", param_hint=option) from None
+
+
+def _id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise ValueError
+    return int(text)
+
+
+def _settings(texts: tuple[str, ...]) -> dict[str, str]:
+    """Of --config; BadParameter for a setting that changes nothing here, or a value that no broker would take."""
+    from aiocontroller.check.rules import MIN_ISR, UNCLEAN, is_valid
+
+    found = key_values(texts, "--config")
+    for key, value in found.items():
+        if key not in (MIN_ISR, UNCLEAN):
+            raise click.BadParameter(f"found {key!r}, expected {MIN_ISR} or {UNCLEAN}", param_hint="--config")
+        if not is_valid(key, value):
+            raise click.BadParameter(f"{key}: a broker would refuse the value {value!r}", param_hint="--config")
+    return found
 
 
 async def _read(zookeeper: str) -> ClusterTree:
     from aiocontroller.zookeeper.cluster_tree import read_cluster_tree
 
     async with connected(zookeeper) as zk:
-        return await read_cluster_tree(zk)
+        return await read_cluster_tree(zk, reading_progress())
 
 
 def _play(

@@ -56,6 +56,11 @@ def test_what_if_as_json_names_every_partition(zk_connect: str, tmp_path: Path, 
         (("--kill", "9"), 1, "found broker 9, expected one that is registered: 1, 2"),
         (("--rack", "r"), 1, "found rack 'r', expected one that a broker is in: none"),
         (("--kill", "2", "--config", "x"), 2, "expected KEY=VALUE"),
+        (("--kill", "2", "--config", "min.insync.replicas=abc"), 2, "a broker would refuse the value 'abc'"),
+        (("--kill", "2", "--config", "unclean.leader.election.enable="), 2, "a broker would refuse the value ''"),
+        (("--kill", "2", "--config", "min.isr=2"), 2, "expected min.insync.replicas or"),
+        (("--kill", "1_0"), 2, "expected broker ids"),
+        (("--kill", "-1"), 2, "expected broker ids"),
     ],
 )
 def test_what_cannot_happen_is_refused(zk_connect: str, arguments: tuple[str, ...], code: int, said: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from aiocontroller.check.what_if import Leadership, WhatIf, outcome
@@ -49,8 +51,11 @@ def states(tree: ClusterTree, alive: frozenset[int]) -> dict[TopicPartition, tup
     """Leader, if it lives, and the ISR as a set, for which no order is promised."""
     found = {}
     for name, _, state in tree.partitions:
-        assert isinstance(state, LeaderAndIsr)
-        found[name] = (state.leader if state.leader in alive else NO_LEADER, frozenset(state.isr))
+        if name.topic in tree.deletions:
+            continue
+        found[name] = NO_LEADER, frozenset[int]()
+        if isinstance(state, LeaderAndIsr):
+            found[name] = (state.leader if state.leader in alive else NO_LEADER, frozenset(state.isr))
     return found
 
 
@@ -84,6 +89,95 @@ async def test_deaths_and_shutdowns_end_as_foretold(seed: int) -> None:
         after = await read_cluster_tree(it.zk)
         assert tried.brokers == after.live
         assert foretold(tried.leaderships()) == states(after, after.live)
+
+
+DEAD = (6, 7)
+
+
+async def damaged_cluster(it: Stage, chance: random.Random) -> None:
+    """With dead brokers, moves that cannot end, topics being deleted, partitions without a state, strangers in ISRs."""
+    for number in BROKERS:
+        await it.add_broker(number)
+    await it.create("/controller_epoch", b"7")
+    everybody = (*BROKERS, *DEAD)
+    for name in "abcdefgh":
+        replicas = {str(n): chance.sample(everybody, chance.randint(1, 4)) for n in range(6)}
+        adding = {}
+        for number, own in replicas.items():
+            if DEAD[0] not in own and chance.random() < 0.3:
+                own.insert(0, DEAD[0])
+                adding[number] = [DEAD[0]]
+        if chance.random() < 0.4:
+            await it.create(
+                f"/config/topics/{name}", b'{"version":1,"config":{"unclean.leader.election.enable":" True"}}'
+            )
+        znode = {"version": 3, "partitions": replicas, "adding_replicas": adding, "removing_replicas": {}}
+        await it.create(f"/brokers/topics/{name}", json.dumps(znode).encode())
+        await it.create(f"/brokers/topics/{name}/partitions", b"")
+        for number, own in replicas.items():
+            if chance.random() < 0.2:
+                continue
+            isr = chance.sample(own, chance.randint(1, len(own)))
+            if chance.random() < 0.2:
+                isr.append(chance.choice([broker for broker in everybody if broker not in own]))
+            leader = chance.choice([isr[0], -1, chance.choice(own)])
+            state = {"controller_epoch": 7, "leader": leader, "version": 1, "leader_epoch": 3, "isr": isr}
+            await it.create(f"/brokers/topics/{name}/partitions/{number}", b"")
+            await it.create(f"/brokers/topics/{name}/partitions/{number}/state", json.dumps(state).encode())
+        if chance.random() < 0.2:
+            await it.create(f"/admin/delete_topics/{name}", b"")
+
+
+@pytest.mark.parametrize("seed", range(30))
+@virtual_time
+async def test_a_damaged_cluster_ends_as_foretold(seed: int) -> None:
+    chance = random.Random(seed)
+    async with stage() as it:
+        await damaged_cluster(it, chance)
+        active = await it.add_controller()
+        await it.until(lambda: is_active(active))
+        await it.sleep(5)
+        tried = WhatIf(await read_cluster_tree(it.zk))
+        for broker in chance.sample(BROKERS, chance.randint(1, 4)):
+            if chance.random() < 0.5:
+                tried.shut_down(broker)
+                await ask(active, ControlledShutdown, broker=broker, broker_epoch=-1)
+            else:
+                tried.kill((broker,))
+            await it.kill_broker(broker)
+            await it.sleep(5)
+        after = await read_cluster_tree(it.zk)
+        assert tried.brokers == after.live
+        assert foretold(tried.leaderships()) == states(after, after.live)
+
+
+def test_topics_being_deleted_and_unreadable_states_are_left_out() -> None:
+    changed = msgspec.structs.replace(tree(), deletions=["a", "gone"])
+    tried = WhatIf(changed)
+    tried.kill((2,))
+    assert list(tried.leaderships()) == [B0]
+    whole = tree()
+    unread = msgspec.structs.replace(
+        whole, partitions=[each._replace(state=None) if each.name == A0 else each for each in whole.partitions]
+    )
+    tried = WhatIf(unread)
+    tried.kill((2,))
+    assert list(tried.leaderships()) == [A1, B0]
+
+
+def test_a_move_never_ends_where_there_is_no_leader_to_copy_from() -> None:
+    tried = WhatIf(tree())
+    tried.kill((2, 3))
+    tried.move({B0: (1,)})
+    assert tried.leaderships()[B0] == Leadership(NO_LEADER, (2, 3), (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "target, partition", [((2**40,), A0), ((-1,), A0), ((), A0), ((1, 1), A0), ((1,), TopicPartition("a", 10**30))]
+)
+def test_a_hostile_plan_is_refused(target: tuple[int, ...], partition: TopicPartition) -> None:
+    with pytest.raises(BadInputError, match=str(partition)):
+        WhatIf(tree()).move({partition: target})
 
 
 def test_the_outcome_names_what_hurts() -> None:
