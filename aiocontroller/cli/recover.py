@@ -33,7 +33,7 @@ from aiocontroller.cli.role import post_command
 def recover(
     topic: str, partition: int | None, dry_run: bool, leader: int | None, data: Path | None, as_json: bool
 ) -> None:
-    """Elect leaders for partitions without a live in-sync replica, by what the logs of their replicas hold.
+    """Elect leaders by how far the logs of offline partitions reach.
 
     The active controller asks every live replica how far its log reaches. The log with the last records leads, and the
     command says how much is lost at most. Everything that only other replicas held is cut off when they return.

@@ -20,7 +20,7 @@ def test_brokers_that_still_have_something_to_delete_are_listed(monkeypatch: pyt
         "ends_in_ms": None,
     }
     monkeypatch.setattr(role, "find_controller", lambda data: None)
-    monkeypatch.setattr(role, "_post", lambda ready, command, body: answer)
+    monkeypatch.setattr(role, "post_command", lambda ready, command, body: answer)
     done = CliRunner().invoke(role.release, [])
     assert done.output == (
         "Controller 1000001 has given the role back after epoch 4.\n"
