@@ -111,7 +111,7 @@ def find_controller(data: Path | None) -> ControllerReady:
 async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
     """A client for one command; AioControllerError when ZooKeeper does not answer in time, or not any more.
 
-    Creates no chroot: one that is missing is a wrong one.
+    Creates no chroot: BadInputError if it is missing, since it must be a wrong one.
 
     Credentials and TLS come from the environment, as for a controller (``AIOCONTROLLER_ZOOKEEPER_…``).
     """
