@@ -296,6 +296,7 @@ def test_only_clients_requests_are_refused() -> None:
         "AllocateProducerIds",
         "AlterPartitionReceived",
         "ControlledShutdown",
+        "RecoverPartitions",
         "Release",
         "TakeOver",
     }

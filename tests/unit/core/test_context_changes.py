@@ -11,7 +11,7 @@ import pytest
 from aiocontroller.core import context_changes as changes
 from aiocontroller.core.apply import apply
 from aiocontroller.core.broker_starts import BrokerStarts
-from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.context import ControllerContext, SickBroker
 from aiocontroller.core.ids import ReplicaAssignment
 from tests.builders import broker, ctx
 
@@ -57,6 +57,7 @@ EXAMPLES: list[tuple[Make, Look, object, object]] = [
     (lambda c: changes.ShutdownBegun(1), lambda c: list(c.live), [1], []),
     (lambda c: changes.BrokersSuspected([1]), lambda c: list(c.suspected), [2], [2, 1]),
     (lambda c: changes.BrokersTrusted([2]), lambda c: sorted(c.live), [1], [1, 2]),
+    (lambda c: changes.BrokerSick(SickBroker(2, 102)), lambda c: c.leader_preferences.sick, None, 2),
     (lambda c: changes.StartsKept(STARTS), lambda c: c.starts, None, STARTS),
     (lambda c: changes.LastEpochsKnown({2: 7, 5: 9}), lambda c: c.last_epochs, {1: 101, 2: 102}, {1: 101, 2: 7, 5: 9}),
     (lambda c: changes.ControllersKnown(frozenset((9,))), lambda c: c.controllers, frozenset(), frozenset((9,))),
