@@ -118,6 +118,11 @@ async def test_a_topic_that_allows_unclean_elections(stage: PlayedCluster, tmp_p
     controller: Any = stage.controller
     await AdminZkClient(controller.zk).change_entity_configs("topics", topic, ALLOWED)
     await check_the_best_log_leads(stage, topic)
+
+    async def recorded() -> bool:
+        return len(recoveries(tmp_path, topic)) == 2
+
+    await until(recorded, "the journal is on the disk")
     evidence, elected = recoveries(tmp_path, topic)
     assert (evidence.event, elected.event, elected.leader, elected.count) == ("evidence", "elected", 2, 0)
     assert elected.brokers == [3]
