@@ -216,16 +216,11 @@ def kafka(
     It is a violation if an acknowledged record is lost, doubled or out of order, or if a client reports an error to its
     user during a takeover or a release. docs/clients.md describes the events and the clients.
     """
-    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
     from aiocontroller.lab.storms import kafka as storms
 
     if keep is not None and keep.exists():
         raise BadInputError(f"--keep: found {keep}, expected a new folder")
-    version = version or DEFAULT_VERSION
-    try:
-        kafka_jars(version)
-    except KafkaMissingError as error:
-        raise BadInputError(str(error)) from error
+    version = _release(version)
     console = _console(120)
     options = storms.Options(seed, minutes, session_ms, partitions, version, properties)
     with storms.folder_for(keep) as folder:
@@ -278,6 +273,18 @@ def power_loss(
     _end(report, json_file, f"power-loss --seed {seed} --trials {trials}")
 
 
+def _release(version: str | None) -> str:
+    """Kafka's release, by default the newest; BadInputError if its jars are missing."""
+    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
+
+    version = version or DEFAULT_VERSION
+    try:
+        kafka_jars(version)
+    except KafkaMissingError as error:
+        raise BadInputError(str(error)) from error
+    return version
+
+
 def _play_on_logs(
     storm: Callable[[Any, Path, Console], Coroutine[Any, Any, Any]],
     seed: int,
@@ -287,17 +294,12 @@ def _play_on_logs(
     keep: Path | None,
 ) -> Any:
     """Play a storm of trials; BadInputError for a folder that exists or a release that is missing."""
-    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
     from aiocontroller.lab.storms.kafka import folder_for
     from aiocontroller.lab.storms.unclean import Options
 
     if keep is not None and keep.exists():
         raise BadInputError(f"--keep: found {keep}, expected a new folder")
-    version = version or DEFAULT_VERSION
-    try:
-        kafka_jars(version)
-    except KafkaMissingError as error:
-        raise BadInputError(str(error)) from error
+    version = _release(version)
     with folder_for(keep) as folder:
         return asyncio.run(storm(Options(seed, trials, version, properties), folder, _console(120)))
 
@@ -334,7 +336,6 @@ def alarms(
     of each. docs/early-detection.md says what each may cost.
     """
     from aiocontroller.lab.cluster.load.clients import KINDS
-    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
     from aiocontroller.lab.storms import alarms as storms
     from aiocontroller.lab.storms.kafka import folder_for
 
@@ -343,11 +344,7 @@ def alarms(
     chosen, kinds = _cases(cases), clients.split(",")
     if strange := set(kinds) - set(KINDS):
         raise click.BadParameter(f"found {', '.join(sorted(strange))}, expected {' or '.join(KINDS)}")
-    version = version or DEFAULT_VERSION
-    try:
-        kafka_jars(version)
-    except KafkaMissingError as error:
-        raise BadInputError(str(error)) from error
+    version = _release(version)
     console = _console(150)
     options = storms.Options(chosen, uptimes_s or (10.0, 120.0), kinds, partitions, version, properties)
     with folder_for(keep) as folder:

@@ -17,19 +17,22 @@ import contextlib
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from rich.console import Console
 
 from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
 from aiocontroller.lab.cluster.load.tally import Verdict
+from aiocontroller.lab.kafka.controllers import ZooKeeperController
 from aiocontroller.lab.kafka.events import Felt, play
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
 from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_table, stalls, surfaced_in, verdict_lines
 
+S = TypeVar("S")
+T = TypeVar("T")
 STRUCK = ("nothing", "broker SIGKILL", "controlled shutdown", "leader move", "controller SIGKILL")
 NOTHING_MAY_SHOW = ("takeover", "release")
 OURS, KAFKAS = "aiocontroller", "kafka"
@@ -131,6 +134,21 @@ async def storm(options: Options, folder: Path, console: Console) -> Report:
             surfaced_in(run.felt, NOTHING_MAY_SHOW, OURS),
             unfinished,
         )
+
+
+async def in_turns(
+    cluster: PlayedCluster, stories: Sequence[S], tell: Callable[[S, ZooKeeperController], Awaitable[T]]
+) -> AsyncIterator[tuple[str, S, T]]:
+    """Tell each story under aiocontroller, then under Kafka's own controller; yields who, which, what came of it."""
+    for story in stories:
+        for name in (OURS, KAFKAS):
+            controller = cluster.controllers[name]
+            assert isinstance(controller, ZooKeeperController)
+            cluster.controller = controller
+            await controller.take()
+            yield name, story, await tell(story, controller)
+            if name == OURS:
+                await controller.give()
 
 
 def show(report: Report, console: Console) -> None:

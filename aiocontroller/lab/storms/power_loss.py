@@ -25,7 +25,7 @@ from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
 from aiocontroller.lab.kafka.acknowledged import readable_records, states_of, write_acknowledged
 from aiocontroller.lab.kafka.controllers import ZooKeeperController, until
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
-from aiocontroller.lab.storms.kafka import KAFKAS, OURS
+from aiocontroller.lab.storms.kafka import KAFKAS, OURS, in_turns
 from aiocontroller.lab.storms.unclean import Options
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 
@@ -108,22 +108,15 @@ class PowerLossStorm:
         self._topics = 0
 
     async def run(self) -> None:
-        for story in stories(self._options.seed, self._options.trials, sorted(self._cluster.brokers)):
-            for name in (OURS, KAFKAS):
-                controller = self._cluster.controllers[name]
-                assert isinstance(controller, ZooKeeperController)
-                self._cluster.controller = controller
-                await controller.take()
-                trials = await self._tell(story, controller)
-                self.trials += trials
-                lost = [trial.lost for trial in trials if trial.lost]
-                self._console.print(
-                    f"{time.monotonic() - self._started:6.0f} s  {name}: broker {story.order[-1]} lost power; "
-                    f"{len(lost)} of {len(trials)} partitions lost {sum(lost)} acknowledged records",
-                    markup=False,
-                )
-                if name == OURS:
-                    await controller.give()
+        told = stories(self._options.seed, self._options.trials, sorted(self._cluster.brokers))
+        async for name, story, trials in in_turns(self._cluster, told, self._tell):
+            self.trials += trials
+            lost = [trial.lost for trial in trials if trial.lost]
+            self._console.print(
+                f"{time.monotonic() - self._started:6.0f} s  {name}: broker {story.order[-1]} lost power; "
+                f"{len(lost)} of {len(trials)} partitions lost {sum(lost)} acknowledged records",
+                markup=False,
+            )
 
     async def _tell(self, story: Story, controller: ZooKeeperController) -> list[Trial]:
         brokers, admin = self._cluster.brokers, AdminZkClient(controller.zk)

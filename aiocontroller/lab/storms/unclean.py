@@ -24,7 +24,7 @@ from rich.table import Table
 from aiocontroller.lab.kafka.acknowledged import readable_records, states_of, write_acknowledged
 from aiocontroller.lab.kafka.controllers import ZooKeeperController, until
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
-from aiocontroller.lab.storms.kafka import KAFKAS, OURS
+from aiocontroller.lab.storms.kafka import KAFKAS, OURS, in_turns
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 
 SESSION_MS = 4000
@@ -107,23 +107,16 @@ class UncleanStorm:
         self._topics = 0
 
     async def run(self) -> None:
-        for story in stories(self._options.seed, self._options.trials, sorted(self._cluster.brokers)):
-            for name in (OURS, KAFKAS):
-                controller = self._cluster.controllers[name]
-                assert isinstance(controller, ZooKeeperController)
-                self._cluster.controller = controller
-                await controller.take()
-                trials = await self._tell(story, controller)
-                self.trials += trials
-                lost = sum(trial.lost for trial in trials)
-                least = sum(trial.least for trial in trials)
-                self._console.print(
-                    f"{time.monotonic() - self._started:6.0f} s  {name}: brokers died in the order {story.deaths}; "
-                    f"{len(trials)} partitions lost {lost} records, {least} at least",
-                    markup=False,
-                )
-                if name == OURS:
-                    await controller.give()
+        told = stories(self._options.seed, self._options.trials, sorted(self._cluster.brokers))
+        async for name, story, trials in in_turns(self._cluster, told, self._tell):
+            self.trials += trials
+            lost = sum(trial.lost for trial in trials)
+            least = sum(trial.least for trial in trials)
+            self._console.print(
+                f"{time.monotonic() - self._started:6.0f} s  {name}: brokers died in the order {story.deaths}; "
+                f"{len(trials)} partitions lost {lost} records, {least} at least",
+                markup=False,
+            )
 
     async def _tell(self, story: Story, controller: ZooKeeperController) -> list[Trial]:
         cluster, admin = self._cluster, AdminZkClient(controller.zk)
