@@ -84,7 +84,7 @@ async def ask_controller(
         for bootstrap in brokers:
             try:
                 at = await _find_controller(world, security, listener, bootstrap)
-                answer = await _ask(world, security, at, api, encode, decode)
+                answer = await ask_node(world, security, at, api, encode, decode)
             except (OSError, FrameError) as error:
                 problem = str(error)
                 continue
@@ -121,7 +121,7 @@ async def _find_controller(world: World, security: Security, listener: str, boot
     raise ConnectionError(f"broker {bootstrap.id} knows of no controller")
 
 
-async def _ask(
+async def ask_node(
     world: World,
     security: Security,
     at: Endpoint,
@@ -129,6 +129,10 @@ async def _ask(
     encode: Callable[[int], bytes],
     decode: Callable[[int, bytes], T],
 ) -> T:
+    """The answer of the node at this address, in the newest version that both know.
+
+    OSError when it cannot be reached, FrameError when it does not offer the API or sends something else.
+    """
     client = await _connect(world, security, at)
     try:
         version = negotiate_api(api, await client.offered())

@@ -113,3 +113,12 @@ def iso_time(epoch_ms: int) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 broker``, ``2,000 brokers``; for nouns that form it by an s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def byte_count(count: float) -> str:
+    """``950 B``, ``1.2 MB``: in powers of 1000, as disks and networks are sold."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"

@@ -27,6 +27,10 @@ COMMANDS = {
         "aiocontroller.cli.what_if:what_if",
         "Show what would become of a cluster; write nothing to it.",
     ),
+    "plan": (
+        "aiocontroller.cli.plan:plan",
+        "Plan where replicas should go, and what that costs; write nothing to the cluster.",
+    ),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": (
         "aiocontroller.cli.reassign:reassign",

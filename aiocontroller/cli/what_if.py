@@ -61,7 +61,7 @@ def what_if(
 
     if kill is None and not racks and shutdown is None and plan is None:
         raise click.UsageError("nothing happens: give --kill, --rack, --shutdown or --plan")
-    dying, stopping = _ids(kill, "--kill"), _ids(shutdown, "--shutdown")
+    dying, stopping = broker_ids(kill, "--kill"), broker_ids(shutdown, "--shutdown")
     if twice := set(dying) & set(stopping):
         raise click.UsageError(f"broker {min(twice)} is named by --kill and by --shutdown: give it once")
     moves = {} if plan is None else read_plan(plan).targets
@@ -78,7 +78,8 @@ def what_if(
             say(f"Left out: {left}; aiocontroller check names them.")
 
 
-def _ids(text: str | None, option: str) -> list[int]:
+def broker_ids(text: str | None, option: str) -> list[int]:
+    """Ids that an option names, each once; BadParameter for anything else."""
     try:
         return [] if text is None else list(dict.fromkeys(_id(part.strip()) for part in text.split(",")))
     except ValueError:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from aiocontroller.cli.output import iso_time, plural, print_json, printable, table
+from aiocontroller.cli.output import byte_count, iso_time, plural, print_json, printable, table
 from aiocontroller.cli.root import COMMANDS, explain, root
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.cli.views import microseconds
@@ -63,3 +63,11 @@ def test_json_is_printable_and_the_same_in_every_encoding(monkeypatch: pytest.Mo
     text = written.getvalue().decode(encoding)
     assert text.rstrip("\n").isprintable()
     assert json.loads(text) == value
+
+
+@pytest.mark.parametrize(
+    "count, text",
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1.25e6, "1.2 MB"), (123e9, "123 GB"), (4_200e12, "4,200.0 TB")],
+)
+def test_bytes_are_shown_in_powers_of_1000(count: float, text: str) -> None:
+    assert byte_count(count) == text

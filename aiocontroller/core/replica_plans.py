@@ -1,0 +1,379 @@
+"""Plans where replicas should be: to drain a broker, use a new one, spread over racks or brokers, add replicas.
+
+Rules.
+ * The same cluster gives the same plan, and no replica moves that need not.  A drained broker's replicas move once each
+   and no other does; ``raise_replication_factor`` and ``repair_racks`` change exactly what is missing; without racks
+   ``balance_replicas`` moves the fewest replicas that even out the counts.
+ * A plan keeps every replication factor, names no broker twice for a partition, and only live brokers as new replicas.
+ * A partition's replicas are never in fewer racks than before where the brokers at hand allow it.
+ * A new replica takes the place of the one that it replaces, so the reverse of a plan is a plan; in the place of the
+   preferred leader goes the broker that is preferred least.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.ids import TopicPartition
+
+Assignment = dict[TopicPartition, tuple[int, ...]]
+"""Replicas, preferred leader first; of a plan: of the partitions that change."""
+
+
+class Layout(NamedTuple):
+    """What a plan is made from."""
+
+    replicas: Mapping[TopicPartition, tuple[int, ...]]
+    """Of the partitions that may change."""
+    racks: Mapping[int, str | None]
+    """Every live broker -> its rack."""
+    sizes: Mapping[TopicPartition, int] = {}
+    """Bytes of one replica; a partition without an entry counts as empty."""
+    fixed: Mapping[TopicPartition, tuple[int, ...]] = {}
+    """Of partitions that may not change, but load the brokers all the same."""
+
+
+class _Draft:
+    """Replicas that are being moved, and what each broker has."""
+
+    def __init__(self, layout: Layout, targets: Iterable[int]) -> None:
+        self.layout = layout
+        self.replicas = {tp: list(layout.replicas[tp]) for tp in sorted(layout.replicas)}
+        self.targets = sorted(targets)
+        self.count: Counter[int] = Counter()
+        self.preferred: Counter[int] = Counter()
+        self.size: Counter[int] = Counter()
+        self.of_topic: Counter[tuple[int, str]] = Counter()
+        for tp, replicas in (*self.replicas.items(), *layout.fixed.items()):
+            for place, broker in enumerate(replicas):
+                self._add(tp, broker, place, 1)
+
+    def plan(self) -> Assignment:
+        """The partitions that have changed."""
+        before = self.layout.replicas
+        return {tp: tuple(now) for tp, now in self.replicas.items() if tuple(now) != before[tp]}
+
+    def spread(self, brokers: Iterable[int]) -> int:
+        """Number of racks; brokers that are not live count for none, those without a rack for one together."""
+        racks = self.layout.racks
+        return len({racks[broker] for broker in brokers if broker in racks})
+
+    def best(self, tp: TopicPartition, others: Sequence[int], *, leads: bool) -> int:
+        """The target for one more replica beside ``others``; BadInputError if each has one already."""
+        taken = set(others)
+        racks = self.layout.racks
+        used = {racks[broker] for broker in others if broker in racks}
+        found = [broker for broker in self.targets if broker not in taken]
+        if not found:
+            raise BadInputError(
+                f"{tp}: found {len(others) + 1} replicas for {len(self.targets)} brokers, expected a broker for each"
+            )
+        return min(
+            found,
+            key=lambda broker: (
+                racks[broker] in used,
+                self.preferred[broker] if leads else 0,
+                self.count[broker],
+                self.of_topic[broker, tp.topic],
+                self.size[broker],
+                broker,
+            ),
+        )
+
+    def replace(self, tp: TopicPartition, place: int, broker: int) -> None:
+        replicas = self.replicas[tp]
+        was, replicas[place] = replicas[place], broker
+        self._add(tp, was, place, -1)
+        self._add(tp, broker, place, 1)
+
+    def append(self, tp: TopicPartition, broker: int) -> None:
+        replicas = self.replicas[tp]
+        replicas.append(broker)
+        self._add(tp, broker, len(replicas) - 1, 1)
+
+    def prefer(self, tp: TopicPartition, broker: int) -> None:
+        """Have the broker and the preferred leader change places."""
+        replicas = self.replicas[tp]
+        self.preferred[replicas[0]] -= 1
+        self.preferred[broker] += 1
+        place = replicas.index(broker)
+        replicas[0], replicas[place] = replicas[place], replicas[0]
+
+    def may_go(self, tp: TopicPartition, source: int, target: int) -> int | None:
+        """The place of the replica that may go; None if the target has one, or racks would be fewer."""
+        replicas = self.replicas[tp]
+        if target in replicas:
+            return None
+        place = replicas.index(source)
+        others = replicas[:place] + replicas[place + 1 :]
+        return place if self.spread([*others, target]) >= self.spread(replicas) else None
+
+    def by(self, load: Counter[int], brokers: Iterable[int], *, descending: bool = False) -> list[int]:
+        """The brokers by their load, then by id."""
+        return sorted(brokers, key=lambda broker: (-load[broker] if descending else load[broker], broker))
+
+    def ordered(self, key: Callable[[TopicPartition], int]) -> _Ordered:
+        on: dict[int, list[TopicPartition]] = {}
+        for tp, replicas in self.replicas.items():
+            for broker in replicas:
+                on.setdefault(broker, []).append(tp)
+        return _Ordered(key, on)
+
+    def _add(self, tp: TopicPartition, broker: int, place: int, sign: int) -> None:
+        self.count[broker] += sign
+        self.size[broker] += sign * self.layout.sizes.get(tp, 0)
+        self.of_topic[broker, tp.topic] += sign
+        if place == 0:
+            self.preferred[broker] += sign
+
+
+# -- the plans ---------------------------------------------------------------------------------------------------------
+
+
+def drain(layout: Layout, brokers: Collection[int]) -> Assignment:
+    """Move every replica off these brokers, which may be dead.
+
+    BadInputError naming the first partition that has more replicas than brokers remain.
+    """
+    leaving = set(brokers)
+    draft = _Draft(layout, (broker for broker in layout.racks if broker not in leaving))
+    for tp, replicas in draft.replicas.items():
+        for place, broker in enumerate(replicas):
+            if broker in leaving:
+                others = [other for other in replicas if other not in leaving]
+                draft.replace(tp, place, draft.best(tp, others, leads=place == 0))
+    return draft.plan()
+
+
+def raise_replication_factor(layout: Layout, factor: int) -> Assignment:
+    """Add replicas to every partition that has fewer than ``factor``; BadInputError if there are fewer brokers."""
+    if factor > len(layout.racks):
+        raise BadInputError(f"replication factor: found {factor} for {len(layout.racks)} live brokers")
+    draft = _Draft(layout, layout.racks)
+    for tp, replicas in draft.replicas.items():
+        while len(replicas) < factor:
+            draft.append(tp, draft.best(tp, replicas, leads=False))
+    return draft.plan()
+
+
+def repair_racks(layout: Layout) -> Assignment:
+    """Move replicas that share a rack while another rack has none, one for each rack that a partition misses.
+
+    BadInputError if a live broker has no rack.
+    """
+    without = sorted(broker for broker, rack in layout.racks.items() if rack is None)
+    if without:
+        raise BadInputError(f"racks: found none of brokers {without}, expected one of each broker")
+    racks, draft = layout.racks, _Draft(layout, layout.racks)
+    number = len(set(racks.values()))
+    for tp, replicas in draft.replicas.items():
+        while draft.spread(replicas) < min(len(replicas), number):
+            in_rack = Counter(racks.get(broker) for broker in replicas)
+            # A replica of a dead broker is in no rack: moving it is as good.
+            place = min(
+                (at for at, b in enumerate(replicas) if b not in racks or in_rack[racks[b]] > 1),
+                key=lambda at: (at == 0, -draft.count[replicas[at]], at),
+            )
+            others = replicas[:place] + replicas[place + 1 :]
+            draft.replace(tp, place, draft.best(tp, others, leads=place == 0))
+    return draft.plan()
+
+
+def balance_replicas(layout: Layout, onto: Collection[int] | None = None) -> Assignment:
+    """Even out the number of replicas of live brokers; ``onto``: move only to these, as to brokers that were added."""
+    draft = _Draft(layout, layout.racks)
+    targets = draft.targets if onto is None else sorted(onto)
+    smallest_first = draft.ordered(lambda tp: layout.sizes.get(tp, 0))
+
+    def move() -> _Move | None:
+        for source in draft.by(draft.count, draft.targets, descending=True):
+            for target in draft.by(draft.count, targets):
+                if draft.count[source] - draft.count[target] < 2:
+                    break
+                leads = draft.preferred[source] > draft.preferred[target] + 1
+                for first in (leads, not leads):
+                    for tp in smallest_first[source]:
+                        place = draft.may_go(tp, source, target)
+                        if place is not None and (place == 0) is first:
+                            return tp, place, target
+        return None
+
+    _repeat(draft, move, smallest_first)
+    return draft.plan()
+
+
+def balance_bytes(layout: Layout, within_percent: int = 10) -> Assignment:
+    """Move replicas from the brokers with most bytes to those with least, until all are within this share of the mean.
+
+    Each move makes the two brokers more alike; the largest replica that does so goes first.
+    """
+    draft, sizes = _Draft(layout, layout.racks), layout.sizes
+    allowed = sum(draft.size[broker] for broker in draft.targets) / max(1, len(draft.targets)) * within_percent / 100
+    largest_first = draft.ordered(lambda tp: -sizes.get(tp, 0))
+
+    def move() -> _Move | None:
+        for source in draft.by(draft.size, draft.targets, descending=True):
+            for target in draft.by(draft.size, draft.targets):
+                excess = draft.size[source] - draft.size[target]
+                if excess <= allowed:
+                    break
+                for tp in largest_first[source]:
+                    place = draft.may_go(tp, source, target) if 0 < 2 * sizes.get(tp, 0) <= excess else None
+                    if place is not None:
+                        return tp, place, target
+        return None
+
+    _repeat(draft, move, largest_first)
+    return draft.plan()
+
+
+_Move = tuple[TopicPartition, int, int]
+"""A partition, the place of a replica, and the broker that gets it."""
+
+
+def _repeat(draft: _Draft, move: Callable[[], _Move | None], ordered: _Ordered) -> None:
+    while (found := move()) is not None:
+        tp, place, target = found
+        ordered.moved(tp, draft.replicas[tp][place], target)
+        draft.replace(tp, place, target)
+
+
+class _Ordered:
+    """Each broker's movable partitions by a key, kept in order while they move."""
+
+    def __init__(self, key: Callable[[TopicPartition], int], on: Mapping[int, Iterable[TopicPartition]]) -> None:
+        self._key = key
+        self._on = {broker: sorted((key(tp), tp) for tp in own) for broker, own in on.items()}
+
+    def __getitem__(self, broker: int) -> Iterator[TopicPartition]:
+        return (tp for _, tp in self._on.get(broker, ()))
+
+    def moved(self, tp: TopicPartition, source: int, target: int) -> None:
+        entry = (self._key(tp), tp)
+        del self._on[source][bisect_left(self._on[source], entry)]
+        insort(self._on.setdefault(target, []), entry)
+
+
+def balance_leaders(layout: Layout) -> Assignment:
+    """Reorder replica lists, so that the most preferred live broker is preferred as rarely as can be; moves no data.
+
+    A broker's surplus goes to one with at least two fewer along the shortest chain of partitions, each of which both
+    have (the cost-reducing paths of Harvey, Ladner, Lovász and Tamir, *Semi-matchings for bipartite graphs*, 2006).
+    """
+    draft = _Draft(layout, layout.racks)
+    preferring: dict[int, dict[TopicPartition, None]] = {}
+    for tp, replicas in draft.replicas.items():
+        preferring.setdefault(replicas[0], {})[tp] = None
+    settled: set[int] = set()  # membership only
+    while len(settled) < len(draft.targets):
+        start = max((b for b in draft.targets if b not in settled), key=lambda b: (draft.preferred[b], -b))
+        chain = _cheaper(draft, preferring, start)
+        if not chain:
+            settled.add(start)
+            continue
+        settled.clear()
+        for tp, broker in chain:
+            del preferring[draft.replicas[tp][0]][tp]
+            draft.prefer(tp, broker)
+            preferring.setdefault(broker, {})[tp] = None
+    return draft.plan()
+
+
+def _cheaper(
+    draft: _Draft, preferring: Mapping[int, Mapping[TopicPartition, None]], start: int
+) -> list[tuple[TopicPartition, int]]:
+    """Partitions and whom they should prefer, along the shortest way from ``start`` to a broker with two fewer."""
+    came_by: dict[int, tuple[int, TopicPartition] | None] = {start: None}
+    ahead = deque([start])
+    while ahead:
+        broker = ahead.popleft()
+        if draft.preferred[broker] <= draft.preferred[start] - 2:
+            chain: list[tuple[TopicPartition, int]] = []
+            while (step := came_by[broker]) is not None:
+                chain.append((step[1], broker))
+                broker = step[0]
+            return chain
+        for tp in preferring.get(broker, ()):
+            for other in draft.replicas[tp][1:]:
+                if other not in came_by and other in draft.layout.racks:
+                    came_by[other] = (broker, tp)
+                    ahead.append(other)
+    return []
+
+
+# -- what a plan costs -------------------------------------------------------------------------------------------------
+
+
+class BrokerLoad(NamedTuple):
+    """What one broker has before and after; ``bytes`` as far as sizes are known."""
+
+    broker: int
+    rack: str | None
+    leaders: tuple[int, int]
+    """Partitions that prefer it."""
+    replicas: tuple[int, int]
+    bytes: tuple[int, int]
+    receives: int
+    """Bytes to copy to it."""
+
+
+class Cost(NamedTuple):
+    """What it takes to carry out a plan."""
+
+    partitions: int
+    replicas: int
+    """That have to be copied."""
+    bytes: int
+    unsized: int
+    """Replicas to copy whose size is not known."""
+    preferred: int
+    """Partitions whose preferred leader changes."""
+    narrower: int
+    """Partitions in fewer racks than before."""
+    brokers: tuple[BrokerLoad, ...]
+
+
+def cost(layout: Layout, plan: Mapping[TopicPartition, Sequence[int]]) -> Cost:
+    """Of carrying out the plan, which may name partitions that the layout lacks: those cost nothing."""
+    before: Assignment = {**layout.fixed, **layout.replicas}
+    changed = {tp: tuple(plan[tp]) for tp in sorted(plan) if tp in before and tuple(plan[tp]) != before[tp]}
+    was, becomes = _loads(layout, before), _loads(layout, {**before, **changed})
+    new = [(tp, broker) for tp, after in changed.items() for broker in after if broker not in before[tp]]
+    receives: Counter[int] = Counter()
+    for tp, broker in new:
+        receives[broker] += layout.sizes.get(tp, 0)
+    draft = _Draft(layout, ())
+    return Cost(
+        partitions=len(changed),
+        replicas=len(new),
+        bytes=sum(receives.values()),
+        unsized=sum(tp not in layout.sizes for tp, _ in new),
+        preferred=sum(after[:1] != before[tp][:1] for tp, after in changed.items()),
+        narrower=sum(draft.spread(after) < draft.spread(before[tp]) for tp, after in changed.items()),
+        brokers=tuple(
+            BrokerLoad(
+                broker,
+                layout.racks.get(broker),
+                (was[0][broker], becomes[0][broker]),
+                (was[1][broker], becomes[1][broker]),
+                (was[2][broker], becomes[2][broker]),
+                receives[broker],
+            )
+            for broker in sorted({*layout.racks, *was[1], *becomes[1]})
+        ),
+    )
+
+
+def _loads(layout: Layout, assignment: Assignment) -> tuple[Counter[int], Counter[int], Counter[int]]:
+    """Preferred leaderships, replicas and bytes by broker."""
+    preferred, count, size = Counter[int](), Counter[int](), Counter[int]()
+    for tp, replicas in assignment.items():
+        preferred.update(replicas[:1])
+        count.update(replicas)
+        for broker in replicas:
+            size[broker] += layout.sizes.get(tp, 0)
+    return preferred, count, size

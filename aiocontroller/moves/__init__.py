@@ -1,0 +1,1 @@
+"""Changes a cluster step by step from outside, whoever its controller is: plans, moves of replicas, restarts."""
