@@ -130,3 +130,22 @@ def test_first_difference_of_two_journals(before: bytes, after: bytes, said: lis
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert [line[4:] for line in module.first_difference(before, after)] == said
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        ((), 2, "usage: scripts/bench NAME [options]; there are:"),
+        (("--help",), 0, "usage: scripts/bench NAME [options]; there are:"),
+        (("controllers",), 2, "There is no benchmark controllers; there are:"),
+    ],
+)
+def test_bench_names_all_benchmarks(given: tuple[str, ...], code: int, said: str) -> None:
+    """``--help`` was taken for the name of a benchmark, and ended in Python's "No module named"."""
+    done = bash(ROOT, "scripts/bench", *given)
+    assert done.returncode == code
+    lines = (done.stdout + done.stderr).splitlines()
+    assert lines[0] == said
+    folder = ROOT / "benchmarks"
+    files = {file.stem for file in folder.glob("*.py")} | {file.parent.name for file in folder.glob("*/__main__.py")}
+    assert {line.strip() for line in lines[1:]} == {name for name in files if not name.startswith("_")}
