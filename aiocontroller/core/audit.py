@@ -275,8 +275,9 @@ def reconciled(context: ControllerContext, row: int, found: LeaderAndIsr | None,
     """The leadership that ZooKeeper and brokers should agree on; None if it cannot be determined.
 
     ZooKeeper's state wins, as it would with the next controller; if the znode is gone, memory's does, which ZooKeeper
-    once confirmed.  Brokers that are not replicas are removed as leader and from the ISR.  ``leader_epoch`` is above
-    any that brokers may know.  ``partition_epoch`` is the version of the znode, or -1 if there is none.
+    once confirmed.  Brokers that are not replicas are removed as leader and from the ISR; a leader that is not alive
+    leads no more.  ``leader_epoch`` is above any that brokers may know.  ``partition_epoch`` is the version of the
+    znode, or -1 if there is none.
     """
     table = context.table
     known, replicas = table.leadership(row), table.replicas(row)
@@ -289,8 +290,9 @@ def reconciled(context: ControllerContext, row: int, found: LeaderAndIsr | None,
     if not isr:
         return None
     epochs = [above.leader_epoch, base.leader_epoch] + ([] if known is None else [known.leader_epoch])
+    leads = base.leader in isr and context.is_replica_online(row, base.leader, include_shutting_down=True)
     return LeaderAndIsr(
-        base.leader if base.leader in isr else -1,
+        base.leader if leads else -1,
         max(epochs) + 1,
         isr,
         context.epoch,

@@ -145,6 +145,20 @@ def test_leader_outside_the_isr_leads_no_more(context: ControllerContext) -> Non
     assert (found.leader, found.isr) == (-1, (1,))
 
 
+@pytest.mark.parametrize("found", [None, leadership(1, (1, 2), leader_epoch=6)])
+def test_a_leader_that_is_not_alive_leads_no_more(context: ControllerContext, found: LeaderAndIsr | None) -> None:
+    context.begin_shutdown(1)
+    assert settled(context, found).leader == 1, (
+        "it has asked for its shutdown, and leads until it is moved"
+    )
+    context.offline_dirs[1] = {0}
+    assert settled(context, found).leader == -1
+    context.offline_dirs.clear()
+    context.remove_brokers([1])
+    epoch = 5 if found is None else 7
+    assert settled(context, found) == LeaderAndIsr(-1, epoch, (1, 2), context.epoch, -1 if found is None else 0)
+
+
 def test_nothing_is_made_up(context: ControllerContext) -> None:
     never_led = ctx(2, {"t": [[1, 2]]}, online=False)
     assert reconciled(never_led, 0, None, NOTHING) is None
