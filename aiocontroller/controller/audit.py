@@ -1,7 +1,8 @@
 """The self-audit compares memory with ZooKeeper, slice by slice: when the queue is quiet, and after a foreign write.
 
  1. A slice reads the znodes of some topics and compares them with memory (``core.audit``).  Only the consumer changes
-    the context, so memory does not change meanwhile.  A difference is a suspicion.
+    the context, so memory does not change meanwhile.  A difference is a suspicion, unless the event that tells of it
+    waits in the queue: a slice may wait for ZooKeeper while brokers come and go.
  2. A second later, after the waiting events have been handled, the same topics are read and watched again.  A
     difference that remains is a finding: it is recorded and repaired at once (``repairs``).
  3. When a handler meets a foreign write (a version conflict, a topic's znode that changed without new partitions or
@@ -31,7 +32,7 @@ from aiocontroller.core.audit import (
     shown,
 )
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.events import Audit
+from aiocontroller.core.events import Audit, BrokerChange, BrokerModifications, TopicChange
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import BadZNode
@@ -81,14 +82,19 @@ async def _act(shell: ControllerShell, pieces: Sequence[Piece], found: Sequence[
 
 async def _look_at_lists(shell: ControllerShell) -> list[Finding]:
     """Compare the lists of brokers and topics, and find leftover znodes."""
-    context, zk = shell.context, shell.zk
+    context, zk, queue = shell.context, shell.zk, shell.queue
     brokers, bad = await zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
     numbers = (znode.path.rpartition("/")[2] for znode in bad)
-    found = list(compare_brokers(context, brokers, {int(n) for n in numbers if n.isdecimal()}))
+    found: list[Finding] = []
+    # ZooKeeper reports a change to those who watch before they can read it.
+    if BrokerChange() not in queue:
+        different = compare_brokers(context, brokers, {int(n) for n in numbers if n.isdecimal()})
+        found += [finding for finding in different if BrokerModifications(finding.broker) not in queue]
     topics = await zk.get_all_topics_in_cluster(watch=True)
     unreadable = {topic for path in shell.bad_paths() if (topic := paths.topic_of(path)) is not None}
-    found += compare_topics(context, topics, unreadable)
+    if TopicChange() not in queue:
+        found += compare_topics(context, topics, unreadable)
     deletions = await zk.get_topic_deletions(watch=True)
     for path, children in (
         (paths.ISR_CHANGE_NOTIFICATION, await zk.get_all_isr_change_notifications(watch=True)),

@@ -69,6 +69,10 @@ class EventQueue:
     def __len__(self) -> int:
         return len(self._events)
 
+    def __contains__(self, signal: Signal) -> bool:
+        """Whether this signal waits."""
+        return signal in self._signals
+
     def append(self, event: Event) -> None:
         """Put an event at the end; an equal signal that waits already stands for it."""
         if self._admit(event):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from aiocontroller.controller import audit
+from aiocontroller.core import events as ev
 from aiocontroller.core.audit import Finding, Kind
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import Audit
@@ -49,6 +50,22 @@ def test_brokers_and_topics_that_came_or_went_unheard_are_found(it: PureCluster)
     it.znodes.topics["new"] = msgspec.structs.replace(it.znodes.topics["u"], topic="new")
     del it.znodes.topics["u"]
     assert {finding.subject.rpartition(" ")[2] for finding in lists(it)} == {"2", "3", "new", "u"}
+
+
+def test_what_an_event_in_the_queue_tells_of_is_no_difference(it: PureCluster) -> None:
+    """Of two looks at a broker that has died and come back, the first found it gone, the second found it unknown."""
+    it.register(3)
+    it.unregister(2)
+    it.znodes.topics["new"] = msgspec.structs.replace(it.znodes.topics["u"], topic="new")
+    it.queue.append(ev.BrokerChange())
+    assert kinds(lists(it)) == [(Kind.TOPIC, "topic new")]
+    it.queue.append(ev.TopicChange())
+    assert lists(it) == []
+    it.step()
+    it.znodes.brokers[1] = msgspec.structs.replace(it.znodes.brokers[1], rack="elsewhere")
+    it.znodes.brokers[3] = msgspec.structs.replace(it.znodes.brokers[3], rack="elsewhere")
+    it.queue.append(ev.BrokerModifications(1))
+    assert kinds(lists(it)) == [(Kind.BROKER, "broker 3")]
 
 
 def test_a_notification_that_stays_is_found(it: PureCluster) -> None:
