@@ -227,7 +227,8 @@ class SimulatedTransport(asyncio.Transport):
         self.host = host
         self._network = network
         self._protocol = protocol
-        self._peer: SimulatedTransport | None = None
+        self.peer: SimulatedTransport | None = None
+        """The other end."""
         self.in_flight: deque[bytes | None] = deque()
         self._closing = False
         self._paused = False
@@ -245,8 +246,8 @@ class SimulatedTransport(asyncio.Transport):
         self._protocol = cast(asyncio.Protocol, protocol)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closing and self._peer is not None and len(data):
-            self._network.carry(self.host, self._peer, bytes(data))
+        if not self._closing and self.peer is not None and len(data):
+            self._network.carry(self.host, self.peer, bytes(data))
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
@@ -257,8 +258,8 @@ class SimulatedTransport(asyncio.Transport):
             return
         self._closing = True
         asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
-        if self._peer is not None:
-            self._network.carry(self.host, self._peer, None)
+        if self.peer is not None:
+            self._network.carry(self.host, self.peer, None)
 
     def abort(self) -> None:
         self.close()
@@ -286,7 +287,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """Number of bytes that arrived at the other end and are unread."""
-        return 0 if self._peer is None else self._peer._held_bytes
+        return 0 if self.peer is None else self.peer._held_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = WRITE_BUFFER_BYTES if high is None else high
@@ -305,31 +306,24 @@ class SimulatedTransport(asyncio.Transport):
             return
         if self._paused or self._held:
             self._hold(data)
-        elif data is not None:
-            self._protocol.data_received(data)
         else:
-            self._closing = True
-            self._protocol.connection_lost(None)
+            self._network.deliver(self, data)
 
     def _hold(self, data: bytes | None) -> None:
         before = self._held_bytes
         self._held.append(data)
         self._held_bytes += len(data or b"")
-        peer = self._peer
+        peer = self.peer
         if peer is not None and not peer._closing and before <= peer._high < self._held_bytes:
             peer._writes_too_much = True
             peer._protocol.pause_writing()
 
     def _deliver(self) -> None:
-        held, peer = self._held, self._peer
+        held, peer = self._held, self.peer
         while held and not self._paused and not self._closing:
             data = held.popleft()
             self._held_bytes -= len(data or b"")
-            if data is not None:
-                self._protocol.data_received(data)
-            else:
-                self._closing = True
-                self._protocol.connection_lost(None)
+            self._network.deliver(self, data)
         if peer is not None and peer._writes_too_much and self._held_bytes <= peer._low and not peer._closing:
             peer._writes_too_much = False
             peer._protocol.resume_writing()
@@ -476,7 +470,7 @@ class SimulatedNetwork:
             near.close()
             return near, client
         far = SimulatedTransport(self, found[0], cast(asyncio.Protocol, server), (host.name, 0))
-        near._peer, far._peer = far, near
+        near.peer, far.peer = far, near
         self.connections = [c for c in self.connections if not (c[1].is_closing() and c[2].is_closing())]
         self.connections.append((port, near, far))
         server.connection_made(far)
@@ -517,6 +511,14 @@ class SimulatedNetwork:
         else:
             self._latest_due_s[link] = due_s
         loop.at(due_s, Deadline(to.due))
+
+    def deliver(self, to: SimulatedTransport, data: bytes | None) -> None:
+        """A host reads a piece, or the end, that has arrived."""
+        if data is not None:
+            to._protocol.data_received(data)
+        else:
+            to._closing = True
+            to._protocol.connection_lost(None)
 
     def cut(self, port: int) -> int:
         """Break every connection to a port, both ends at once; returns how many."""

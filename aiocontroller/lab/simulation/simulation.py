@@ -32,6 +32,7 @@ from aiocontroller.lab.checkers.leaderless import LeaderWatch
 from aiocontroller.lab.checkers.mirrored import stale_parts
 from aiocontroller.lab.checkers.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.lab.checkers.wire_observer import WireObserver
+from aiocontroller.lab.checkers.witnesses import WitnessWatch
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
 from aiocontroller.lab.exploration.journals import first_stray, untold
 from aiocontroller.lab.scenarios.facts import Facts
@@ -201,7 +202,7 @@ class Simulation:
         self.wire = WireObserver(self.history.complain, lambda: self.history.controller_epoch)
         self.wire.watch(self.network)
         self.data = SimulatedData(self) if plan.data else None
-        self.leader_watch, self.sickness = LeaderWatch(self), SicknessWatch(self)
+        self.leader_watch, self.sickness, self._witnesses = LeaderWatch(self), SicknessWatch(self), WitnessWatch(self)
         self._begun = 0
         """Steps that have begun."""
         self._born = 0
@@ -528,6 +529,7 @@ class Simulation:
         return next((broker.config.id for broker in self._all_brokers if broker.session_id == session_id), -1)
 
     def _recorded(self, service: Service, record: Record) -> None:
+        self._witnesses.recorded(service, record)
         if record.kind == "suspicion":
             self.marks[f"suspicion/{record.state}/{record.event}/{record.detail}"] += 1
         if record.kind == "sickness":

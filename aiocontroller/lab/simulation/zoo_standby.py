@@ -1,4 +1,4 @@
-"""Bugs of warm standbys: each makes a copy of the cluster that differs from ZooKeeper without saying so."""
+"""Bugs of standbys: copies of the cluster that differ from ZooKeeper without saying so, and words that nobody hears."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiocontroller.controller.mirror import Mirror
+from aiocontroller.core.failure_detector import FailureDetector
 from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.lab.simulation.zoo import Bug, Patch
 
@@ -42,6 +43,10 @@ def _lost_connections_are_not_followed_by_a_read() -> list[Patch]:
     return [(MirroredCluster, "mark_all", _nothing)]
 
 
+def _what_a_standby_hears_does_not_count() -> list[Patch]:
+    return [(FailureDetector, "vouched", _nothing)]
+
+
 STANDBY_BUGS = (
     Bug("standby: notifications are dropped", "design", _some_notifications_are_dropped, warm=True),
     Bug("standby: a marked partition is not read", "design", _a_marked_row_is_not_read, warm=True),
@@ -51,4 +56,5 @@ STANDBY_BUGS = (
         _lost_connections_are_not_followed_by_a_read,
         warm=True,
     ),
+    Bug("standby: what it hears does not count", "design", _what_a_standby_hears_does_not_count),
 )

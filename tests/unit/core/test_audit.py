@@ -148,9 +148,7 @@ def test_leader_outside_the_isr_leads_no_more(context: ControllerContext) -> Non
 @pytest.mark.parametrize("found", [None, leadership(1, (1, 2), leader_epoch=6)])
 def test_a_leader_that_is_not_alive_leads_no_more(context: ControllerContext, found: LeaderAndIsr | None) -> None:
     context.begin_shutdown(1)
-    assert settled(context, found).leader == 1, (
-        "it has asked for its shutdown, and leads until it is moved"
-    )
+    assert settled(context, found).leader == 1, "it has asked for its shutdown, and leads until it is moved"
     context.offline_dirs[1] = {0}
     assert settled(context, found).leader == -1
     context.offline_dirs.clear()

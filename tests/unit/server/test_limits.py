@@ -72,7 +72,7 @@ async def test_pipelined_requests_whose_answers_are_not_read_are_not_read_either
         (channel, _) = it.listener.connections
         assert metric(it, "aiocontroller_socketserver_unreadconnections") == 1
         assert metric(it, "aiocontroller_socketserver_unreadresponsebytes") < MIB
-        assert transport(client)._peer._paused
+        assert transport(client).peer._paused
         other.request(ApiKey.API_VERSIONS, 0)
         await settle()
         assert other.correlation_ids() == [1]

@@ -8,13 +8,17 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
+from typing import Any
 
+import msgspec
 import pytest
 
-from aiocontroller.controller import brokers
+from aiocontroller.controller import brokers, heartbeats
+from aiocontroller.core.failure_detector import FailureDetector
 from aiocontroller.lab.scenarios.plan import Plan, Step
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
+from aiocontroller.server import kafka_channel
 from tests.mutation.mutants import Mutant, mutants_of, mutated
 from tests.unit.lab.checkers import made_up, made_up_writers  # noqa: F401  # they add their cases
 from tests.unit.lab.checkers.history_story import CASES, Case
@@ -24,6 +28,7 @@ from tests.unit.lab.checkers.made_up_configs import CONFIGS
 from tests.unit.lab.checkers.made_up_eligible import ELIGIBLE
 from tests.unit.lab.checkers.made_up_operations import OPERATIONS
 from tests.unit.lab.checkers.made_up_records import RECORDS
+from tests.unit.lab.checkers.made_up_witnesses import WITNESSES
 
 CHECKERS: dict[str, list[Case]] = {
     "history": CASES,
@@ -35,6 +40,7 @@ CHECKERS: dict[str, list[Case]] = {
     "eligible": ELIGIBLE,
     "config_answers": CONFIGS,
     "operations": OPERATIONS,
+    "witnesses": WITNESSES,
 }
 PARTS = {"unclean_elections": ("history",), "timeline": ("history", "answers")}
 """Modules without cases of their own -> the checkers that use them."""
@@ -57,7 +63,7 @@ HARMLESS = {
     "lab/checkers/wire_observer.py:WireObserver._check: constant: 1 #2": "no broker epoch is below 0",
 }
 """Mutants that change nothing that a checker finds -> why."""
-NEEDS_A_SIMULATION = ("LeaderWatch", "WireObserver.watch", "WireObserver._carried")
+NEEDS_A_SIMULATION = ("LeaderWatch", "WireObserver.watch", "WireObserver._carried", "WitnessWatch")
 
 
 def module_of(name: str) -> ModuleType:
@@ -122,3 +128,29 @@ def test_a_simulation_reads_the_wire_and_looks_for_leaders(monkeypatch: pytest.M
     violations = run(made.run()).violations
     assert "leaderless" in {violation.partition(" ")[0] for violation in violations}
     assert made.wire.requests > 10
+
+
+LINK_CUT = (Step("create_topic", 1, 3.0, ("orders", "1,2,3", "2,1,3")), Step("block", 2, 4.0, ("1",)))
+
+
+@pytest.mark.parametrize(
+    "module, name, wrong",
+    [
+        (FailureDetector, "hears", lambda detector, now_s: []),
+        (FailureDetector, "vouched", lambda *_: None),
+        (heartbeats, "with_hearing", lambda client_id, heard: client_id),
+        (kafka_channel, "hearing_of", lambda client_id: {}),
+        (None, "", None),
+    ],
+)
+def test_a_simulation_reads_what_standbys_hear(
+    module: Any, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three brokers one is cut off from the active controller alone, which must listen to its standby."""
+    if module is not None:
+        monkeypatch.setattr(module, name, wrong)
+    plan = Plan(1, brokers=3, controllers=2, shared_id=False, takeover=False, steps=LINK_CUT)
+    full = msgspec.structs.replace(plan, broker_detection="full", controller_detection="full")
+    report = run(simulation.Simulation(full).run())
+    assert {violation.partition(" ")[0] for violation in report.violations} == ({"witness"} if module else set())
+    assert ("suspicion/broker/heard elsewhere/None" in report.marks) == (module is None)

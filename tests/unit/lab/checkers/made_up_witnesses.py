@@ -1,0 +1,177 @@
+"""Made-up suspicions: who heard the broker, who was told, and what the active controller made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import pack
+from types import ModuleType
+
+from aiocontroller.lab.checkers import witnesses
+from tests.unit.lab.checkers.history_story import Case
+
+WITNESSES: list[Case] = []
+EPOCH = 70
+
+
+class Story:
+    """Broker 1 is silent to the active controller ``a``; the standby ``s`` has a connection to the broker."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.found: list[str] = []
+        self.now_s = 100.0
+        self.check = module.Witnesses(self.complain, 0.5)
+        self.word: witnesses.Word | None = None
+
+    def complain(self, invariant: str, subject: str, detail: str) -> None:
+        assert subject == "broker 1"
+        assert detail == "a takes it for dead, and s hears it"
+        self.found.append(invariant)
+
+    def answers(self, broker: int = 1, *, after_s: float = 0.1) -> None:
+        """The broker answers the standby."""
+        self.now_s += after_s
+        self.check.answered("s", f"connection to {broker}", broker, self.now_s)
+
+    def tells(self, named: dict[int, int], *, after_s: float = 0.1, way_s: float = 0.01) -> None:
+        """The standby tells the active controller which brokers it hears."""
+        self.now_s += after_s
+        word = self.check.says("s", named, self.now_s)
+        self.now_s += way_s
+        self.check.told("a", "s", word, self.now_s)
+
+    def suspects(self, broker: int = 1, epoch: int = EPOCH, *, after_s: float = 0.1, moves: bool = True) -> None:
+        self.now_s += after_s
+        self.check.suspected("a", broker, epoch, self.now_s)
+        if moves:
+            self.check.alarmed("a", broker, epoch)
+
+
+def case(violated: str = "") -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
+    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+        def play(module: ModuleType) -> list[str]:
+            story = Story(module)
+            tell(story)
+            return story.found
+
+        WITNESSES.append(Case(tell.__name__, play, [violated] if violated else []))
+        return tell
+
+    return add
+
+
+@case("witness")
+def a_broker_that_the_standby_heard_and_named_loses_its_leaders(it: Story) -> None:
+    it.answers(after_s=0)
+    it.tells({1: EPOCH}, after_s=0.5, way_s=2.0)
+    it.suspects(after_s=0.5)
+
+
+@case("witness")
+def a_standby_hears_a_broker_and_does_not_say_so(it: Story) -> None:
+    it.answers(after_s=0)
+    it.tells({2: 71}, after_s=0.5)
+    it.suspects()
+
+
+@case("witness")
+def a_standby_is_believed_without_proof(it: Story) -> None:
+    it.tells({1: EPOCH})
+    it.suspects()
+
+
+@case()
+def nobody_has_heard_it_of_late(it: Story) -> None:
+    it.answers()
+    it.tells({}, after_s=0.625)
+    it.suspects()
+
+
+@case()
+def a_word_that_is_old(it: Story) -> None:
+    it.answers()
+    it.tells({1: EPOCH})
+    it.suspects(after_s=0.625)
+
+
+@case()
+def a_word_or_an_answer_of_the_same_moment_may_not_have_been_read(it: Story) -> None:
+    it.answers()
+    it.tells({}, after_s=0)
+    it.suspects()
+    it.tells({1: EPOCH})
+    it.suspects(after_s=0)
+
+
+@case()
+def only_the_last_word_counts(it: Story) -> None:
+    it.answers()
+    it.tells({1: EPOCH}, after_s=0.3)
+    it.tells({}, after_s=0.3)
+    it.suspects()
+
+
+@case()
+def another_broker_or_another_incarnation_was_heard(it: Story) -> None:
+    it.answers(2)
+    it.tells({2: EPOCH})
+    it.suspects()
+    it.answers()
+    it.tells({1: EPOCH - 1})
+    it.suspects()
+
+
+@case()
+def the_standbys_own_connection_has_ended(it: Story) -> None:
+    it.answers()
+    it.check.ended("s", "connection to 1")
+    it.check.ended("s", "another")
+    it.tells({})
+    it.suspects()
+
+
+@case()
+def the_standby_spoke_before_the_term_began(it: Story) -> None:
+    it.answers()
+    it.tells({1: EPOCH})
+    it.check.elected("a")
+    it.suspects()
+
+
+@case()
+def a_suspicion_moves_nothing(it: Story) -> None:
+    it.answers()
+    it.tells({1: EPOCH})
+    it.suspects(moves=False)
+
+
+@case("witness")
+def leaders_are_moved_later(it: Story) -> None:
+    it.answers()
+    it.tells({1: EPOCH})
+    it.suspects(moves=False)
+    it.now_s += 5
+    it.check.alarmed("a", 1, EPOCH + 1)
+    it.check.alarmed("a", 1, EPOCH)
+    it.check.alarmed("a", 1, EPOCH)
+
+
+# -- the wire ----------------------------------------------------------------------------------------------------------
+
+
+def request(client_id: str, *, api: int = 18, version: int = 0) -> bytes:
+    head = pack(">hhih", api, version, 7, len(client_id)) + client_id.encode()
+    return pack(">i", len(head)) + head
+
+
+def read(frame: bytes, expected: dict[int, int] | None) -> None:
+    def play(module: ModuleType) -> list[str]:
+        return [] if module.read_heartbeat(frame) == expected else ["read"]
+
+    WITNESSES.append(Case(f"read_{len(WITNESSES)}", play, []))
+
+
+read(request("aiocontroller-heartbeat hears 1:70 2:8589934592"), {1: 70, 2: 8589934592})
+read(request("aiocontroller-heartbeat"), {})
+read(request("aiocontroller-heartbeat", version=1), None)
+read(request("aiocontroller-heartbeat", api=3), None)
+read(request("somebody hears 1:70"), None)
