@@ -325,10 +325,10 @@ class KafkaChannel(asyncio.Protocol):
             header, body = decode_request_header(frame)
             answer = answer_api_versions_request(version, body, offered)
             if version == 0 and (header.client_id or "").startswith(HEARTBEAT):
+                if self._may_speak_for_brokers():
+                    self._server.shell.vouched(hearing_of(header.client_id or ""))
                 if self._server.shell.hands_over:
                     answer = encode_api_versions_response(0, {}, error_code=KafkaErrorCode.NOT_CONTROLLER)
-                elif self._may_speak_for_brokers():
-                    self._server.shell.vouched(hearing_of(header.client_id or ""))
             answered = version if version in range(offered[api].max + 1) else 0
             self._answer(self._serial, response_frame(api, answered, correlation_id, answer))
         elif self._login is not None and self._login.principal is None:

@@ -17,6 +17,7 @@ from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, AclP
 from aiocontroller.config import load_config
 from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.heartbeats import CLIENT_ID as HEARTBEAT
+from aiocontroller.controller.heartbeats import GIVES_UP
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
@@ -114,6 +115,19 @@ async def test_only_who_may_act_for_the_cluster_speaks_for_brokers(
 
 
 # -- logging in --------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_controller_that_hands_over_still_listens() -> None:
+    """It may keep the role: where ZooKeeper is away for all, no standby takes it."""
+    async with front(OPEN) as it:
+        found: list[object] = []
+        it.shell.hands_over, it.shell.vouched = True, found.append
+        client = await it.connect()
+        client.send(b"".join(request_frame(ApiKey.API_VERSIONS, 0, 7, with_hearing(HEARTBEAT, [(1, 70)]))))
+        await settle()
+        assert client.frames[-1][4:6] == GIVES_UP
+        assert found == [{1: 70}]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
