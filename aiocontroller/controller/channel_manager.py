@@ -204,6 +204,12 @@ class ControllerChannelManager:
         later = encode if anew is None else functools.partial(anew, rows, new)
         sender.put(one._replace(encode=lambda v, e: bodies if v == version else later(v, e)))
 
+    def encode_waiting(self) -> None:
+        """Encode what was merged with the present state, before the context gets ahead of ZooKeeper."""
+        for sender in self._senders.values():
+            versions = sender.versions or self._expected_versions()
+            sender.queue.settle(functools.partial(self.version, versions), sender.broker.epoch)
+
     def hold_back(self, brokers: Iterable[int], timeout_s: float) -> Barrier:
         """Hold back later requests to these brokers until the barrier is opened, or ``timeout_s`` has passed."""
         barrier = Barrier(self.world.clock, timeout_s)

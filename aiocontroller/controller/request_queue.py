@@ -8,6 +8,7 @@ LeaderAndIsr and UpdateMetadata carry state, so a broker that missed intermediat
  * Merging must pay: the requests overlap much, or are small altogether.  Pieces of one large batch stay separate.
  * Merged requests are encoded when sent: the broker list, LeaderAndIsr, UpdateMetadata.  The list comes first, since
    a follower does not fetch from a leader that its metadata does not know yet.
+ * Before the context gets ahead of ZooKeeper, they are encoded where they wait (``settle``).
 """
 
 from __future__ import annotations
@@ -73,6 +74,25 @@ class Barrier:
         self.opened.set()
 
 
+class Late:
+    """Encodes a merged request with the state in which it is sent, or with that in which it was last settled."""
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._settled: tuple[int, Sequence[Body]] | None = None
+        """The version, and the bodies."""
+
+    def __call__(self, version: int, broker_epoch: int) -> Sequence[Body]:
+        """The bodies for this version."""
+        if self._settled is not None and self._settled[0] == version:
+            return self._settled[1]
+        return self._encode(version, broker_epoch)
+
+    def settle(self, version: int, broker_epoch: int) -> None:
+        """Keep to the present state, whenever the request is sent."""
+        self._settled = version, self._encode(version, broker_epoch)
+
+
 class Merged:
     """Requests of one kind that became one."""
 
@@ -103,7 +123,7 @@ class Merged:
         assert self._oldest is not None and self._oldest.anew is not None
         whose = sorted(self.rows if rows is None else rows)
         new = frozenset(self.new)
-        encode = functools.partial(self._oldest.anew, whose, new)
+        encode = Late(functools.partial(self._oldest.anew, whose, new))
         return self._oldest._replace(encode=encode, rows=whose, new=new, done=self._answered if rows is None else None)
 
     def _answered(self) -> None:
@@ -200,6 +220,15 @@ class RequestQueue:
         self._waiting.popleft()
         if len(self._waiting) < MERGED_FROM:
             self._merged_from = MERGED_FROM
+
+    def settle(self, version: Callable[[ApiKey], int], broker_epoch: int) -> None:
+        """Encode what was merged with the present state, as the state that follows is not to be sent yet."""
+        taken, self._waiting = self._waiting, deque()
+        for each in taken:
+            self._waiting.extend(each.requests() if isinstance(each, CatchUp) else (each,))
+        for one in self._waiting:
+            if isinstance(one, Outgoing) and isinstance(one.encode, Late):
+                one.encode.settle(version(one.api), broker_epoch)
 
     def give_up(self) -> None:
         """Drop all requests and call their callbacks."""

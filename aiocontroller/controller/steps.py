@@ -82,6 +82,8 @@ async def _carry_out(run: Run, step: st.CarryOut) -> None:
 
 async def _hold_requests(run: Run, step: st.HoldRequests) -> None:
     run.batch.held_back = True
+    assert run.shell.channels is not None
+    run.shell.channels.encode_waiting()
 
 
 async def _send_requests(run: Run, step: st.SendRequests) -> None:

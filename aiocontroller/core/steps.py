@@ -55,7 +55,7 @@ class CarryOut(Step[None]):
 
 @dataclass(frozen=True)
 class HoldRequests(Step[None]):
-    """Send nothing of the batch before ``SendRequests``: ZooKeeper does not hold yet what the context does."""
+    """Send nothing of what follows before ``SendRequests``: ZooKeeper does not hold yet what the context will."""
 
 
 @dataclass(frozen=True)

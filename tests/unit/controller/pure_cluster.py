@@ -398,6 +398,8 @@ class Channels:
 
     async def wait_until_connected(self, timeout_s: float) -> None: ...
 
+    def encode_waiting(self) -> None: ...
+
     def hold_back(self, brokers: Iterable[int], timeout_s: float) -> Any:
         return SimpleNamespace(open=lambda: None)
 

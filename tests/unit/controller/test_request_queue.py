@@ -13,7 +13,7 @@ from aiocontroller.controller.broker_requests import BrokerRequestSender
 from aiocontroller.controller.request_queue import MERGED_FROM, Outgoing
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.request_batch import RequestBatch
-from aiocontroller.lab.scripted_peer import Peer, after, silence
+from aiocontroller.lab.scripted_peer import Peer, after, answer, hang_up, silence
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire.apis import ApiKey
 from tests.builders import add_topics, leadership
@@ -91,6 +91,36 @@ async def test_what_is_merged_begins_with_the_broker_list() -> None:
         assert api is LISR
         assert 7 in {broker.id_ for broker in first.live_brokers}  # type: ignore[attr-defined]
         assert it.epochs_sent()[-3] == (UMR, {})
+
+
+@virtual_time
+async def test_what_is_merged_can_be_encoded_before_it_is_sent() -> None:
+    """What the context holds then is in ZooKeeper, what it holds later perhaps not; a retry says the same."""
+    async with scene() as it:
+        for epoch in range(1, 31):
+            await it.tell(epoch, 0, 1)
+        it.channels.manager.encode_waiting()
+        for row in (0, 1):
+            it.context.table.set_leadership(row, leadership(1, (1,), leader_epoch=99))
+        it.peer.reactions.extend([answer, answer, hang_up])
+        await seconds(60)
+        last = {("t", 0): 30, ("t", 1): 30}
+        assert it.epochs_sent()[2:] == [(UMR, {}), (LISR, last), (LISR, last), (UMR, last)]
+        assert it.acknowledged == list(range(1, 31))
+        await it.tell(100, 0)
+        await seconds(1)
+        assert it.epochs_sent()[-1] == (UMR, {("t", 0): 100})
+
+
+def test_what_is_encoded_where_it_waits_can_be_encoded_again_and_for_another_version() -> None:
+    late = request_queue.Late(lambda version, broker_epoch: [(f"{state} v{version} e{broker_epoch}".encode(),)])
+    state = "first"
+    late.settle(7, 3)
+    state = "second"
+    assert late(7, 3) == [(b"first v7 e3",)]
+    assert late(6, 3) == [(b"second v6 e3",)]
+    late.settle(7, 3)
+    assert late(7, 3) == [(b"second v7 e3",)]
 
 
 @virtual_time

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.controller.steps import DRIVERS, carry_out_steps
+from aiocontroller.core import events as ev
 from aiocontroller.core import steps as st
 from aiocontroller.core.effects import Effects, SharedLeaderAndIsrRequests
 from aiocontroller.core.events import TopicChange, ZkPartitionReassignment
@@ -62,6 +63,24 @@ def test_each_sending_begins_another_batch(it: PureCluster, monkeypatch: pytest.
     monkeypatch.setattr(it.shell, "send", noting)
     carry_out(it, st.HoldRequests(), st.SendRequests(), st.SendRequests())
     assert held_back == [True, False]
+
+
+def test_what_waits_for_slow_brokers_is_encoded_before_the_context_gets_ahead(
+    it: PureCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that hears of an added replica too early takes it into its ISR before ZooKeeper has its assignment."""
+    row = it.shell.context.table.row("t", 0)
+    seen: list[ReplicaAssignment] = []
+    monkeypatch.setattr(
+        it.shell.channels, "encode_waiting", lambda: seen.append(it.shell.context.table.assignment(row))
+    )
+    before = it.shell.context.table.assignment(row)
+    it.register(3)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    it.ask(ev.ApiPartitionReassignment, targets={T0: (1, 3)})
+    assert seen == [before]
+    assert it.znodes.topics["t"].partitions[0] != before
 
 
 def test_an_error_ends_the_steps(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
