@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,7 +13,7 @@ from aiocontroller.check.kinds import KINDS
 from aiocontroller.check.rules import all_hits
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.net.ports import Clock
-from aiocontroller.zookeeper.cluster_tree import Progress, read_cluster_tree, read_evidence
+from aiocontroller.zookeeper.cluster_tree import ClusterTree, Progress, read_cluster_tree, read_evidence
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 FORMAT = 1
@@ -32,11 +33,20 @@ class Report(msgspec.Struct, frozen=True):
     topics: int
     partitions: int
     findings: tuple[Finding, ...]
+    cluster_id: str | None = None
+    """None where the cluster has none, or an older release wrote the file."""
+
+
+class Examined(NamedTuple):
+    """The report, and the tree of the second look."""
+
+    report: Report
+    tree: ClusterTree
 
 
 async def examine(
     zk: KafkaZkClient, clock: Clock, *, between_s: float = BETWEEN_S, progress: Progress | None = None
-) -> Report:
+) -> Examined:
     """Raises AioControllerError if ZooKeeper does not answer; writes nothing."""
     before = all_hits(await read_cluster_tree(zk, progress))
     await clock.sleep(between_s)
@@ -48,15 +58,27 @@ async def examine(
         msgspec.structs.replace(finding, evidence=tuple(tuple(next(evidence)) for _ in some))
         for finding, some in zip(found, shown_by, strict=True)
     ]
+    at = datetime.fromtimestamp(clock.wall_time_us() / 1e6, UTC).isoformat(timespec="seconds")
+    return Examined(_report(tree, with_evidence, at), tree)
+
+
+def judge(tree: ClusterTree, at: str) -> Report:
+    """The report of a recorded tree, without evidence: there was one look, at this time."""
+    found, _ = findings(all_hits(tree), KINDS)
+    return _report(tree, found, at)
+
+
+def _report(tree: ClusterTree, found: Sequence[Finding], at: str) -> Report:
     return Report(
         format=FORMAT,
-        at=datetime.fromtimestamp(clock.wall_time_us() / 1e6, UTC).isoformat(timespec="seconds"),
+        at=at,
         controller=None if tree.holder is None else tree.holder.controller_id,
         controller_epoch=tree.controller_epoch,
         brokers=tuple(sorted(tree.live)),
         topics=len(tree.topics),
         partitions=len(tree.partitions),
-        findings=tuple(with_evidence),
+        findings=tuple(found),
+        cluster_id=tree.cluster_id,
     )
 
 
@@ -82,7 +104,11 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def compare(earlier: Report, now: Report) -> Difference:
-    """By kind and reason."""
+    """By kind and reason.  BadInputError if the reports are of two clusters, as far as both name theirs."""
+    if None not in (earlier.cluster_id, now.cluster_id) and earlier.cluster_id != now.cluster_id:
+        raise BadInputError(
+            f"found a report of cluster {earlier.cluster_id}, of {earlier.at}, expected one of cluster {now.cluster_id}"
+        )
     was = {finding.key: finding for finding in earlier.findings}
     present = {finding.key: finding for finding in now.findings}
     return Difference(

@@ -50,7 +50,7 @@ class Hit(NamedTuple):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """All subjects of one kind with one reason and one remedy."""
+    """All subjects of one kind with one reason."""
 
     kind: str
     severity: str
@@ -76,9 +76,9 @@ def lasting(before: Iterable[Hit], now: Iterable[Hit]) -> list[Hit]:
 
 def findings(hits: Iterable[Hit], kinds: Mapping[str, Kind]) -> tuple[list[Finding], list[list[str]]]:
     """The findings, the worst and then the largest first, and the paths of each one's evidence."""
-    groups: dict[tuple[str, str, str], list[Hit]] = {}
+    groups: dict[tuple[str, str], list[Hit]] = {}
     for hit in hits:
-        groups.setdefault((hit.kind, hit.why, hit.remedy), []).append(hit)
+        groups.setdefault((hit.kind, hit.why), []).append(hit)
     order = list(kinds)
     ordered = sorted(
         groups.values(),
@@ -94,11 +94,17 @@ def findings(hits: Iterable[Hit], kinds: Mapping[str, Kind]) -> tuple[list[Findi
                 title=kind.title,
                 why=first.why,
                 consequence=kind.consequence,
-                remedy=first.remedy,
+                remedy=_remedy(group),
                 subjects=tuple(hit.subject for hit in group),
             )
         )
     return found, [list(dict.fromkeys(hit.path for hit in group))[:MOST_EVIDENCE] for group in ordered]
+
+
+def _remedy(group: list[Hit]) -> str:
+    """The first one, as an example if others are different: most name their topic."""
+    first = group[0].remedy
+    return first if all(hit.remedy == first for hit in group) else f"{first}; likewise for the others"
 
 
 def worst(found: Iterable[Finding]) -> Severity | None:

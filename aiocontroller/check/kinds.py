@@ -10,6 +10,12 @@ _TABLE = (
     # -- the cluster
     Kind("no-controller", _CRITICAL, "No controller", "Nobody replaces leaders, and nothing can be created or moved."),
     Kind(
+        "controller-without-session",
+        _CRITICAL,
+        "A controller that no session holds",
+        "It may be long gone: its znode stays, and nobody is elected in its place.",
+    ),
+    Kind(
         "epoch-regression",
         _CRITICAL,
         "States are newer than the controller epoch (KAFKA-20488)",

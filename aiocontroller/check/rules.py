@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from shlex import quote
 
+import msgspec
+
 from aiocontroller.check.findings import Hit
-from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID, RECOVERING
+from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID, RECOVERING, ReplicaAssignment
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Partition
 from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS
@@ -28,7 +30,28 @@ START = "start broker {0}, or move its replicas: aiocontroller reassign"
 
 def all_hits(tree: ClusterTree) -> list[Hit]:
     """What every rule hits, rule by rule."""
-    return list(chain.from_iterable(rule(tree) for rule in RULES))
+    told = _with_old_moves(tree)
+    return list(chain.from_iterable(rule(told) for rule in RULES))
+
+
+def _with_old_moves(tree: ClusterTree) -> ClusterTree:
+    """The tree with the moves of a controller before 2.4, as later ones write them.
+
+    Such a controller adds the new replicas to the assignment and says nowhere which they are, waits for them, and takes
+    the old ones and the request away in the end.
+    """
+    if not tree.reassignment:
+        return tree
+    partitions = []
+    for partition in tree.partitions:
+        replicas, target = partition.assignment.replicas, tree.reassignment.get(partition.name, ())
+        if target and set(target) < set(replicas) and not partition.assignment.being_reassigned:
+            isr = () if partition.state is None else partition.state.isr
+            adding = tuple(broker for broker in target if broker not in isr)
+            removing = tuple(broker for broker in replicas if broker not in target)
+            partition = partition._replace(assignment=ReplicaAssignment(replicas, adding, removing))
+        partitions.append(partition)
+    return msgspec.structs.replace(tree, partitions=partitions)
 
 
 def _state(partition: Partition) -> str:
@@ -43,7 +66,10 @@ def _names(brokers: object) -> str:
 
 
 def controller(tree: ClusterTree) -> Iterator[Hit]:
-    """A missing holder of the role."""
+    """A missing holder of the role, and one that would stay in its znode if it died.
+
+    In a migration a KRaft controller's ``/controller`` is persistent, and names its epoch.
+    """
     if tree.holder is None:
         yield Hit(
             "no-controller",
@@ -51,6 +77,14 @@ def controller(tree: ClusterTree) -> Iterator[Hit]:
             paths.CONTROLLER,
             f"{paths.CONTROLLER} does not exist, or cannot be read; the last epoch was {tree.controller_epoch}",
             "start a broker, or aiocontroller run; read the logs of those that run",
+        )
+    elif not tree.holder.owner_session and (tree.holder.kraft_controller_epoch < 0 or tree.migration is None):
+        yield Hit(
+            "controller-without-session",
+            "the cluster",
+            paths.CONTROLLER,
+            f"{paths.CONTROLLER} names {tree.holder.controller_id} and is no ephemeral znode",
+            f"delete {paths.CONTROLLER}: the brokers, or a standby, elect a controller at once",
         )
 
 

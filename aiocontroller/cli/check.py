@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
+from aiocontroller.cli.finding import connected, find_zookeeper
 from aiocontroller.cli.output import (
     JSON,
     plural,
@@ -18,11 +17,13 @@ from aiocontroller.cli.output import (
     reading_progress,
     say,
 )
+from aiocontroller.cli.trees import read_tree, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
-    from aiocontroller.check.check import Difference, Report
+    from aiocontroller.check.check import Difference, Examined, Report
     from aiocontroller.check.findings import Finding
+    from aiocontroller.zookeeper.cluster_tree import ClusterTree
 
 EXIT_CODES = {None: 0, "NOTICE": 0, "WARNING": 3, "CRITICAL": 4}
 """For cron: 1 is that the check itself failed, 2 a wrong option."""
@@ -37,22 +38,46 @@ SHOWN_OF_A_KIND = 5
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="An earlier evidence file: show what is new and what is gone.",
 )
-@cluster_options
+@click.option(
+    "--save-tree",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write what ZooKeeper holds to this file, without credentials, for --tree and for rehearsals.",
+)
+@click.option("--hash-names", is_flag=True, help="In that file hash the names of topics, hosts, racks and the cluster.")
+@tree_options
 @JSON
-def check(out: Path | None, since: Path | None, data: Path | None, zookeeper: str | None, as_json: bool) -> None:
+def check(
+    out: Path | None,
+    since: Path | None,
+    save_tree: Path | None,
+    hash_names: bool,
+    tree: Path | None,
+    data: Path | None,
+    zookeeper: str | None,
+    as_json: bool,
+) -> None:
     """Report what is wrong with a cluster, or one failure away from it; write nothing to it.
 
     Works on any cluster in ZooKeeper mode, whoever its controller is. Exit code 0: nothing worse than notices, 3:
     warnings, 4: critical findings.
     """
-    from aiocontroller.check.check import compare, parse_report
+    from aiocontroller.check.check import Examined, compare, judge, parse_report
     from aiocontroller.check.findings import worst
 
+    refuse_two_sources(tree, data, zookeeper)
+    if hash_names and save_tree is None:
+        raise click.UsageError("--hash-names is for a file: give --save-tree, too")
     earlier = None if since is None else parse_report(since.read_bytes(), str(since))
-    report = asyncio.run(_check(find_zookeeper(data, zookeeper)))
+    if tree is None:
+        report, found = result_of(_check(find_zookeeper(data, zookeeper)))
+    else:
+        recorded = read_tree(tree)
+        report, found = Examined(judge(recorded.tree, recorded.at), recorded.tree)
     difference = None if earlier is None else compare(earlier, report)
     if out is not None:
-        _write(out, report)
+        _write("--out", out, _as_json(report))
+    if save_tree is not None:
+        _write("--save-tree", save_tree, _as_snapshot(found, hash_names))
     try:
         _print(report, difference, as_json)
     except BrokenPipeError:
@@ -70,7 +95,7 @@ def _print(report: Report, difference: Difference | None, as_json: bool) -> None
         say("\n" + printable(_as_text_of_difference(difference)))
 
 
-async def _check(zookeeper: str) -> Report:
+async def _check(zookeeper: str) -> Examined:
     from aiocontroller.check.check import examine
     from aiocontroller.net.real import real_world
 
@@ -78,13 +103,26 @@ async def _check(zookeeper: str) -> Report:
         return await examine(zk, real_world().clock, progress=reading_progress())
 
 
-def _write(out: Path, report: Report) -> None:
+def _as_json(report: Report) -> bytes:
     import msgspec
 
+    return msgspec.json.format(msgspec.json.encode(report)) + b"\n"
+
+
+def _as_snapshot(tree: ClusterTree, hash_names: bool) -> bytes:
+    import secrets
+    import time
+
+    from aiocontroller.check.snapshot import encode_snapshot
+
+    return encode_snapshot(tree, time.time_ns() // 1000, secrets.token_bytes(32) if hash_names else None)
+
+
+def _write(option: str, out: Path, content: bytes) -> None:
     try:
-        out.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+        out.write_bytes(content)
     except OSError as error:
-        raise BadInputError(f"--out {out}: {error.strerror}") from None
+        raise BadInputError(f"{option} {out}: {error.strerror}") from None
 
 
 def as_text(report: Report) -> str:

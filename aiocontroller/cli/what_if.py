@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, printable, reading_progress, say, table
+from aiocontroller.cli.output import JSON, plural, print_json, printable, say, table
 from aiocontroller.cli.properties import key_values
+from aiocontroller.cli.trees import read_any_tree, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
 
@@ -41,7 +40,7 @@ GROUPS = {
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A dynamic default of all brokers; may be repeated."
 )
-@cluster_options
+@tree_options
 @JSON
 def what_if(
     kill: str | None,
@@ -49,6 +48,7 @@ def what_if(
     shutdown: str | None,
     plan: Path | None,
     configs: tuple[str, ...],
+    tree: Path | None,
     data: Path | None,
     zookeeper: str | None,
     as_json: bool,
@@ -61,20 +61,21 @@ def what_if(
 
     if kill is None and not racks and shutdown is None and plan is None:
         raise click.UsageError("nothing happens: give --kill, --rack, --shutdown or --plan")
+    refuse_two_sources(tree, data, zookeeper)
     dying, stopping = broker_ids(kill, "--kill"), broker_ids(shutdown, "--shutdown")
     if twice := set(dying) & set(stopping):
         raise click.UsageError(f"broker {min(twice)} is named by --kill and by --shutdown: give it once")
     moves = {} if plan is None else read_plan(plan).targets
     settings = _settings(configs)
-    tree = asyncio.run(_read(find_zookeeper(data, zookeeper)))
-    found = _play(tree, settings, moves, stopping, dying, racks)
+    read = result_of(read_any_tree(tree, data, zookeeper))
+    found = _play(read, settings, moves, stopping, dying, racks)
     if as_json:
-        left_out = {"unreadable_znodes": len(tree.bad), "topics_being_deleted": len(tree.deletions)}
+        left_out = {"unreadable_znodes": len(read.bad), "topics_being_deleted": len(read.deletions)}
         print_json({**_as_json(found), "left_out": left_out})
     else:
-        say(printable(as_text(found, len(tree.partitions))))
-        if tree.bad or tree.deletions:
-            left = f"{plural(len(tree.bad), 'unreadable znode')}, {plural(len(tree.deletions), 'topic')} being deleted"
+        say(printable(as_text(found, len(read.partitions))))
+        if read.bad or read.deletions:
+            left = f"{plural(len(read.bad), 'unreadable znode')}, {plural(len(read.deletions), 'topic')} being deleted"
             say(f"Left out: {left}; aiocontroller check names them.")
 
 
@@ -103,13 +104,6 @@ def _settings(texts: tuple[str, ...]) -> dict[str, str]:
         if not is_valid(key, value):
             raise click.BadParameter(f"{key}: a broker would refuse the value {value!r}", param_hint="--config")
     return found
-
-
-async def _read(zookeeper: str) -> ClusterTree:
-    from aiocontroller.zookeeper.cluster_tree import read_cluster_tree
-
-    async with connected(zookeeper) as zk:
-        return await read_cluster_tree(zk, reading_progress())
 
 
 def _play(

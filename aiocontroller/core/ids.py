@@ -58,12 +58,12 @@ class ReplicaAssignment(NamedTuple):
     @property
     def origin(self) -> tuple[int, ...]:
         """The replicas as they were before the reassignment."""
-        return tuple(r for r in self.replicas if r not in self.adding)
+        return tuple(r for r in self.replicas if r not in self.adding) if self.adding else self.replicas
 
     @property
     def target(self) -> tuple[int, ...]:
         """The replicas as they will be after the reassignment."""
-        return tuple(r for r in self.replicas if r not in self.removing)
+        return tuple(r for r in self.replicas if r not in self.removing) if self.removing else self.replicas
 
     def reassign_to(self, target: Sequence[int]) -> ReplicaAssignment:
         """The first assignment of a reassignment to ``target``; overrides the one in progress."""

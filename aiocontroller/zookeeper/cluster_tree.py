@@ -40,6 +40,8 @@ class ClusterTree(msgspec.Struct, frozen=True):
     holder: ControllerZNode | None
     controller_epoch: int
     """0 if there has never been a controller, or if it cannot be read."""
+    cluster_id: str | None
+    """None before Kafka 0.10.1, or if it cannot be read."""
     brokers: dict[int, Broker]
     unreadable_brokers: frozenset[int]
     topics: dict[str, TopicAssignment]
@@ -114,6 +116,7 @@ async def read_cluster_tree(zk: KafkaZkClient, progress: Progress | None = None)
     return ClusterTree(
         holder=holder,
         controller_epoch=epoch or 0,
+        cluster_id=readable(await shown(paths.CLUSTER_ID, zk.get_cluster_id(), None)),
         brokers={broker.id: broker for broker in brokers},
         unreadable_brokers=_ids(bad_brokers),
         topics=topics,

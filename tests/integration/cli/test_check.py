@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
 from tests.integration.cli.program import aiocontroller
-from tests.integration.cli.test_status import cluster, put_state
+from tests.integration.cli.test_status import cluster, put, put_state
 
 __all__ = ["cluster"]
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "check.md"
@@ -99,3 +102,78 @@ def test_what_is_no_evidence_file_is_refused_before_anything_is_read(tmp_path: P
 def test_an_empty_zookeeper_has_no_controller(zk_connect: str) -> None:
     done = aiocontroller("check", "--zookeeper", zk_connect, "--json", code=4)
     assert [finding["kind"] for finding in json.loads(done.stdout)["findings"]] == ["no-controller"]
+
+
+SECRETS = {
+    "/config/users/alice": b'{"version":1,"config":{"SCRAM-SHA-512":"salt=c2FsdA==,stored_key=c3RvcmVk"}}',
+    "/config/brokers/1": b'{"version":1,"config":{"listener.name.x.ssl.keystore.password":"hunter2"}}',
+    "/kafka-acl/Topic/t": b'{"version":1,"acls":[{"principal":"User:alice","operation":"READ","host":"zebra-host"}]}',
+    "/delegation_token/tokens/swordfish": b'{"owner":"User:alice","tokenId":"swordfish"}',
+    "/config/topics/t": b'{"version":1,"config":{"retention.ms":"1000","plugin.password":"hunter2"}}',
+}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_saved_tree_is_judged_as_the_cluster_is_and_holds_no_secrets(
+    zk_connect: str, kazoo: KazooClient, tmp_path: Path
+) -> None:
+    for path, data in SECRETS.items():
+        kazoo.create(path, data, makepath=True)
+    before, plain, hashed = changes(kazoo), tmp_path / "plain.json", tmp_path / "hashed.json"
+    live = aiocontroller("check", "--zookeeper", zk_connect, "--save-tree", str(plain), code=4)
+    aiocontroller("check", "--zookeeper", zk_connect, "--save-tree", str(hashed), "--hash-names", code=4)
+    assert changes(kazoo) == before
+    for file in (plain, hashed):
+        told = file.read_text(encoding="utf-8")
+        assert [
+            word for word in ("hunter2", "alice", "swordfish", "zebra", "c3RvcmVk", "keystore") if word in told
+        ] == []
+        assert "1000" in told
+    assert "127.0.0.1" not in hashed.read_text(encoding="utf-8")
+
+    assert json.loads(plain.read_bytes())["topics"].keys() == {"t"}
+    later = aiocontroller("check", "--tree", str(plain), code=4)
+    without_evidence = [line for line in live.stdout.splitlines() if not line.startswith("      see: ")]
+    assert later.stdout.splitlines() == without_evidence
+    assert len(aiocontroller("check", "--tree", str(hashed), code=4).stdout.splitlines()) == len(without_evidence)
+    asked = aiocontroller("what-if", "--zookeeper", zk_connect, "--kill", "2")
+    assert aiocontroller("what-if", "--tree", str(plain), "--kill", "2").stdout == asked.stdout
+
+
+@pytest.mark.usefixtures("cluster")
+def test_reports_of_two_clusters_are_not_compared(zk_connect: str, kazoo: KazooClient, tmp_path: Path) -> None:
+    put(kazoo, "/cluster/id", {"version": "1", "id": "the-first"})
+    file = tmp_path / "evidence.json"
+    aiocontroller("check", "--zookeeper", zk_connect, "--out", str(file), code=4)
+    kazoo.set("/cluster/id", b'{"version":"1","id":"the-second"}')
+    done = aiocontroller("check", "--zookeeper", zk_connect, "--since", str(file), code=1)
+    assert "found a report of cluster the-first" in done.stderr
+    assert "expected one of cluster the-second" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        (("check", "--hash-names"), 2, "give --save-tree, too"),
+        (("check", "--tree", "{file}", "--zookeeper", "127.0.0.1:1"), 2, "leave --data and --zookeeper out"),
+        (("what-if", "--tree", "{file}", "--data", "x", "--kill", "1"), 2, "leave --data and --zookeeper out"),
+        (("check", "--tree", "{file}"), 1, "no-tree.json: found"),
+        (("what-if", "--tree", "{file}", "--kill", "1"), 1, "expected what aiocontroller check --save-tree writes"),
+    ],
+)
+def test_a_wrong_use_of_a_tree_is_refused(tmp_path: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
+    file = tmp_path / "no-tree.json"
+    file.write_text('{"format": 1}')
+    assert said in aiocontroller(*(word.format(file=file) for word in arguments), code=code).stderr
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_exit_code_tells_what_was_found_though_nobody_reads_it(zk_connect: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "aiocontroller", "check", "--zookeeper", zk_connect]
+    try:
+        done = subprocess.run(command, check=False, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=50)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (4, "")

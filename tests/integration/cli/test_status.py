@@ -38,7 +38,8 @@ def cluster(kazoo: KazooClient) -> None:
     for broker_id in (1, 2):
         register_broker(kazoo, broker_id)
     put(kazoo, "/controller_epoch", 3)
-    put(kazoo, "/controller", {"version": 1, "brokerid": 1_000_001, "timestamp": "1700000000000"})
+    holder = {"version": 1, "brokerid": 1_000_001, "timestamp": "1700000000000"}
+    kazoo.create("/controller", json.dumps(holder).encode(), ephemeral=True)
     assignment = {"0": [1, 2], "1": [1, 2], "2": [3, 2], "3": [2, 1]}
     put(kazoo, "/brokers/topics/t", {"version": 1, "partitions": assignment})
     put_state(kazoo, "t", 0, 1, [1, 2])

@@ -62,7 +62,7 @@ async def test_a_healthy_cluster_is_healthy_and_a_death_ends_as_foretold(
         return all(leader > 0 for leader, _ in led(await read_cluster_tree(zk), topics).values())
 
     await until(all_led, "every partition is led")
-    healthy = await examine(zk, clock)
+    healthy = (await examine(zk, clock)).report
     assert severe(healthy, topics) == set()
     assert healthy.controller in (1, 2, 3)
 
@@ -75,7 +75,7 @@ async def test_a_healthy_cluster_is_healthy_and_a_death_ends_as_foretold(
         return led(await read_cluster_tree(zk), topics) == foretold(tried.leaderships(), topics)
 
     await until(as_foretold, "leaders and ISRs are those foretold", within_s=30)
-    found = severe(await examine(zk, clock), topics)
+    found = severe((await examine(zk, clock)).report, topics)
     assert ("offline", "alone-0") in found
     assert ("broker-away", f"broker {VICTIM}") in found
     assert ("lost-with-a-broker", "pair-0") in found

@@ -15,6 +15,7 @@ from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.writes import Create
 
 STATE = b'{"controller_epoch":3,"leader":%d,"version":1,"leader_epoch":2,"isr":[1]}'
 
@@ -27,9 +28,11 @@ async def model(world: World) -> AsyncIterator[tuple[ZooKeeperModel, KafkaZkClie
     await client.start(5)
     zk = KafkaZkClient(client)
     await zk.create_top_level_paths()
+    await client.multi([Create("/controller", b'{"version":1,"brokerid":1,"timestamp":"1"}', ephemeral=True)])
     for path, data in {
-        "/controller": b'{"version":1,"brokerid":1,"timestamp":"1"}',
         "/controller_epoch": b"3",
+        "/cluster": b"",
+        "/cluster/id": b'{"version":"1","id":"of-this-one"}',
         "/brokers/ids/1": b'{"version":5,"endpoints":["PLAINTEXT://h:1"],"listener_security_protocol_map":'
         b'{"PLAINTEXT":"PLAINTEXT"},"host":"h","port":1,"jmx_port":-1,"timestamp":"1","features":{}}',
         "/brokers/topics/a": b'{"version":1,"partitions":{"0":[1]}}',
@@ -50,7 +53,7 @@ def tree_of(model: ZooKeeperModel) -> dict[str, tuple[bytes | None, int]]:
 async def test_it_finds_and_writes_nothing(model: tuple[ZooKeeperModel, KafkaZkClient], world: World) -> None:
     server, zk = model
     before, read = tree_of(server), list[tuple[str, int, int]]()
-    report = await examine(zk, world.clock, between_s=0, progress=lambda *args: read.append(args))
+    report, tree = await examine(zk, world.clock, between_s=0, progress=lambda *args: read.append(args))
     assert tree_of(server) == before
     assert [(f.kind, f.subjects) for f in report.findings] == [("not-elected", ("a-0",)), ("single-replica", ("a-0",))]
     ((path, zxid, value),) = report.findings[0].evidence
@@ -58,6 +61,7 @@ async def test_it_finds_and_writes_nothing(model: tuple[ZooKeeperModel, KafkaZkC
     assert zxid == before[path][1]
     assert value == (STATE % -1).decode()
     assert (report.controller, report.controller_epoch, report.brokers) == (1, 3, (1,))
+    assert report.cluster_id == tree.cluster_id == "of-this-one"
     assert read == [("partitions", 1, 1)] * 2
 
 
@@ -71,7 +75,7 @@ async def test_what_mends_itself_is_no_finding(model: tuple[ZooKeeperModel, Kafk
         async def sleep(self, seconds: float) -> None:
             await zk.client.set("/brokers/topics/a/partitions/0/state", STATE % 1, -1)
 
-    report = await examine(zk, Clock())  # type: ignore[arg-type]
+    report, _ = await examine(zk, Clock())  # type: ignore[arg-type]
     assert [f.kind for f in report.findings] == ["single-replica"]
 
 
@@ -93,8 +97,20 @@ def test_what_is_new_what_is_gone_and_what_has_grown() -> None:
     assert [(f.kind, before) for f, before in difference.changed] == [("offline", 1)]
 
 
+def test_reports_of_two_clusters_are_not_compared() -> None:
+    nameless, ours = report(), msgspec.structs.replace(report(), cluster_id="ours")
+    theirs = msgspec.structs.replace(report(), cluster_id="theirs")
+    with pytest.raises(BadInputError, match=r"of cluster theirs, of 2026-.*, expected one of cluster ours"):
+        compare(theirs, ours)
+    for earlier, now in ((nameless, ours), (ours, nameless), (ours, ours)):
+        assert not compare(earlier, now).new
+
+
 def test_an_evidence_file_is_read_back_and_others_are_refused() -> None:
     one = report(finding("offline", "a-0"))
+    without = msgspec.json.decode(msgspec.json.encode(one))
+    del without["cluster_id"]  # as an earlier release wrote it
+    assert parse_report(msgspec.json.encode(without), "x") == one
     assert parse_report(msgspec.json.encode(one), "x") == one
     for data in (b"", b"{}", b"[1]", msgspec.json.encode(msgspec.structs.replace(one, format=9))):
         with pytest.raises(BadInputError, match="last-week"):

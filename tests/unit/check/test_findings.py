@@ -22,6 +22,12 @@ def test_equal_reasons_are_one_finding_and_the_worst_come_first() -> None:
     assert worst(found) is Severity.CRITICAL
 
 
+def test_one_reason_is_one_finding_though_remedies_name_their_topics() -> None:
+    hits = [hit("offline", name)._replace(remedy=f"elect --topic {name}") for name in "ab"]
+    (found,), _ = findings(hits, KINDS)
+    assert (found.subjects, found.remedy) == (("a", "b"), "elect --topic a; likewise for the others")
+
+
 def test_of_many_subjects_some_are_quoted_and_all_named() -> None:
     found, paths = findings([hit("offline", str(n)) for n in range(100)], KINDS)
     assert [len(f.subjects) for f in found] == [100]

@@ -37,6 +37,7 @@ def tree() -> ClusterTree:
     return ClusterTree(
         holder=ControllerZNode(1, 1, 0, 0),
         controller_epoch=7,
+        cluster_id="Mr3tGq0zTbmN0dr5bUUY8w",
         brokers={number: Broker(number, number, ()) for number in (1, 2, 3)},
         unreadable_brokers=frozenset(),
         topics={name: TopicAssignment(name, name.encode() * 16, own) for name, own in topics.items()},
@@ -102,6 +103,12 @@ def renamed(name: str, **fields: object) -> Change:
     return change
 
 
+def numbered_anew(tree: ClusterTree) -> ClusterTree:
+    """Partition b-0 is b-1."""
+    *others, last = tree.partitions
+    return msgspec.structs.replace(tree, partitions=[*others, last._replace(name=TopicPartition("b", 1))])
+
+
 def racked(racks: Sequence[str | None]) -> Change:
     return with_(brokers={b: Broker(b, b, (), racks[b - 1]) for b in (1, 2, 3)})
 
@@ -118,6 +125,12 @@ def both(*changes: Change) -> Change:
 MIN_2 = with_(broker_configs={"<default>": {"min.insync.replicas": "2"}}, topic_configs={})
 CASES: list[tuple[Change, set[tuple[str, str]]]] = [
     (with_(holder=None), {("no-controller", "the cluster")}),
+    (with_(holder=ControllerZNode(1, 0, 0, 0)), {("controller-without-session", "the cluster")}),
+    (with_(holder=ControllerZNode(3000, 0, 0, 0, 5), migration=None), {("controller-without-session", "the cluster")}),
+    (
+        with_(holder=ControllerZNode(3000, 0, 0, 0, 5), migration=MigrationZNode(3000, 1, 1, 1)),
+        {("migration-running", "the cluster")},
+    ),
     (state(controller_epoch=8), {("epoch-regression", "a-0")}),
     (
         with_(controller_epoch=0, bad=[BadZNode("/controller_epoch", "x", "a number")]),
@@ -176,7 +189,18 @@ CASES: list[tuple[Change, set[tuple[str, str]]]] = [
         assigned(ReplicaAssignment((1, 2, 4), (4,), (2,))),
         {("reassignment-stuck", "a-0"), ("broker-away", "broker 4")},
     ),
-    (with_(reassignment={A0: (1,), A1: (1,)}), {("request-left", "/admin/reassign_partitions")}),
+    (
+        with_(reassignment={A0: (3,), A1: (2, 1)}),
+        {("request-left", "/admin/reassign_partitions")},
+    ),
+    (  # a controller before 2.4 moves a-0 to 3
+        both(assigned(ReplicaAssignment((3, 1, 2))), with_(reassignment={A0: (3, 1)})),
+        {("moving", "a-0")},
+    ),
+    (
+        both(assigned(ReplicaAssignment((4, 1, 2))), with_(reassignment={A0: (4,)})),
+        {("reassignment-stuck", "a-0"), ("broker-away", "broker 4"), ("single-replica", "a-0")},
+    ),
     (
         both(state(leader=-1, isr=(1,)), with_(deletions=["a"])),
         {("deletion-stuck", "a"), ("migration-blocked", "a")},
@@ -185,11 +209,11 @@ CASES: list[tuple[Change, set[tuple[str, str]]]] = [
         both(state(isr=(1,)), with_(deletions=["a"])),
         {("deletion-stuck", "a"), ("migration-blocked", "a")},
     ),
-    (with_(reassignment={A0: (1,)}), {("request-left", "/admin/reassign_partitions")}),
+    (with_(reassignment={A0: (3, 2)}), {("request-left", "/admin/reassign_partitions")}),
     (with_(preferred_election=[A0]), {("request-left", "/admin/preferred_replica_election")}),
     (with_(isr_notifications=["x"] * 101), {("notifications-pile-up", "/isr_change_notification")}),
     (with_(isr_notifications=["x"] * 100), set()),
-    (with_(debts=[Owed(3, "old", b"", frozenset({0}))]), {("debts", "broker 3: old")}),
+    (with_(debts=[Owed(3, "old", {0: bytes(16)}, 1)]), {("debts", "broker 3: old")}),
     (
         with_(znodes_below={"a": ("0", "1", "7"), "b": ("0", "x")}),
         {("stray-partition", "a-7"), ("stray-partition", "b-x")},
@@ -211,7 +235,10 @@ CASES: list[tuple[Change, set[tuple[str, str]]]] = [
     ),
     (with_(topic_configs={"a": {"of.a.plugin": "abc", "min.insync.replicas": " 1 "}}), set()),
     (with_(topic_configs={"a": {"unclean.leader.election.enable": " TRUE"}}), {("unclean-elections", "a")}),
-    (renamed("b", partitions={1: ReplicaAssignment((2, 3))}), {("partition-gap", "b"), ("stray-partition", "b-0")}),
+    (
+        both(renamed("b", partitions={1: ReplicaAssignment((2, 3))}), numbered_anew),
+        {("partition-gap", "b"), ("stray-partition", "b-0")},
+    ),
     (with_(topic_configs={"gone": {"retention.ms": "1"}, "empty": {}}), {("stray-config", "gone")}),
     (renamed("b", topic_id=bytes(16)), {("topic-without-id", "b")}),
     (with_(topic_configs={"a": {"unclean.leader.election.enable": "true"}}), {("unclean-elections", "a")}),
