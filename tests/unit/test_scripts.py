@@ -133,7 +133,7 @@ def test_first_difference_of_two_journals(before: bytes, after: bytes, said: lis
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "said"),
+    "given, code, said",
     [
         ((), 2, "usage: scripts/bench NAME [options]; there are:"),
         (("--help",), 0, "usage: scripts/bench NAME [options]; there are:"),
