@@ -18,7 +18,7 @@ from aiocontroller.core.errors import AioControllerError
 
 TIMEOUT_S = 60.0
 
-_DATA = click.option(
+controller_data = click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     help="Data folder of the controller ('run --data DIR') or of 'up' (default: .aiocontroller here or above).",
@@ -38,7 +38,7 @@ class RefusedError(CommandError):
 
 
 @click.command()
-@_DATA
+@controller_data
 @KEEP_OURS
 @JSON
 def takeover(data: Path | None, keep_ours: tuple[str, ...], as_json: bool) -> None:
@@ -73,7 +73,7 @@ def takeover(data: Path | None, keep_ours: tuple[str, ...], as_json: bool) -> No
 
 
 @click.command()
-@_DATA
+@controller_data
 @click.option("--all", "everything", is_flag=True, help="Include unchanged topic defaults.")
 @JSON
 def settings(data: Path | None, everything: bool, as_json: bool) -> None:
@@ -133,7 +133,7 @@ def _contradictions(settings: list[dict[str, Any]]) -> str:
 
 
 @click.command()
-@_DATA
+@controller_data
 @click.option("--exit", "exit_", is_flag=True, help="End the process afterwards; without it, the process stands by.")
 @click.option(
     "--linger",

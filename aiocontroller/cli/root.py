@@ -31,6 +31,10 @@ COMMANDS = {
         "aiocontroller.cli.plan:plan",
         "Plan where replicas should go, and what that costs; write nothing to the cluster.",
     ),
+    "migration": (
+        "aiocontroller.cli.migration:migration",
+        "Accompany Kafka's migration to KRaft, and roll it back.",
+    ),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": (
         "aiocontroller.cli.reassign:reassign",

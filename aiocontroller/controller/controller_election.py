@@ -35,16 +35,20 @@ from aiocontroller.controller.mirror import Mirror
 from aiocontroller.controller.obeying import obey
 from aiocontroller.controller.shell import ControllerShell, address_of
 from aiocontroller.controller.warm_failover import WARM_FAILOVER
-from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.errors import ControllerMovedError, OutrankedError
 from aiocontroller.core.events import ControllerSuspected
 from aiocontroller.net.ports import Timer
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.registration import KnownEpoch
+from aiocontroller.zookeeper.rollback import Rollback, plan_rollback
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)
 
+KRAFT_SILENT_S = 3.0
+"""For how long a KRaft controller must not have written before its migration is rolled back.  It writes ``/migration``
+whenever its metadata log grows, which it does twice a second (``metadata.max.idle.interval.ms``)."""
 BOTH_BACK_S = 2.0
 """For how long a standby must have had a connection to ZooKeeper before it acts on a suspicion."""
 
@@ -131,21 +135,25 @@ class ControllerElection:
                 self._shell.id,
                 clock.wall_time_us() // 1000,
                 replacing=replacing,
-                address=self._own_address(),
+                address=self.own_address(),
             ),
         )
         if won is None:
             return False
+        await self._begin_if_permitted(*won)
+        return True
+
+    async def _begin_if_permitted(self, epoch: int, fence: int) -> None:
+        """``/controller`` is ours, and the guard has not looked since: without its permit, delete it again."""
         found = await self._guard.permit()
         if isinstance(found, Permit):
-            await self._begin_term(found, *won)
-            return True
+            await self._begin_term(found, epoch, fence)
+            return
         self._refuse(found)
-        log.error("Giving the role back, epoch %d, before its term has begun", won[0])
+        log.error("Giving the role back, epoch %d, before its term has begun", epoch)
         self._guard.withdrawals.inc()
-        await self._delete_controller(won[1])
+        await self._delete_controller(fence)
         await self._look()
-        return True
 
     @property
     def is_open(self) -> bool:
@@ -177,6 +185,41 @@ class ControllerElection:
             if not self.active:
                 reasons = ["another controller was elected first"]
         return reasons
+
+    async def roll_back(self, *, dry_run: bool) -> tuple[Rollback, list[str]]:
+        """Take the role from a KRaft controller that is gone: (what is written, the reasons if it is refused).
+
+        RollbackRefusedError if no migration is to be rolled back.
+        """
+        await self._guard.all_asked()
+        before = await plan_rollback(self._shell.zk)
+        await self._shell.world.clock.sleep(KRAFT_SILENT_S)
+        plan = await plan_rollback(self._shell.zk)
+        if plan.deleted[-1] != before.deleted[-1]:
+            return plan, [f"{plan.deleted[-1].path} changes: the KRaft controller still writes; stop the whole quorum"]
+        found = await self._guard.permit_to_roll_back()
+        if not isinstance(found, StandingPermit):
+            self._refuse(found)
+            return plan, [reason.text for reason in found]
+        if dry_run:
+            return plan, []
+        log.warning("Rolling the migration to KRaft back: epoch %d, as %s", plan.epoch, plan.because)
+        clock = self._shell.world.clock
+        won = await self._register(
+            found,
+            registration.roll_back_migration(
+                self._shell.zk.client,
+                plan,
+                self._shell.id,
+                clock.wall_time_us() // 1000,
+                address=self.own_address(),
+            ),
+        )
+        if won is None:
+            return plan, ["/controller, /controller_epoch or /migration has changed meanwhile: stop the KRaft quorum"]
+        self._takes_over = self.observing = False
+        await self._begin_if_permitted(*won)
+        return plan, [] if self.active else list(self.refusals) or ["another controller was elected at once"]
 
     async def _take_over(self, holder: ControllerZNode | None) -> list[str]:
         """Never from another aiocontroller: a restarted standby would depose the controller it stands by for."""
@@ -386,7 +429,7 @@ class ControllerElection:
         """Whether this process stands for no election."""
         return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
 
-    def _own_address(self) -> str:
+    def own_address(self) -> str:
         """The address where standbys reach us; empty when we listen on every interface and no name is advertised."""
         own = self._shell.own_endpoints()
         if not own or own[0].host in ("", "0.0.0.0", "::"):
@@ -402,7 +445,7 @@ class ControllerElection:
                 self._shell.world.clock.wall_time_us() // 1000,
                 takeover=takeover,
                 deposing=deposing,
-                address=self._own_address(),
+                address=self.own_address(),
             ),
         )
         if won is None:
@@ -437,7 +480,11 @@ class ControllerElection:
         if holder is None or not self._is_ours(holder):
             # No watch saw it: the one that led to ``seize`` is used up.
             raise ControllerMovedError(f"/controller of epoch {epoch} was deleted before it was watched")
-        await self._fail_over()
+        try:
+            await self._fail_over()
+        except OutrankedError as error:
+            log.info("The term ends at once: %s", error)
+            await self.step_down()
         self.failure = ""
 
     async def _fail_over(self) -> None:

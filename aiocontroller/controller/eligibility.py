@@ -31,6 +31,7 @@ from aiocontroller.security import (
 )
 from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.cluster_znodes import MigrationZNode
 from aiocontroller.zookeeper.znodes import BadZNode, ControllerZNode
 
 OLDEST_LEADER_AND_ISR = 2
@@ -53,9 +54,13 @@ class Kind(StrEnum):
     UNREACHABLE = "unreachable"
 
 
-ENDS_A_TERM = frozenset({Kind.MIGRATION, Kind.AUTHORIZER})
+ENDS_A_TERM = frozenset({Kind.AUTHORIZER})
 """Reasons that make an active controller give the role back.  Others are only shown: the next controller would meet
-them too, and a missing answer mostly means that a broker is about to die or to start."""
+them too, a missing answer mostly means that a broker is about to die or to start, and a KRaft controller that migrates
+the cluster deposes us by itself."""
+
+CLAIMED_BY_KRAFT = frozenset({Kind.KRAFT, Kind.MIGRATION})
+"""Reasons that a rollback removes, and that therefore do not speak against it."""
 
 
 NOT_ASKED = "it has not been asked yet"
@@ -80,7 +85,6 @@ class Answer(msgspec.Struct, frozen=True):
 
     broker: int
     epoch: int
-    zk_migration_ready: bool
     leader_and_isr: VersionRange | None
     """None: the broker does not support this request."""
     settings: Mapping[str, str | None] | None
@@ -105,7 +109,7 @@ class Cluster(msgspec.Struct, frozen=True):
     brokers: Sequence[Broker] = ()
     bad: Sequence[BadZNode] = ()
     """Unreadable registrations."""
-    migration: bool = False
+    migration: MigrationZNode | BadZNode | None = None
     acls: bool = False
     """``/kafka-acl`` exists: an AclAuthorizer creates it at startup, and nothing removes it."""
     holder: ControllerZNode | None = None
@@ -172,6 +176,11 @@ def _of_listener(listener: str, key: str) -> str:
 
 
 def _in_migration(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    """A KRaft controller has claimed the cluster.
+
+    One that is provisioned only, and brokers in migration mode, are no reason: this controller serves those brokers
+    as Kafka's own does, until the claim deposes it.
+    """
     holder = cluster.holder
     if holder is not None and holder.kraft_controller_epoch > 0:
         yield Reason(
@@ -179,14 +188,18 @@ def _in_migration(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
             f"controller {holder.controller_id} is KRaft's (kraftControllerEpoch {holder.kraft_controller_epoch}): "
             "a cluster in migration is not taken over",
         )
-    if cluster.migration:
-        yield Reason(Kind.MIGRATION, f"{paths.MIGRATION} exists: the cluster is being migrated to KRaft")
-    for answer in known.present(cluster).values():
-        if answer.zk_migration_ready:
-            yield Reason(
-                Kind.MIGRATION,
-                f"broker {answer.broker} is set up for migration to KRaft (zookeeper.metadata.migration.enable)",
-            )
+    if isinstance(cluster.migration, BadZNode):
+        bad = cluster.migration
+        yield Reason(
+            Kind.MIGRATION,
+            f"{bad.path}: found {bad.found}, expected {bad.expected}: a KRaft controller may be migrating the cluster",
+        )
+    elif cluster.migration is not None and cluster.migration.claimed:
+        yield Reason(
+            Kind.MIGRATION,
+            f"{paths.MIGRATION} names KRaft controller {cluster.migration.controller_id}: it is migrating the cluster, "
+            "or the migration was rolled back by hand and its znode forgotten (aiocontroller migration rollback)",
+        )
 
 
 def _id_of_a_broker(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:

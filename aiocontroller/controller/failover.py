@@ -25,7 +25,7 @@ from aiocontroller.controller import (
 )
 from aiocontroller.controller.broker_requests import PARTITIONS_PER_REQUEST
 from aiocontroller.controller.full_metadata import FULL_METADATA
-from aiocontroller.controller.leadership_writes import MAX_CONTROLLER_EPOCH, names
+from aiocontroller.controller.leadership_writes import names
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_replica_state_changes,
@@ -36,9 +36,9 @@ from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.apply import apply, load_states
 from aiocontroller.core.audit import replaced_topics, rewritten_topics
 from aiocontroller.core.context_changes import TopicsLoaded, TopicsRemoved
-from aiocontroller.core.errors import AioControllerError, ControllerMovedError
+from aiocontroller.core.errors import AioControllerError, ControllerMovedError, OutrankedError
 from aiocontroller.core.events import FailoverStep, ZkPreferredReplicaElection
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import MAX_CONTROLLER_EPOCH, LeaderAndIsr
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.overlap import Give, taken_in
@@ -156,7 +156,7 @@ async def restore_lost_partitions(shell: ControllerShell) -> None:
 
 
 async def outrank_earlier_controllers(shell: ControllerShell) -> None:
-    """Restart the term with a higher epoch, by ControllerMovedError, if a partition state has an epoch above ours.
+    """Restart the term with a higher epoch, by OutrankedError, if a partition state has an epoch above ours.
 
     ``/controller_epoch`` can fall behind: a rollback from KRaft leaves states with KRaft's higher epochs, and a
     restored backup an old znode.  Brokers that have seen a higher epoch refuse every request with a lower one.
@@ -171,7 +171,7 @@ async def outrank_earlier_controllers(shell: ControllerShell) -> None:
     log.error("Partitions have controller epoch %d, above ours, %d: raising ours", highest, context.epoch)
     shell.journal.append("outranked", controller_epoch=highest)
     await shell.zk.raise_controller_epoch(highest, fence=context.epoch_zk_version)
-    raise ControllerMovedError(f"epoch {context.epoch} gives way to {highest + 1}")
+    raise OutrankedError(f"epoch {context.epoch} gives way to {highest + 1}")
 
 
 async def _take(shell: ControllerShell, rows: Sequence[int], states: PartitionStates) -> None:

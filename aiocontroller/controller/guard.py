@@ -17,6 +17,7 @@ import anyio.abc
 import msgspec
 
 from aiocontroller.controller.eligibility import (
+    CLAIMED_BY_KRAFT,
     ENDS_A_TERM,
     Cluster,
     Kind,
@@ -98,6 +99,12 @@ class Guard:
         for kind in dict.fromkeys(reason.kind for reason in reasons):
             self._refusals[kind].inc()
         return reasons
+
+    async def permit_to_roll_back(self) -> StandingPermit | list[Reason]:
+        """A permit to register in the place of a KRaft controller that is gone; or the reasons against it."""
+        self._judge(await self._look(None))
+        reasons = [reason for reason in self.reasons if reason.kind not in CLAIMED_BY_KRAFT]
+        return reasons or StandingPermit()
 
     def standing_permit(self) -> StandingPermit | None:
         """A permit to register without another look; None where anything may speak against it."""
@@ -190,7 +197,7 @@ class Guard:
             await read_dynamic(self._shell, sorted({*known, *(broker.id for broker in brokers)}))
         self.survey.see(brokers)
         self.on_brokers(brokers)
-        return Cluster(brokers, bad, migration is not None, acls, holder)
+        return Cluster(brokers, bad, migration, acls, holder)
 
     def _answered(self) -> None:
         if self._cluster is not None:

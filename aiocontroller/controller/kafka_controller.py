@@ -44,6 +44,7 @@ from aiocontroller.wire.update_metadata import decode_update_metadata_response
 from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.kafka_zk_client import Change
+from aiocontroller.zookeeper.rollback import RollbackRefusedError
 
 log = logging.getLogger(__name__)
 
@@ -283,6 +284,15 @@ class KafkaController:
     async def _take_over(self, event: ev.TakeOver) -> None:
         event.reply.answer(await self._taken_over(event.keep_ours))
 
+    async def _roll_back(self, event: ev.RollBack) -> None:
+        if self.election.active:
+            event.reply.answer("this controller is active already: there is nothing to roll back")
+            return
+        try:
+            event.reply.answer(await self.election.roll_back(dry_run=event.dry_run))
+        except RollbackRefusedError as error:
+            event.reply.answer(str(error))
+
     async def _taken_over(self, keep_ours: Sequence[str]) -> list[str]:
         """Take over; ``keep_ours`` then holds as long as this process runs, unless the takeover is refused."""
         settings = self.shell.settings
@@ -459,6 +469,7 @@ ELECTION_HANDLERS: dict[type[ev.Event], Callable[[KafkaController, Any], Awaitab
     ev.ControllerSuspected: KafkaController._controller_suspected,
     ev.Expire: KafkaController._expire,
     ev.TakeOver: KafkaController._take_over,
+    ev.RollBack: KafkaController._roll_back,
     ev.GuardChange: KafkaController._guard_change,
     ev.Release: KafkaController._begin_release,
     ev.GoOnReleasing: KafkaController._go_on_releasing,

@@ -24,7 +24,7 @@ from aiocontroller.core.decisions import Decisions, commit, joined
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.election import NEVER_UNCLEAN, NO_MIN_ISRS, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.ids import LeaderAndIsr, MinIsr
+from aiocontroller.core.ids import MAX_CONTROLLER_EPOCH, LeaderAndIsr, MinIsr
 from aiocontroller.core.leadership_changes import Change, Facts, Plan, Written
 from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.request_batch import RequestBatch
@@ -262,10 +262,6 @@ async def _read_doubtful(shell: ControllerShell, change: Change[Any]) -> None:
     unread = await read_states_again(shell, rows)
     change.failed |= unread
     change.reopen([row for row, epoch in zip(rows, before, strict=True) if row not in unread and epochs[row] != epoch])
-
-
-MAX_CONTROLLER_EPOCH = 2_000_000_000
-"""No controller can have had a higher epoch.  A state with one is damaged; outranking it would exhaust the epochs."""
 
 
 def is_of_a_later_controller(shell: ControllerShell, state: LeaderAndIsr) -> bool:

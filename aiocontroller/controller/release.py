@@ -8,13 +8,16 @@
  4. ``/controller`` is deleted under the fence, and one of the brokers wins.  From then on this process only observes,
     until it is asked to take over.
 
+Before a migration to KRaft only step 1 is needed: a KRaft controller takes the role from its holder, but not while a
+replica is on a broker that it does not know.  Until its claim the role is kept (``Release.to_kraft``).
+
 Other events are handled as usual between these steps: when a broker dies meanwhile, new leaders are elected.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiocontroller.controller import debts
@@ -76,6 +79,8 @@ class RoleRelease:
         if left and not shell.leaving and now_s < self._began_s + MOVED_WITHIN_S:
             await move_own_replicas(shell, OwnReplicas())
             shell.queue.schedule(_TAG, LOOK_AGAIN_S, GoOnReleasing())
+        elif not shell.leaving and all(each.to_kraft for each in self._asked):
+            self._end(self._names(left), ())
         elif not shell.leaving:
             self._hidden_s = now_s
             await self._hide()
@@ -101,12 +106,15 @@ class RoleRelease:
     async def _give_back(self, left: list[int]) -> None:
         if left:
             log.warning("Partitions still name a controller as a replica: %s", self._shell.sample(left))
-        names = tuple(str(self._shell.topic_partition(row)) for row in left)
         owed = tuple(debts.status(self._shell))
         for each in owed:
             log.warning("Broker %(broker)d still has %(replicas)d replicas to delete, of topics %(topics)s", each)
+        names = self._names(left)
         await self._election.trigger_controller_move(for_good=any(each.for_good for each in self._asked))
         self._end(names, owed)
+
+    def _names(self, rows: Sequence[int]) -> tuple[str, ...]:
+        return tuple(str(self._shell.topic_partition(row)) for row in rows)
 
     def resume(self) -> None:
         """Schedule the next step again after a reload, which cancels all scheduled events."""

@@ -136,7 +136,6 @@ class BrokerSurvey:
         return Answer(
             broker=broker.id,
             epoch=broker.epoch,
-            zk_migration_ready=offered.zk_migration_ready,
             leader_and_isr=leader_and_isr,
             settings=settings,
             reported=None if described is None else reported_by(each for each in described if each.name in _OBEYED),

@@ -88,6 +88,10 @@ class ControllerMovedError(AioControllerError):
     """
 
 
+class OutrankedError(ControllerMovedError):
+    """We ended our own term, since partition states have an epoch above it; the next one will be above them."""
+
+
 class BadInputError(AioControllerError):
     """Input from outside was invalid; the message names the subject, what was found and what was expected."""
 

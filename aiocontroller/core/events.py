@@ -175,12 +175,20 @@ class TakeOver(CertainRequest, frozen=True, gc=False, kw_only=True):
     """Settings whose values here apply, even if the brokers' differ."""
 
 
+class RollBack(CertainRequest, frozen=True, gc=False, kw_only=True):
+    """An operator rolls a migration to KRaft back.  Answered with (a ``Rollback``, the reasons against), or a text."""
+
+    state = ControllerState.ControllerChange
+    dry_run: bool = False
+
+
 class Release(CertainRequest, frozen=True, gc=False, kw_only=True):
-    """An operator asks to give the role back to the brokers.  Answered with a ``Released`` once that is done."""
+    """The role is given back, or kept for a KRaft controller's claim (``to_kraft``).  Answered with a ``Released``."""
 
     state = ControllerState.ControllerChange
     for_good: bool = True
     """This process does not contend for the role again until an operator asks."""
+    to_kraft: bool = False
 
 
 class GuardChange(Signal, frozen=True, gc=False):
@@ -551,11 +559,10 @@ class UpdateFeatures(Request, frozen=True, gc=False, kw_only=True):
 
 
 class AlterUserScramCredentials(Request, frozen=True, gc=False, kw_only=True):
-    """Answered with a dict, user -> (error code, message)."""
+    """Deletions are (user, mechanism).  Answered with a dict, user -> (error code, message)."""
 
     state = ControllerState.Idle
     deletions: tuple[tuple[str, int], ...]
-    """(user, mechanism)."""
     upsertions: tuple[ScramUpsertion, ...]
 
 
@@ -587,7 +594,6 @@ class DeleteTopics(Request, frozen=True, gc=False, kw_only=True):
 
     state = ControllerState.TopicDeletion
     topics: tuple[str | bytes, ...]
-    """Names, or ids."""
     timeout_ms: int
     contradictory: dict[str, bytes] = {}
     """The names that came with an id as well; these are not deleted."""

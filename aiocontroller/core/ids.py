@@ -29,6 +29,8 @@ RECOVERING = 1
 """Leader recovery states (KIP-704): RECOVERING after an unclean election, until the leader says otherwise."""
 
 MAX_BROKER_ID = 2**31 - 1
+MAX_CONTROLLER_EPOCH = 2_000_000_000
+"""No controller can have had a higher epoch.  A state with one is damaged; outranking it would exhaust the epochs."""
 MAX_PARTITIONS_PER_TOPIC = 1 << 20
 """Partition numbers from here on are treated as damaged data."""
 

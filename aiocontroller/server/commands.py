@@ -1,4 +1,5 @@
-"""Operators' commands to a running controller, by HTTP: take over the role, release it, recover partitions.
+"""Operators' commands to a running controller, by HTTP: take over the role, release it, roll a migration back,
+recover partitions.
 
 A command needs the token in the data folder's ``controller.json``: without a data folder there are no commands.
 """
@@ -15,10 +16,16 @@ import msgspec
 from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
-from aiocontroller.core.events import RecoverPartitions, Release, Reply, Request, TakeOver
+from aiocontroller.core.events import RecoverPartitions, Release, Reply, Request, RollBack, TakeOver
 from aiocontroller.core.request_content import Released
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znodes import encode_controller
 
 log = logging.getLogger(__name__)
+
+LOST_AGAIN = (
+    "it lost the role, or its ZooKeeper session, before it was in charge: see 'aiocontroller status', try again"
+)
 
 Command = Callable[[bytes], Awaitable[Mapping[str, Any]]]
 """Takes JSON and returns an object; AioControllerError says why the command failed."""
@@ -39,6 +46,13 @@ class TakeOverAsked(msgspec.Struct, frozen=True):
     """Settings of which our values are used whatever the brokers have; ``all`` for every one."""
 
 
+class RollBackAsked(msgspec.Struct, frozen=True):
+    """Body of ``POST /rollback``."""
+
+    dry_run: bool = False
+    """Say what would be written, and write nothing."""
+
+
 class ReleaseAsked(msgspec.Struct, frozen=True):
     """Body of ``POST /release``."""
 
@@ -46,6 +60,8 @@ class ReleaseAsked(msgspec.Struct, frozen=True):
     """End the process afterwards."""
     linger_ms: int | None = None
     """How long to keep answering before the end; None: ``aiocontroller.release.linger.ms``."""
+    to_kraft: bool = False
+    """Keep the role until a KRaft controller claims it, and do not stand for it afterwards."""
 
 
 class RecoverAsked(msgspec.Struct, frozen=True):
@@ -67,7 +83,12 @@ class Commands:
 
     def by_name(self) -> dict[str, Command]:
         """Name in the URL -> command."""
-        return {"takeover": self.take_over, "release": self.release, "recover": self.recover}
+        return {
+            "takeover": self.take_over,
+            "release": self.release,
+            "rollback": self.roll_back,
+            "recover": self.recover,
+        }
 
     def settings(self) -> Mapping[str, Any]:
         """The content of ``GET /settings``."""
@@ -88,7 +109,7 @@ class Commands:
         if reasons == KafkaErrorCode.UNKNOWN_SERVER_ERROR:
             raise CommandRefusedError("it failed; the log names the reason")
         if isinstance(reasons, KafkaErrorCode):
-            raise CommandRefusedError("the ZooKeeper session ended meanwhile: try again")
+            raise CommandRefusedError(LOST_AGAIN)
         if reasons:
             contradicting = [setting.as_json() for setting in settings.contradicting]
             raise CommandRefusedError("\n".join(reasons), settings=contradicting)
@@ -101,13 +122,38 @@ class Commands:
             "not_enforced": settings.not_enforced,
         }
 
+    async def roll_back(self, body: bytes) -> Mapping[str, Any]:
+        """Roll a migration to KRaft back; CommandRefusedError with the reasons, BadInputError for a bad body."""
+        try:
+            asked = msgspec.json.decode(body or b"{}", type=RollBackAsked)
+        except msgspec.MsgspecError as error:
+            raise BadInputError(f"rollback: found {error}, expected dry_run") from None
+        found = await self._ask(lambda reply: RollBack(dry_run=asked.dry_run, reply=reply))
+        if found == KafkaErrorCode.UNKNOWN_SERVER_ERROR:
+            raise CommandRefusedError("it failed; the log names the reason")
+        if isinstance(found, KafkaErrorCode):
+            raise CommandRefusedError(LOST_AGAIN)
+        if isinstance(found, str):
+            raise CommandRefusedError(found)
+        plan, reasons = found
+        if reasons:
+            raise CommandRefusedError("\n".join(reasons))
+        now_ms, address = self._shell.world.clock.wall_time_us() // 1000, self._controller.election.own_address()
+        created = encode_controller(self._shell.id, now_ms, address=address)
+        return {
+            "id": self._shell.id,
+            "dry_run": asked.dry_run,
+            **plan._asdict(),
+            "created": (paths.CONTROLLER, created.decode()),
+        }
+
     async def release(self, body: bytes) -> Mapping[str, Any]:
         """Give the role back; ``exit`` ends the process after its linger time.  BadInputError for an unknown body."""
         try:
             asked = msgspec.json.decode(body or b"{}", type=ReleaseAsked)
         except msgspec.MsgspecError as error:
-            raise BadInputError(f"release: found {error}, expected exit and linger_ms") from None
-        released = await self._ask(lambda reply: Release(reply=reply))
+            raise BadInputError(f"release: found {error}, expected exit, linger_ms and to_kraft") from None
+        released = await self._ask(lambda reply: Release(to_kraft=asked.to_kraft, reply=reply))
         if isinstance(released, KafkaErrorCode):
             released = Released(0)  # the session ended: the role is gone with it
         linger_ms = self._shell.config.aiocontroller_release_linger_ms if asked.linger_ms is None else asked.linger_ms
@@ -117,6 +163,7 @@ class Commands:
         return {
             "id": self._shell.id,
             "epoch": released.epoch,
+            "active": self._controller.election.active,
             "left": list(released.left),
             "owed": list(released.owed),
             "ends_in_ms": linger_ms if asked.exit else None,

@@ -258,13 +258,18 @@ def encode_broker_starts(starts: BrokerStarts) -> bytes:
 
 
 class MigrationZNode(msgspec.Struct, frozen=True, rename={"controller_id": "kraft_controller_id"}):
-    """A migration to KRaft in progress; if present, ZooKeeper controllers are about to be replaced."""
+    """The state of a migration to KRaft.  All numbers are -1 from the start of a KRaft controller to its claim."""
 
     controller_id: int
     kraft_controller_epoch: int
     kraft_metadata_offset: int
     kraft_metadata_epoch: int
     version: int = 0
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a KRaft controller has begun to migrate; before, it is provisioned only."""
+        return self.controller_id >= 0
 
 
 _migration_decoder = msgspec.json.Decoder(MigrationZNode)

@@ -16,6 +16,9 @@ Winning ``/controller``, step by step (Kafka's ``registerControllerAndIncrementC
     round writes a higher epoch.
  5. From then on v+1 is the fence: every write of the controller begins with a check of it.
 
+A rollback of a migration to KRaft (``roll_back_migration``) is the same multi with an epoch above all that KRaft has
+written, and with the deletion of what KRaft has claimed.
+
 A standby reads e and v in advance, while another controller holds the role, and registers by step 2 alone
 (``seize_controller``).  A release on request raises v without e (``release_controller``): what standbys have read is
 outdated then, and the difference between e and v tells, also later, that the role was given back on purpose.
@@ -25,7 +28,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiocontroller.core.errors import AioControllerError, ControllerEpochError, ControllerMovedError
 from aiocontroller.zookeeper import paths, znodes
@@ -34,6 +37,9 @@ from aiocontroller.zookeeper.codec import Create, Delete, Op, OpResult, SetData
 from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, SessionExpiredError
 from aiocontroller.zookeeper.znode_access import error_at
 from aiocontroller.zookeeper.znode_json import BadZNode
+
+if TYPE_CHECKING:
+    from aiocontroller.zookeeper.rollback import Rollback
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +186,8 @@ async def register_controller(
     for _ in range(MAX_ATTEMPTS):
         epoch, version = await _epoch_to_beat(client, session)
         present = await _holder(client, session, takeover=takeover, deposing=deposing)
-        code, fence = await _round(client, session, epoch, version, data, replacing=present)
+        deletes = [Delete(paths.CONTROLLER)] if present else []
+        code, fence = await _round(client, session, epoch + 1, version, data, deletes)
         won = (epoch + 1, fence) if code == 0 else await _resolve(client, session, epoch + 1)
         if won is not None:
             client.fence_generation = session.generation
@@ -207,7 +214,8 @@ async def seize_controller(
     if known.generation != session.generation:
         raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} was read in an earlier session")
     data = znodes.encode_controller(controller_id, timestamp_ms, address=address)
-    code, fence = await _round(client, session, known.epoch, known.version, data, replacing=replacing)
+    deletes = [Delete(paths.CONTROLLER)] if replacing else []
+    code, fence = await _round(client, session, known.epoch + 1, known.version, data, deletes)
     won = None
     if code == 0:
         won = known.epoch + 1, fence
@@ -220,13 +228,15 @@ async def seize_controller(
 
 
 async def _round(
-    client: ZooKeeperClient, session: _Session, epoch: int, version: int, data: bytes, *, replacing: bool
+    client: ZooKeeperClient, session: _Session, epoch: int, version: int, data: bytes, deletes: Sequence[Delete]
 ) -> tuple[int, int]:
-    """Step 2: the multi's code (0, a conflict's, or _LOST), and the epoch's new version if it is 0."""
-    ops: list[Op] = [SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version)]
-    if replacing:
-        ops.append(Delete(paths.CONTROLLER))
-    ops.append(Create(paths.CONTROLLER, data, ephemeral=True))
+    """Step 2, with the new ``epoch``: the multi's code (0, a conflict's, or _LOST), and the epoch's new version if it
+    is 0."""
+    ops: list[Op] = [
+        SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), version),
+        *deletes,
+        Create(paths.CONTROLLER, data, ephemeral=True),
+    ]
     code, results = await _multi(client, session, ops)
     if code not in (0, _LOST, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE):
         raise error_at(paths.CONTROLLER, code)
@@ -243,6 +253,28 @@ async def _resolve(client: ZooKeeperClient, session: _Session, epoch: int) -> tu
         return None
     # One transaction must have written both; otherwise the epoch was written by hand.
     return found if stat.created_zxid == written.last_modified_zxid else None
+
+
+async def roll_back_migration(
+    client: ZooKeeperClient, plan: Rollback, controller_id: int, timestamp_ms: int, *, address: str = ""
+) -> tuple[int, int]:
+    """Take the role from a KRaft controller as planned: (new epoch, its znode version).
+
+    Nothing is written, and ControllerMovedError raised, if one of the znodes has changed since the plan was made.
+    Raises SessionExpiredError like ``register_controller``.
+    """
+    session = _Session(client)
+    data = znodes.encode_controller(controller_id, timestamp_ms, address=address)
+    deletes = [Delete(each.path, each.version) for each in plan.deleted]
+    code, fence = await _round(client, session, plan.epoch, plan.epoch_before.version, data, deletes)
+    won = (plan.epoch, fence) if code == 0 else None
+    if code == _LOST:
+        won = await _resolve(client, session, plan.epoch)
+    if won is None:
+        changed = ", ".join(each.path for each in (plan.epoch_before, *plan.deleted))
+        raise ControllerMovedError(f"one of {changed} has changed meanwhile: somebody still writes")
+    client.fence_generation = session.generation
+    return won
 
 
 async def delete_controller(client: ZooKeeperClient, fence: int) -> None:

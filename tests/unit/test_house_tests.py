@@ -52,6 +52,7 @@ OF_NO_MODULE = {
     "core/failure_detector_exhaustively": "all short histories of a peer",
     "core/sickness_exhaustively": "all short histories of a broker",
     "controller/foundations": "the program ends when a task dies on which all else stands",
+    "controller/migration": "a migration to KRaft: the claim of a KRaft controller, and its rollback",
     "controller/mirror_under_attack": "a warm standby among other servers, endless writes, damage, and bugs",
     "controller/random_clusters": "random stories on all handlers together",
     "controller/stack_depth": "the number of calls from the consumer to a rule",

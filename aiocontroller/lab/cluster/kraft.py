@@ -51,13 +51,13 @@ class KRaftNode(RealKafkaBroker):
             "controller.quorum.voters": ",".join(f"{n}@{LOOPBACK}:{port}" for n, port in self.voters.items()),
         }
 
-    def format(self) -> None:
+    def format(self, cluster_id: str = _CLUSTER_ID) -> None:
         """Write the storage's first metadata; before the first start."""
         self.port = self.port or free_port()
         self.write_settings()
         tool = [str(find_java()), *SMALL_JVM, "-cp", f"{kafka_jars(self.version)}/*", "kafka.tools.StorageTool"]
         run = subprocess.run(
-            [*tool, "format", "--cluster-id", _CLUSTER_ID, "--config", str(self.settings)],
+            [*tool, "format", "--cluster-id", cluster_id, "--config", str(self.settings)],
             capture_output=True,
             text=True,
             check=False,

@@ -16,6 +16,7 @@ from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.server.commands import CommandRefusedError, Commands
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.cluster_znodes import MigrationZNode, encode_migration
 from aiocontroller.zookeeper.znodes import encode_broker
 from tests.integration.controller.harness import Cluster, idle, until
 from tests.integration.controller.test_reassignment import T0, ask, assignment, catch_up, request_by_znode
@@ -81,12 +82,12 @@ async def test_kraft_controller_is_not_deposed(cluster: Cluster) -> None:
 
 
 async def test_cluster_in_migration_is_left_alone_even_without_a_controller(cluster: Cluster) -> None:
-    await cluster.client.create("/migration", data=b"{}")
+    await cluster.client.create("/migration", data=encode_migration(MigrationZNode(3000, 2, 100, 2)))
     service = await cluster.add_controller()
-    await until(lambda: "/migration exists" in " ".join(service.controller.election.refusals))
+    await until(lambda: "/migration names KRaft controller 3000" in " ".join(service.controller.election.refusals))
     assert await cluster.zk.get_controller(watch=False) is None
     await make_broker_controller(cluster)
-    assert ["/migration exists" in reason for reason in await take_over(service)] == [True]
+    assert ["/migration names KRaft controller 3000" in reason for reason in await take_over(service)] == [True]
 
 
 async def test_id_of_a_broker_is_no_controllers(cluster: Cluster) -> None:
@@ -106,7 +107,7 @@ async def test_brokers_too_old_are_not_controlled(cluster: Cluster) -> None:
     await refused(cluster, "broker 3 is older than Kafka 2.2 (LeaderAndIsr 1)")
 
 
-async def test_brokers_ready_for_migration_are_not_controlled(cluster: Cluster) -> None:
+async def test_brokers_ready_for_migration_are_controlled(cluster: Cluster) -> None:
     await make_broker_controller(cluster)
     broker = cluster.brokers[2]
 
@@ -117,7 +118,8 @@ async def test_brokers_ready_for_migration_are_not_controlled(cluster: Cluster) 
         return RecordingBroker.respond(broker, api, version, request)
 
     broker.respond = respond  # type: ignore[method-assign]
-    await refused(cluster, "broker 2 is set up for migration to KRaft")
+    service = await cluster.add_controller(aiocontroller_takeover_policy="takeover")
+    assert await cluster.active() is service
 
 
 async def test_make_broker_controller_is_not_deposed_where_no_broker_can_be_reached_but_one_may_be_away(

@@ -1,7 +1,6 @@
 """A real broker that is set up for the migration to KRaft forwards its clients' requests to us in envelopes.
 
-We give the role back as soon as we hear of such a broker.  Until then, and here for as long as the test lasts, its
-clients are served.
+We keep the role until a KRaft controller claims it, so its clients are served as by Kafka's own controller.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller import guard
 from aiocontroller.core.errors import KafkaErrorCode as E
 from aiocontroller.lab.cluster.embedded_zookeeper import free_port
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, RealKafkaBroker, kafka_missing
@@ -28,13 +26,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
-async def cluster(
-    world: World, zk_connect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Cluster, RealKafkaBroker]]:
+async def cluster(world: World, zk_connect: str, tmp_path: Path) -> AsyncIterator[tuple[Cluster, RealKafkaBroker]]:
     missing = kafka_missing(DEFAULT_VERSION)
     if missing:
         pytest.skip(missing)
-    monkeypatch.setattr(guard, "ENDS_A_TERM", frozenset())
     overrides = {
         "zookeeper.metadata.migration.enable": "true",
         "controller.quorum.voters": f"3000@127.0.0.1:{free_port()}",  # no quorum: the migration does not begin

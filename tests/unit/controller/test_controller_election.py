@@ -249,7 +249,7 @@ async def test_reason_that_appears_after_the_guards_last_look_ends_it_before_the
         assert standby.metrics.snapshot()[WITHDRAWALS] == 1
         errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
         assert "Giving the role back, epoch 2, before its term has begun" in errors
-        assert "/migration exists" in standby.controller.election.refusals[0]
+        assert "/migration" in standby.controller.election.refusals[0]
         await it.sleep(30)
         assert await it.zk.get_controller_epoch() == (2, 2), "it does not try again and again"
         await it.delete("/migration")
@@ -557,7 +557,7 @@ async def test_holder_of_the_znode_that_is_not_active_contends_for_it() -> None:
 def test_standbys_are_given_an_address_that_reaches_us(host: str | None, address: str) -> None:
     own = () if host is None else (Endpoint("CONTROL", host, 9),)
     election: Any = SimpleNamespace(_shell=SimpleNamespace(own_endpoints=lambda: own))
-    assert ControllerElection._own_address(election) == address
+    assert ControllerElection.own_address(election) == address
 
 
 @virtual_time

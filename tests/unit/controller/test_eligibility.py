@@ -31,6 +31,7 @@ from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.metrics import Metrics
 from aiocontroller.security import ACL_AUTHORIZERS, Credentials, ListenerSecurity, authorizer_of
 from aiocontroller.wire.apis import VersionRange
+from aiocontroller.zookeeper.cluster_znodes import MigrationZNode
 from aiocontroller.zookeeper.znode_json import BadZNode
 from aiocontroller.zookeeper.znodes import ControllerZNode
 from tests.unit.authorizer.test_principals import CN, ORGANIZATION, attribute, certificate, name
@@ -92,7 +93,7 @@ def reasons(
     authorizer.replace({})
     broker = Broker(1, 7, (msgspec.structs.replace(SSL, host="b1"),))
     settings = {"authorizer.class.name": ACL_AUTHORIZERS[0], "ssl.principal.mapping.rules": reported, **more}
-    answer = Answer(1, 7, False, VersionRange(0, 7), settings, ReportedSettings(), BROKER, "10.0.0.1")
+    answer = Answer(1, 7, VersionRange(0, 7), settings, ReportedSettings(), BROKER, "10.0.0.1")
     us = Us(1_000_001, config, [SSL], security, authorizer, ClusterSettings(config, Metrics()))
     return [reason.text for reason in ineligibility_reasons(us, Cluster([broker]), Known({1: answer}, {}))]
 
@@ -139,7 +140,7 @@ def test_the_only_broker_is_not_deposed_if_it_cannot_be_reached() -> None:
     alone = Cluster([Broker(1, 7, (SSL,))])
     (reason,) = reasons_not_to_depose(alone, Known({}, {1: "connection refused"}))
     assert reason.text == "no broker can be reached: broker 1: connection refused"
-    answer = Answer(1, 7, False, VersionRange(0, 7), {}, ReportedSettings(), None, "10.0.0.1")
+    answer = Answer(1, 7, VersionRange(0, 7), {}, ReportedSettings(), None, "10.0.0.1")
     assert reasons_not_to_depose(alone, Known({1: answer}, {})) == []
     assert reasons_not_to_depose(Cluster(), Known({}, {})) == []
 
@@ -167,3 +168,19 @@ def test_only_a_kraft_controllers_epoch_is_a_migration(epoch: int, migrates: boo
     holder = ControllerZNode(1, 0, 0, 0, kraft_controller_epoch=epoch)
     found = list(eligibility._in_migration(us, Cluster(holder=holder), Known({}, {})))
     assert bool(found) is migrates
+
+
+def migration_reasons(migration: MigrationZNode | BadZNode | None) -> list[str]:
+    config = Config()
+    us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
+    found = eligibility._in_migration(us, Cluster(migration=migration), Known({}, {}))
+    return [reason.text for reason in found]
+
+
+def test_a_migration_that_nobody_has_claimed_is_no_reason() -> None:
+    assert migration_reasons(None) == []
+    assert migration_reasons(MigrationZNode(-1, -1, -1, -1)) == []
+    (reason,) = migration_reasons(MigrationZNode(3000, 2, 1, 1))
+    assert "names KRaft controller 3000" in reason
+    (reason,) = migration_reasons(BadZNode("/migration", "{", "JSON"))
+    assert reason == "/migration: found {, expected JSON: a KRaft controller may be migrating the cluster"

@@ -16,6 +16,7 @@ from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.cluster_znodes import MigrationZNode, encode_migration
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from tests.unit.controller.virtual_cluster import ACL_AUTHORIZER, AUTHORIZER, Stage, is_active, stage, take_over, terms
 
@@ -132,6 +133,8 @@ WAYS = [
     refused_write,
     failed_reload,
 ]
+CLAIMED = encode_migration(MigrationZNode(3000, 2, 100, 2))
+PROVISIONED = encode_migration(MigrationZNode(-1, -1, -1, -1))
 AGAIN = (refused_write, failed_reload)
 """These begin active."""
 
@@ -152,12 +155,12 @@ async def test_no_way_leads_past_the_guard_and_a_refused_role_is_tried_again(
 ) -> None:
     async with stage() as it:
         await it.add_broker(1)
-        service = await way(it, lambda: it.create("/migration"))
+        service = await way(it, lambda: it.create("/migration", CLAIMED))
         before = int(way in AGAIN)
         await it.sleep(20)
         assert not is_active(service)
         assert terms(service) == before
-        assert "/migration exists" in service.controller.election.refusals[0]
+        assert "/migration names KRaft controller 3000" in service.controller.election.refusals[0]
         found = service.controller.readiness()
         assert (found.ready, found.state) == (False, "not able to stand by")
         await it.delete("/migration")
@@ -169,13 +172,31 @@ async def test_no_way_leads_past_the_guard_and_a_refused_role_is_tried_again(
         assert service.controller.readiness().ready
 
 
+@pytest.mark.parametrize("way", WAYS)
+@virtual_time
+async def test_kraft_controller_that_has_claimed_nothing_is_no_obstacle(
+    way: Callable[[Stage, Obstacle], Awaitable[Service]],
+) -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        service = await way(it, lambda: it.create("/migration", PROVISIONED))
+        await it.until(lambda: is_active(service) and terms(service) == 1 + (way in AGAIN), 5)
+        await it.client.set_data("/migration", CLAIMED, -1)  # by hand: a KRaft controller would depose us first
+        await it.until(lambda: service.controller.guard.reasons, 5)
+        await it.sleep(20)
+        assert is_active(service), "a reason that is shown only"
+        assert "/migration names KRaft controller 3000" in service.controller.readiness().reasons[0]
+
+
 def test_nothing_but_the_guard_makes_a_permit() -> None:
     """One method begins a term, and wants one; the two that call it have it from the guard."""
     assert ControllerElection._begin_term.__annotations__["permit"] == "Permit"
     assert ControllerElection._win.__annotations__["permit"] == "Permit"
-    assert _callers("_begin_term") == ["_seize", "_win"]
+    assert _callers("_begin_term") == ["_begin_if_permitted", "_win"]
+    assert _callers("_begin_if_permitted") == ["_seize", "roll_back"]
     assert _callers("_win") == ["_contend"]
-    assert _callers("permit") == ["_contend", "_seize"]
+    assert _callers("permit") == ["_begin_if_permitted", "_contend"]
+    assert _callers("permit_to_roll_back") == ["roll_back"]
     package = Path(aiocontroller.__file__).parent
     sources = [path for path in package.rglob("*.py") if "lab" not in path.parts]
     makers = [path.name for path in sources if re.search(r"[^:|] Permit\(\)", path.read_text())]
@@ -378,12 +399,13 @@ async def test_reasons_are_logged_when_they_come_and_not_again(caplog: pytest.Lo
     caplog.set_level(logging.INFO)
     async with stage() as it:
         await it.add_broker(1)
-        await it.create("/migration")
+        await it.create("/migration", CLAIMED)
         service = await it.add_controller()
         await it.sleep(60)
+        (reason,) = service.controller.readiness().reasons
         assert [r.getMessage() for r in caplog.records if "/migration" in r.getMessage()] == [
-            "This process cannot be the controller: /migration exists: the cluster is being migrated to KRaft",
-            "Not taking the role: /migration exists: the cluster is being migrated to KRaft",
+            f"This process cannot be the controller: {reason}",
+            f"Not taking the role: {reason}",
         ]
         assert service.metrics.snapshot()['aiocontroller_guard_reasons{kind="migration"}'] == 1
         assert service.metrics.snapshot()['aiocontroller_guard_refusals_total{kind="migration"}'] >= 1

@@ -61,7 +61,7 @@ def entry(of: ControllerShell) -> dict[str, str]:
 
 def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
     us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer, of.settings)
-    known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}, ReportedSettings()) for b in brokers}, {})
+    known = Known({b.id: Answer(b.id, b.epoch, VersionRange(0, 7), {}, ReportedSettings()) for b in brokers}, {})
     return [reason.text for reason in ineligibility_reasons(us, Cluster(brokers), known)]
 
 

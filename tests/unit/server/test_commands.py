@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server.commands import CommandRefusedError, Commands
+from aiocontroller.zookeeper.cluster_znodes import MigrationZNode, encode_migration
 from tests.unit.controller.virtual_cluster import begin, is_active, offline_topic, stage, with_topic
 
 
@@ -100,3 +103,42 @@ async def test_only_the_active_controller_recovers() -> None:
         standby = await it.add_controller(aiocontroller_id=1_000_002)
         with pytest.raises(CommandRefusedError, match="not the active controller"):
             await Commands(standby.shell, standby.controller, lambda: None).recover(b'{"topic":"t"}')
+
+
+@virtual_time
+async def test_a_rollback_says_what_it_writes() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        of_kraft = b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":9}'
+        await it.create("/controller_epoch", b"5")
+        await it.create("/controller", of_kraft)
+        await it.create("/migration", encode_migration(MigrationZNode(3000, 9, 100, 9)))
+        service = await it.add_controller()
+        commands = Commands(service.shell, service.controller, lambda: None)
+        planned = await commands.roll_back(b'{"dry_run":true}')
+        assert planned["dry_run"]
+        assert not is_active(service)
+        done = await commands.roll_back(b"")
+        assert is_active(service)
+        for answer in (planned, done):
+            assert (answer["id"], answer["epoch"]) == (service.shell.id, 10)
+            assert answer["epoch_before"] == ("/controller_epoch", 0, "5")
+            assert [each.path for each in answer["deleted"]] == ["/controller", "/migration"]
+        path, content = done["created"]
+        data = (await it.client.get_many([path])).data[0]
+        assert data is not None
+        times = r'"timestamp":"\d+"'  # of two moments
+        assert re.sub(times, "", content) == re.sub(times, "", data.decode())
+        with pytest.raises(CommandRefusedError, match="is active already"):
+            await commands.roll_back(b"")
+        with pytest.raises(BadInputError, match="dry_run"):
+            await commands.roll_back(b'{"dry_run":1}')
+
+
+@virtual_time
+async def test_a_hand_over_keeps_the_role() -> None:
+    async with stage() as it:
+        service = await begin(it, 1)
+        answer = await Commands(service.shell, service.controller, lambda: None).release(b'{"to_kraft":true}')
+        assert (answer["active"], answer["epoch"], answer["left"]) == (True, 1, [])
+        assert is_active(service)
