@@ -57,6 +57,7 @@ from aiocontroller.server import http
 from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.server.socket_server import SocketServer
+from aiocontroller.service_manager import ServiceManager
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper.acl_follower import AclFollower
@@ -102,8 +103,9 @@ class Service:
         with_http: bool = True,
         debug_handlers: DebugHandlers = lambda service: {},
         descriptors: int | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
-        """``descriptors``: the limit of open files and sockets; None: no limit."""
+        """``descriptors``: the limit of open files and sockets; None: no limit.  ``manager``: told how it goes."""
         self.config = config
         self.world = world
         self.metrics = Metrics() if metrics is None else metrics
@@ -126,6 +128,7 @@ class Service:
         self._with_http = with_http
         self._debug_handlers = debug_handlers
         self._descriptors = descriptors
+        self._manager = manager
         self._tasks: anyio.abc.TaskGroup | None = None
         self._listeners: list[Listener] = []
         self._kafka: SocketServer | None = None
@@ -163,9 +166,13 @@ class Service:
         await self.journal.start(foundations)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
+            if self._manager is not None:
+                tasks.start_soon(self._manager.report, self.world.clock, self._in_a_line, name="service manager")
             await self._open(tasks, foundations)
             if on_ready is not None:
                 on_ready(self)
+            if self._manager is not None:
+                self._manager.say("READY=1")
             self._step, self._consuming = "waiting for events", True
             await self.controller.run()
             self._step, self._consuming = "ending what runs beside", False
@@ -205,8 +212,18 @@ class Service:
         handling = self.controller.handling
         return f"handling {handling}" if self._consuming and handling else self._step
 
+    def _in_a_line(self) -> str:
+        """For ``systemctl status``."""
+        if not self._consuming:
+            return self._step
+        found = self.controller.readiness()
+        epoch = f", epoch {self.shell.context.epoch}" if self.controller.election.in_charge else ""
+        return "; ".join([found.state + epoch, *found.reasons])
+
     def _count_from_now(self, release_within_s: float) -> None:
         if self._released_by_s is None:
+            if self._manager is not None:
+                self._manager.say("STOPPING=1")
             clock = self.world.clock
             self._release_within_s = release_within_s
             self._released_by_s = clock.monotonic() + release_within_s
@@ -470,6 +487,7 @@ def run_service(
     *,
     data: Path | None = None,
     debug_handlers: DebugHandlers = lambda service: {},
+    manager: ServiceManager | None = None,
     on_ready: Ready | None = None,
 ) -> int:
     """Run until SIGTERM or SIGINT; the process's exit code.
@@ -489,6 +507,7 @@ def run_service(
             metrics=metrics,
             debug_handlers=debug_handlers,
             descriptors=raise_descriptor_limit(),
+            manager=manager,
         )
         ending.attach(
             service.leave,

@@ -15,6 +15,10 @@ from aiocontroller.core.errors import AioControllerError
 COMMANDS = {
     "up": ("aiocontroller.lab.cli.up:up", "Start a whole cluster on this machine, with a live view."),
     "run": ("aiocontroller.cli.run:run", "Run a controller for an existing cluster."),
+    "systemd-unit": (
+        "aiocontroller.cli.systemd_unit:systemd_unit",
+        "Print a unit file that runs this installation as a service.",
+    ),
     "takeover": ("aiocontroller.cli.role:takeover", "Make a running controller take the role from the brokers."),
     "release": ("aiocontroller.cli.role:release", "Make a running controller give the role back to the brokers."),
     "settings": ("aiocontroller.cli.role:settings", "Show the settings of a running controller and their sources."),

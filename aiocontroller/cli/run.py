@@ -13,6 +13,7 @@ import msgspec
 
 from aiocontroller.cli.background import BackgroundLog
 from aiocontroller.cli.extras import ExtraMissingError, missing, refusal
+from aiocontroller.cli.log_lines import formatter
 from aiocontroller.cli.long_running import LongRunning
 from aiocontroller.cli.output import JSON, print_json, say
 from aiocontroller.cli.properties import KEEP_OURS, PROPERTIES
@@ -77,6 +78,13 @@ def _laboratorys_handlers(context: click.Context, parameter: click.Parameter, wa
     help="Least severe level that is logged.",
 )
 @click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines for people, or one JSON object per line.",
+)
+@click.option(
     "--debug",
     "debug_handlers",
     is_flag=True,
@@ -94,6 +102,7 @@ def run(
     properties: dict[str, str],
     keep_ours: tuple[str, ...],
     log_level: str,
+    log_format: str,
     debug_handlers: DebugHandlers,
     as_json: bool,
 ) -> None:
@@ -107,20 +116,11 @@ def run(
     process = LongRunning(as_json)
     from aiocontroller.config import load_config
 
-    named = {
-        "zookeeper.connect": zookeeper,
-        "aiocontroller.id": controller_id,
-        "listeners": f"PLAINTEXT://{listen}" if listen is not None else None,
-        "aiocontroller.http.port": http_port,
-        "aiocontroller.keep.ours": ",".join(keep_ours) or None,
-    }
-    overrides = properties | {key: value for key, value in named.items() if value is not None}
-    config, warnings = load_config(file, os.environ, overrides)
-    logging.basicConfig(
-        handlers=[BackgroundLog(process.errors)],
-        level=log_level.upper(),
-        format=f"%(asctime)s %(levelname)s [{config.aiocontroller_id}] %(message)s (%(name)s)",
-    )
+    named = _named(zookeeper, controller_id, listen, http_port, keep_ours)
+    config, warnings = load_config(file, os.environ, properties | named)
+    handler = BackgroundLog(process.errors)
+    handler.setFormatter(formatter(log_format, config.aiocontroller_id))
+    logging.basicConfig(handlers=[handler], level=log_level.upper())
     for warning in warnings:
         logging.getLogger("aiocontroller.config").warning(warning)
     if data is not None:
@@ -150,10 +150,36 @@ def run(
 
     def work() -> int:
         from aiocontroller.service import run_service
+        from aiocontroller.service_manager import ServiceManager
 
-        return run_service(config, process.ending, data=data, debug_handlers=debug_handlers, on_ready=on_ready)
+        return run_service(
+            config,
+            process.ending,
+            data=data,
+            debug_handlers=debug_handlers,
+            manager=ServiceManager.from_environ(os.environ),
+            on_ready=on_ready,
+        )
 
     process.finish(work)
+
+
+def _named(
+    zookeeper: str | None,
+    controller_id: str | None,
+    listen: str | None,
+    http_port: str | None,
+    keep_ours: tuple[str, ...],
+) -> dict[str, str]:
+    """The properties that have an option of their own, where it was given."""
+    named = {
+        "zookeeper.connect": zookeeper,
+        "aiocontroller.id": controller_id,
+        "listeners": f"PLAINTEXT://{listen}" if listen is not None else None,
+        "aiocontroller.http.port": http_port,
+        "aiocontroller.keep.ours": ",".join(keep_ours) or None,
+    }
+    return {key: value for key, value in named.items() if value is not None}
 
 
 def write_ready(path: Path, ready: ControllerReady) -> None:

@@ -1,0 +1,69 @@
+"""The unit file that is printed: systemd takes it, and hostile names do not get into it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aiocontroller.cli.root import root
+from aiocontroller.core.errors import BadInputError
+
+
+@pytest.fixture(autouse=True)
+def program(monkeypatch: pytest.MonkeyPatch) -> str:
+    path = "/bin/true"
+    monkeypatch.setattr(sys, "argv", [path])
+    return path
+
+
+def printed(*options: str) -> str:
+    said = CliRunner().invoke(root, ["systemd-unit", *options])
+    if said.exception is not None:
+        raise said.exception
+    return said.stdout
+
+
+def test_it_runs_this_installation() -> None:
+    lines = printed("--config", "/srv/c.properties", "--user", "kafka", "--state", "ac", "--log-format", "json")
+    ours = "/bin/true run --config /srv/c.properties --data /var/lib/ac --log-format json"
+    assert f"ExecStart={ours}" in lines.splitlines()
+    assert "User=kafka" in lines.splitlines()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
+def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
+    unit = tmp_path / "aiocontroller.service"
+    unit.write_text(printed("--user", "root"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], check=False, capture_output=True, text=True, timeout=50
+    )
+    about_ours = [line for line in (done.stdout + done.stderr).splitlines() if unit.name in line]
+    assert not about_ours, about_ours
+
+
+@pytest.mark.parametrize(
+    "option, value",
+    [
+        ("--user", "kafka\nExecStartPre=/bin/evil"),
+        ("--user", ""),
+        ("--state", "../../etc"),
+        ("--config", "relative.properties"),
+        ("--config", "/a b"),
+        ("--config", "/a%n"),
+        ("--config", "/a\nUser=root"),
+    ],
+)
+def test_a_value_that_systemd_would_read_otherwise_is_refused(option: str, value: str) -> None:
+    with pytest.raises(BadInputError, match=option):
+        printed(option, value)
+
+
+def test_a_program_below_a_home_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "ProtectHome=yes" in printed().splitlines()
+    monkeypatch.setattr(sys, "argv", ["/home/kafka/.venv/bin/aiocontroller"])
+    assert "ProtectHome=read-only" in printed().splitlines()
