@@ -21,6 +21,7 @@ import msgspec
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.core.leader_preferences import LeaderPreferences
+from aiocontroller.core.log_recovery import Recovery, RecoveryStrategy
 from aiocontroller.kafka_property_names import KAFKA_PROPERTIES, TOPIC_DEFAULTS, is_kafkas
 from aiocontroller.net.ports import DEBUG_VARIABLE
 from aiocontroller.properties_file import Setting, read_properties
@@ -53,6 +54,7 @@ from aiocontroller.property_values import (
     ProtocolMap,
     ProtocolVersion,
     Racks,
+    RecoveryStrategies,
     ReplicationFactor,
     Secret,
     SecurityProtocol,
@@ -278,11 +280,14 @@ class Config(msgspec.Struct, frozen=True):
     """A broker whose median answer takes longer, and four times as long as others', is slow."""
     aiocontroller_sickness_healthy_ms: PositiveMilliseconds = 10_000
     """How long a sick broker must be seen to be well; doubled for each relapse, up to five minutes."""
-    aiocontroller_unclean_recovery_strategy: Literal["None", "Aggressive"] = "None"
-    """What to do where no in-sync replica is left and unclean elections are not allowed: wait (``None``), or let the
-    best log lead after ``aiocontroller.unclean.recovery.timeout.ms`` (``Aggressive``); see docs/operating.md."""
+    aiocontroller_unclean_recovery_strategy: RecoveryStrategy = "None"
+    """Who leads when no in-sync replica is left, or the only ones have started uncleanly: as in Kafka (``None``), the
+    best log when all that were last in sync have told how far theirs reach (``Balanced``), or the best of those known
+    after ``aiocontroller.unclean.recovery.timeout.ms`` (``Aggressive``); see docs/recovery.md."""
+    aiocontroller_unclean_recovery_strategy_overrides: RecoveryStrategies = {}
+    """Topics with a strategy of their own: ``orders:Balanced,audit:None``."""
     aiocontroller_unclean_recovery_timeout_ms: PositiveMilliseconds = 300_000
-    """How long ``Aggressive`` waits for an in-sync replica while another replica is alive."""
+    """How long ``Aggressive`` waits for the logs of those that were last in sync, while another replica is alive."""
     aiocontroller_leader_avoid_brokers: BrokerIds = ()
     """Brokers that lead only what no other replica can lead (docs/operating.md)."""
     aiocontroller_leader_preferred_racks: Racks = ()
@@ -324,6 +329,12 @@ class Config(msgspec.Struct, frozen=True):
     def alter_partition_supported(self) -> bool:
         """Brokers change ISRs by AlterPartition (KIP-497) and not by writing znodes."""
         return self._protocol_at_least(2, 7, 2)
+
+    @property
+    def recovery(self) -> Recovery:
+        """Where logs decide who leads."""
+        own = self.aiocontroller_unclean_recovery_strategy_overrides
+        return Recovery(self.aiocontroller_unclean_recovery_strategy, own)
 
     @property
     def eligible_leader_replicas(self) -> bool:

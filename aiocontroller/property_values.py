@@ -15,11 +15,14 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from aiocontroller.authorizer.principals import parse_principals
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.core.log_recovery import RecoveryStrategy
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HOST_NAME = re.compile(r"(?=.*[a-z])[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?", re.ASCII | re.IGNORECASE)
 """Contains a letter: a host without one must be an IP address."""
 TLS_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+RECOVERY_STRATEGIES = get_args(RecoveryStrategy)
 MAX_CONTROLLER_ID = 1_000_000_000
 """Java consumers give the connection to their coordinator the id 2**31 - 1 less the broker's."""
 
@@ -169,6 +172,17 @@ def parse_counts(text: str) -> dict[str, int]:
     return found
 
 
+def parse_recovery_strategies(text: str) -> dict[str, str]:
+    """``orders:Balanced,audit:None``: a strategy for each topic; ValueError for others, and for a topic named twice."""
+    found: dict[str, str] = {}
+    for pair in parse_names(text):
+        topic, separator, strategy = (part.strip() for part in pair.rpartition(":"))
+        if not separator or not _TOPIC.fullmatch(topic) or topic in found or strategy not in RECOVERY_STRATEGIES:
+            raise ValueError(text)
+        found[topic] = strategy
+    return found
+
+
 def _ip(host: str) -> str:
     """The address as connections show it: without ``::ffff:`` where it is one of IPv4."""
     found = ipaddress.ip_address(host)
@@ -285,6 +299,13 @@ ClassName = Annotated[str | None, Kind("a class, or nothing", lambda text: text 
 ProtocolVersion = Annotated[str, Kind("a Kafka version such as 3.9 or 2.7-IV2", parse_protocol)]
 ConnectString = Annotated[str, Kind("host:port,host:port/chroot", parse_connect)]
 ConnectionCounts = Annotated[Mapping[str, int], Kind("host:number, separated by commas", parse_counts)]
+RecoveryStrategies = Annotated[
+    Mapping[str, RecoveryStrategy],
+    Kind(
+        f"topic:strategy, separated by commas, each topic once; {', '.join(RECOVERY_STRATEGIES)}",
+        parse_recovery_strategies,
+    ),
+]
 ListenerName = Annotated[str, Kind("a listener's name", lambda text: parse_text(text).upper())]
 Listeners = Annotated[
     tuple[Endpoint, ...], Kind("NAME://host:port, separated by commas, each name once", parse_listeners)

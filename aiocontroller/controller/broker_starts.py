@@ -33,10 +33,13 @@ async def take_over(shell: ControllerShell, registered: Sequence[Broker], regist
     if it were dead; then it is taken in as one that starts.  Kafka's controller would let it lead on with what its log
     has left.
     """
-    if not shell.policy.eligible_leader_replicas:
+    kept = shell.policy.eligible_leader_replicas
+    if not kept and not shell.config.recovery.compares:
         return registered
     found = await _read(shell)
     look = plan.taken_over(found, shell.context.epoch, registered, registrations, shell.settings.lowest_min_isr)
+    if not kept:  # recovery needs to know who has started uncleanly, but nobody is eligible
+        look = look._replace(starts=plan.without_eligible(look.starts))
     earlier, unheard, starts = dict[int, int](), list[int](), look.starts
     if found is not None:
         earlier = {broker: known.epoch for broker, known in found.brokers.items()}

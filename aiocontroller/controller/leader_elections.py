@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from aiocontroller.controller.log_questions import WaitingRequest
-from aiocontroller.controller.log_recovery import recover_overdue, wait_for_logs
+from aiocontroller.controller.log_recovery import note_leaderless, wait_for_logs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
@@ -152,5 +152,5 @@ async def move_avoided_leaders(shell: ControllerShell, event: AvoidedLeaders) ->
 
 async def offline_partitions_sweep(shell: ControllerShell, event: OfflinePartitionsSweep) -> None:
     """Elect where ZooKeeper shows a live replica in the ISR; partitions that stay offline are retried later."""
+    note_leaderless(shell)
     await trigger_online_partition_state_change(shell)
-    recover_overdue(shell)

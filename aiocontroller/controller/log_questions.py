@@ -15,6 +15,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import LogEndsReceived, Reply
 from aiocontroller.core.ids import Broker, TopicPartition
 from aiocontroller.core.log_evidence import Evidence, Question
+from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.net.ports import Clock
 from aiocontroller.net.tasks import Tasks
 
@@ -25,6 +26,8 @@ ANSWER_WITHIN_S = 2.0
 ANSWER_WITHIN_S_EACH = 0.0005
 """More time for each partition: 10,000 take a second or two on a busy machine."""
 
+Leaderless = tuple[TopicPartition, int]
+"""A partition without a leader, and its leader epoch."""
 Gather = Callable[[Mapping[int, Broker], Sequence[Question], float], Awaitable[dict[TopicPartition, Evidence]]]
 
 
@@ -39,7 +42,6 @@ class WaitingRequest:
         *,
         elects: bool = True,
         leader: int | None = None,
-        blindly: bool = True,
     ) -> None:
         self.reply = reply
         self.waiting = dict.fromkeys(waiting)
@@ -47,8 +49,6 @@ class WaitingRequest:
         """Unclean leaders are wanted; else only what is known."""
         self.leader = leader
         """The broker that is to lead; None: the one with the best log."""
-        self.blindly = blindly
-        """If no live replica tells anything, the first of them leads."""
         self.answers: Answers = {}
         """What became of each partition."""
         self.told: dict[TopicPartition, tuple[Question, Evidence]] = {}
@@ -80,8 +80,9 @@ class LogQuestions:
         self._asked: dict[TopicPartition, Question] = {}
         """Those of the round that goes on."""
         self._brokers: Mapping[int, Broker] = {}
-        self._since_s: dict[tuple[TopicPartition, int], float] = {}
-        """(partition, leader epoch) -> when it was first seen without a leader."""
+        self._since_s: dict[Leaderless, float] = {}
+        """When each was first seen."""
+        self._overdue: Sequence[Leaderless] = ()
         self._term = 0
         self._busy = False
         self.requests: list[WaitingRequest] = []
@@ -112,22 +113,21 @@ class LogQuestions:
             self._busy = True
             self._tasks.start_soon(self._ask, name="questions about logs")
 
-    def overdue(self, offline: Iterable[Question], after_s: float) -> list[Question]:
-        """Those of all offline partitions that have been so for ``after_s``, and are not being asked about."""
+    def note_leaderless(self, partitions: Iterable[Leaderless], after_s: float) -> None:
+        """All partitions that have no leader now; those that have had none for ``after_s`` are overdue."""
         now_s = self._clock.monotonic()
-        waiting = list(offline)
-        keys = [(question.partition, question.leader_epoch) for question in waiting]
-        self._since_s = {key: self._since_s.get(key, now_s) for key in keys}
-        return [
-            question
-            for question, key in zip(waiting, keys, strict=True)
-            if now_s - self._since_s[key] >= after_s
-            and all(question.partition not in request.waiting for request in self.requests)
-        ]
+        self._since_s = {key: self._since_s.get(key, now_s) for key in partitions}
+        self._overdue = [key for key, since_s in self._since_s.items() if now_s - since_s >= after_s]
+
+    def overdue_rows(self, table: PartitionTable) -> frozenset[int]:
+        """The partitions that were overdue when this was noted last, and have had no leader since; membership only."""
+        rows = ((table.row(*partition), epoch) for partition, epoch in self._overdue)
+        return frozenset(row for row, epoch in rows if row >= 0 and table.leader_epoch[row] == epoch)
 
     def forget(self) -> None:
         """The term ends: nobody waits for answers any more."""
         self._since_s.clear()
+        self._overdue = ()
         self._term += 1
         self._waiting.clear()
         self._asked.clear()

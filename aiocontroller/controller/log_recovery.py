@@ -19,7 +19,7 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes
 from aiocontroller.core.election import Strategy, with_online_replica
 from aiocontroller.core.election_requests import answers_after_questions
-from aiocontroller.core.events import LogEndsReceived, RecoverPartitions, Reply
+from aiocontroller.core.events import LogEndsReceived, RecoverPartitions
 from aiocontroller.core.log_evidence import Evidence, Loss, Question, loss
 from aiocontroller.core.log_recovery import (
     RowEvidence,
@@ -72,7 +72,7 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
                 force_unclean=requested,
                 evidence=usable,
             )
-            elected += result.unclean
+            elected += result.from_logs
     await _report(shell, elected, evidence, questions, event.duration_us)
     undecided = set(offline).difference(evidence)
     _answer(shell, [question for question in event.asked if context.table.row(*question.partition) not in undecided])
@@ -86,8 +86,8 @@ def _what_counts(evidence: Evidence, request: WaitingRequest | None) -> Evidence
 
 
 def _may_lead(shell: ControllerShell, evidence: Evidence, row: int, request: WaitingRequest) -> bool:
-    """Whether a live replica has told what the request depends on; nobody leads in the place of one that is wanted."""
-    if request.leader is None and request.blindly:
+    """Whether the broker that is wanted has told its log's end and lives; nobody leads in its place."""
+    if request.leader is None:
         return True
     return any(shell.context.is_replica_online(row, broker) for broker in evidence.ends)
 
@@ -187,20 +187,14 @@ async def recover_partitions(shell: ControllerShell, event: RecoverPartitions) -
 # -- by the clock ------------------------------------------------------------------------------------------------------
 
 
-def recover_overdue(shell: ControllerShell) -> None:
-    """KIP-966's aggressive recovery: where no in-sync replica has come back in time, let the best log lead.
-
-    Without any evidence nobody leads: the topic does not allow unclean elections.
-    """
-    config, context = shell.config, shell.context
-    if config.aiocontroller_unclean_recovery_strategy != "Aggressive" or not shell.log_questions.can_ask:
+def note_leaderless(shell: ControllerShell) -> None:
+    """Note since when partitions with a live replica have had no leader, for the deadline of ``Aggressive``."""
+    context, config, table = shell.context, shell.config, shell.context.table
+    if not config.recovery.has("Aggressive"):
         return
-    rows = still_offline(context, partitions_to_bring_online(context))
-    after_s = config.aiocontroller_unclean_recovery_timeout_ms / 1000
-    overdue = shell.log_questions.overdue(questions_about(context, with_online_replica(context, rows)), after_s)
-    if overdue:
-        log.warning("No in-sync replica has returned within %.0f s, for %d partitions", after_s, len(overdue))
-        partitions = [question.partition for question in overdue]
-        request = WaitingRequest(Reply(lambda _: None), partitions, lambda _: None, blindly=False)
-        shell.log_questions.requests.append(request)
-        shell.log_questions.ask(overdue, context.brokers)
+    waiting = with_online_replica(context, still_offline(context, partitions_to_bring_online(context)))
+    rows = [row for row in waiting if config.recovery.of(table.topic(row).name) == "Aggressive"]
+    shell.log_questions.note_leaderless(
+        [(table.topic_partition(row), table.leader_epoch[row]) for row in rows],
+        config.aiocontroller_unclean_recovery_timeout_ms / 1000,
+    )

@@ -46,8 +46,8 @@ class ElectionResult(NamedTuple):
     """row -> why it has no new leader."""
     unasked: Sequence[int] = ()
     """Those of them that wait for what their replicas tell about their logs."""
-    unclean: Sequence[int] = ()
-    """The elected ones whose leader comes from outside the ISR and is not eligible."""
+    from_logs: Sequence[int] = ()
+    """The elected ones whose leader the logs have decided, or comes from outside the ISR and is not eligible."""
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -128,8 +128,9 @@ async def _begin_election(
         await shell.breathe()
     led = [row for row in valid if table.isr_of[row] != NO_ISR and row not in new]
     if evidence is None and shell.log_questions.can_ask:
-        evidence = {}  # an unclean election asks first
-    return psm.LeaderElection(led + found, strategy, force_unclean=force_unclean, evidence=evidence)
+        evidence = {}  # where logs decide, replicas are asked first
+    recovery = shell.config.recovery._replace(overdue=shell.log_questions.overdue_rows(table))
+    return psm.LeaderElection(led + found, strategy, force_unclean=force_unclean, evidence=evidence, recovery=recovery)
 
 
 def _result(shell: ControllerShell, election: psm.LeaderElection) -> ElectionResult:
@@ -143,8 +144,8 @@ def _result(shell: ControllerShell, election: psm.LeaderElection) -> ElectionRes
         shell.reported_offline = frozenset(some)
         if election.strategy is Strategy.OFFLINE and with_online_replica(shell.context, some):
             shell.queue.schedule(SWEEP, SWEEP_S, OfflinePartitionsSweep())
-    unclean = [row for row in election.done if row in election.unclean]
-    return ElectionResult(election.done, election.failed, election.unasked, unclean)
+    from_logs = [row for row in election.done if row in election.from_logs]
+    return ElectionResult(election.done, election.failed, election.unasked, from_logs)
 
 
 # -- replicas ----------------------------------------------------------------------------------------------------------

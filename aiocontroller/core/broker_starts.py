@@ -95,6 +95,11 @@ def with_min_isr(starts: BrokerStarts, min_isr: int) -> BrokerStarts:
     return replace(starts, min_isr=min_isr)
 
 
+def without_eligible(starts: BrokerStarts) -> BrokerStarts:
+    """The record of a term in which no replica is eligible."""
+    return replace(starts, valid_from=starts.controller_epoch + 1)
+
+
 def observed(
     starts: BrokerStarts, registered: Sequence[Broker], registrations: int, unreadable: Collection[int] = ()
 ) -> Observed:

@@ -88,6 +88,10 @@ class Elections(NamedTuple):
     failed: list[int]
     unasked: Sequence[int] = ()
     """Rows whose replicas must first be asked how far their logs reach."""
+    waiting: Mapping[int, Replicas] = {}
+    """Those of the failed rows that wait for what these brokers tell about their logs."""
+    by_logs: Sequence[int] = ()
+    """Rows for which the logs have decided, not the ISR."""
 
 
 def offline_partition_leader_election(

@@ -42,6 +42,8 @@ class Question(NamedTuple):
     awaited: tuple[int, ...] = ()
     """Those that may have been the last to hold something acknowledged, alive or not."""
     isr: tuple[int, ...] = ()
+    epochs: tuple[int, ...] = ()
+    """The broker epochs of those to be asked: after another start, a broker's answer is void."""
 
 
 class LogEnd(NamedTuple):
@@ -202,7 +204,7 @@ def loss(evidence: Evidence, leader: int, awaited: Collection[int]) -> Loss:
     said += [f"broker {broker} has not answered ({evidence.silent.get(broker, 'not asked')})" for broker in unknown]
     total = sum(lost.values())
     if unknown:
-        verdict = f"up to {_records(total)} lost, and what only {_brokers(unknown)} held"
+        verdict = f"up to {_records(total)} lost, and what only {brokers_named(unknown)} held"
     else:
         verdict = f"up to {_records(total)} lost" if total else "nothing that these logs hold is lost"
     return Loss(total, unknown, f"{'; '.join(said)}: {verdict}")
@@ -230,5 +232,6 @@ def _records(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
 
 
-def _brokers(ids: Sequence[int]) -> str:
+def brokers_named(ids: Sequence[int]) -> str:
+    """``broker 1`` or ``brokers 1, 2``."""
     return f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"

@@ -2,14 +2,26 @@
 
 An unclean election chooses among the live replicas.  Kafka takes the first of them, whatever its log; here the best log
 leads (``core.log_evidence``), once the replicas have been asked.  Where there is no choice, nobody is asked.
+
+By rule an ISR member leads when it returns, also one that has started uncleanly and may lack what the ISR had.  With a
+*recovery strategy* (KIP-966's names) its log is compared first, since all others are truncated to match the leader's:
+
+ * ``None``: it leads by rule, as in Kafka.
+ * ``Balanced``: the best log leads when all members of the last ISR, and all replicas that were eligible when it
+   shrank, have told how far their logs reach.  Those that are dead are awaited for ever.
+ * ``Aggressive``: the same, but after a deadline the best log of those that have told leads, in the ISR or not.
+
+Where unclean elections are allowed, nobody waits longer than for one answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal, NamedTuple
 
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.election import Elections
+from aiocontroller.core.election import NEVER_UNCLEAN, Elections, Outcome, Strategy, UncleanPolicy
+from aiocontroller.core.eligible_replicas import NONE_UNPROVEN, Replicas, unproven_replicas
 from aiocontroller.core.events import RecoverPartitions
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.log_evidence import Evidence, Question, loss
@@ -18,45 +30,122 @@ from aiocontroller.core.request_content import PartitionRecovery, ToldLog
 from aiocontroller.core.states import PartitionState
 
 RowEvidence = Mapping[int, Evidence]
+NO_EVIDENCE = Evidence({})
+RecoveryStrategy = Literal["None", "Balanced", "Aggressive"]
 
 
-def choose_best_logs(elections: Elections, evidence: RowEvidence) -> Elections:
-    """Let the best log lead where an unclean election has a choice; rows without evidence must be asked about first.
+class Recovery(NamedTuple):
+    """Where logs decide instead of ISRs, and since when."""
+
+    default: RecoveryStrategy = "None"
+    topics: Mapping[str, RecoveryStrategy] = {}
+    """Topics with a strategy of their own."""
+    overdue: Collection[int] = frozenset()
+    """Rows that have waited until the deadline of ``Aggressive``; membership only."""
+
+    def of(self, topic: str) -> RecoveryStrategy:
+        """The topic's strategy."""
+        return self.topics.get(topic, self.default)
+
+    def has(self, *strategies: RecoveryStrategy) -> bool:
+        """Whether any topic may have one of the strategies."""
+        return self.default in strategies or any(own in strategies for own in self.topics.values())
+
+    @property
+    def compares(self) -> bool:
+        """Whether logs are compared for any topic before an ISR member leads."""
+        return self.has("Balanced", "Aggressive")
+
+
+BY_RULE = Recovery()
+
+
+def choose_best_logs(
+    context: ControllerContext,
+    elections: Elections,
+    evidence: RowEvidence,
+    recovery: Recovery = BY_RULE,
+    *,
+    strategy: Strategy = Strategy.OFFLINE,
+    unclean: UncleanPolicy = NEVER_UNCLEAN,
+) -> Elections:
+    """Let the best log lead where ISRs do not decide; rows without evidence must be asked about first.
 
     If no live replica has told anything, the choice stays Kafka's.
     """
-    if not any(outcome.unclean for outcome in elections.outcomes):
+    if not recovery.compares and not any(outcome.unclean for outcome in elections.outcomes):
         return elections
-    chosen, unasked = Elections([], [], list(elections.failed)), []
-    for row, outcome in zip(elections.rows, elections.outcomes, strict=True):
-        if outcome.unclean and len(outcome.recipients) > 1:
-            if row not in evidence:
+    chosen, unasked, by_logs = Elections([], [], []), list[int](), list[int]()
+    waiting: dict[int, Replicas] = {}
+    topic, started = context.table.topic, context.started_uncleanly() if recovery.compares else NONE_UNPROVEN
+    by_rule = zip(elections.rows, elections.outcomes, strict=True)
+    for row, outcome in (*by_rule, *((row, None) for row in elections.failed)):
+        if _needs_logs(context, row, outcome, recovery, started):
+            hurried = row in recovery.overdue or unclean.allows(topic(row).name)
+            awaited = () if hurried else _awaited(context, row)
+            told = evidence.get(row, NO_EVIDENCE).ends
+            if strategy is not Strategy.OFFLINE:
+                outcome = None  # the logs decide in an election of offline partitions
+            elif row not in evidence and all(context.is_replica_online(row, broker) for broker in awaited):
                 unasked.append(row)
                 continue
-            best = evidence[row].best(outcome.recipients)
-            if best is not None:
-                outcome = outcome._replace(leader=best, isr=(best,))
-        chosen.rows.append(row)
-        chosen.outcomes.append(outcome)
-    return chosen._replace(unasked=unasked)
+            elif missing := tuple(broker for broker in awaited if broker not in told):
+                outcome, waiting[row] = None, missing
+            else:
+                outcome = _led_by_the_best(context, row, outcome, evidence[row])
+                by_logs.append(row)
+        if outcome is None:
+            chosen.failed.append(row)
+        else:
+            chosen.rows.append(row)
+            chosen.outcomes.append(outcome)
+    return chosen._replace(unasked=unasked, waiting=waiting, by_logs=by_logs)
+
+
+def _needs_logs(
+    context: ControllerContext, row: int, outcome: Outcome | None, recovery: Recovery, started: frozenset[int]
+) -> bool:
+    """Whether what the logs hold decides; ``started``: the brokers that have started uncleanly."""
+    table = context.table
+    if outcome is not None and outcome.unclean:
+        return len(outcome.recipients) > 1
+    if not recovery.compares or table.isr_of[row] == NO_ISR or recovery.of(table.topic(row).name) == "None":
+        return False
+    if outcome is not None:
+        return outcome.leader in unproven_replicas(context, row, started)
+    # A suspected member of the ISR may hold more, and serve clients.
+    return row in recovery.overdue and context.suspected.keys().isdisjoint(table.isr(row))
+
+
+def _led_by_the_best(
+    context: ControllerContext, row: int, outcome: Outcome | None, evidence: Evidence
+) -> Outcome | None:
+    """The best log leads alone, of equal ones an ISR member's; the rule's outcome if nobody has told anything."""
+    isr, replicas = context.table.isr(row), context.leader_order()(context.table.replicas(row))
+    online = tuple(r for r in replicas if context.is_replica_online(row, r))
+    best = evidence.best(sorted(online, key=lambda replica: replica not in isr))
+    return outcome if best is None else Outcome(best, (best,), online, unclean=best not in isr)
 
 
 def questions_about(context: ControllerContext, rows: Iterable[int]) -> list[Question]:
     """What to ask about these partitions: all online replicas, how far their logs reach."""
+    return [_question(context, row) for row in rows]
+
+
+def _question(context: ControllerContext, row: int) -> Question:
     table = context.table
-    return [
-        Question(
-            table.topic_partition(row),
-            table.leader_epoch[row],
-            tuple(r for r in table.replicas(row) if context.is_replica_online(row, r)),
-            _awaited(context, row),
-            table.isr(row),
-        )
-        for row in rows
-    ]
+    online = tuple(r for r in table.replicas(row) if context.is_replica_online(row, r))
+    return Question(
+        table.topic_partition(row),
+        table.leader_epoch[row],
+        online,
+        _awaited(context, row),
+        table.isr(row),
+        tuple(context.brokers[broker].epoch for broker in online),
+    )
 
 
-def _awaited(context: ControllerContext, row: int) -> tuple[int, ...]:
+def _awaited(context: ControllerContext, row: int) -> Replicas:
     """The ISR, and what was eligible when it shrank, even if it has lost its eligibility with an unclean start."""
     written = context.table.eligible.get(row)
     eligible = () if written is None else tuple(broker for broker, _ in written.replicas)
@@ -76,14 +165,28 @@ def still_offline(context: ControllerContext, rows: Iterable[int]) -> list[int]:
 def evidence_by_row(
     context: ControllerContext, asked: Iterable[Question], told: Mapping[TopicPartition, Evidence]
 ) -> dict[int, Evidence]:
-    """The evidence that still holds: its partition is offline, and had no leader since it was asked about."""
+    """The evidence that still holds: its partition is offline, had no leader since it was asked about, and the broker
+    has not started again."""
     table = context.table
     by_row = {table.row(*question.partition): question for question in asked}
     return {
-        row: told[by_row[row].partition]
+        row: _of_same_starts(context, by_row[row], told[by_row[row].partition])
         for row in still_offline(context, by_row)
         if table.leader_epoch[row] == by_row[row].leader_epoch and by_row[row].partition in told
     }
+
+
+def _of_same_starts(context: ControllerContext, question: Question, evidence: Evidence) -> Evidence:
+    known = context.brokers
+    again = [
+        broker
+        for broker, epoch in zip(question.brokers, question.epochs, strict=False)
+        if broker in evidence.ends and broker in known and known[broker].epoch != epoch
+    ]
+    if not again:
+        return evidence
+    ends = {broker: end for broker, end in evidence.ends.items() if broker not in again}
+    return Evidence(ends, {**evidence.silent, **dict.fromkeys(again, "it has started again since it answered")})
 
 
 # -- an operator's request ---------------------------------------------------------------------------------------------

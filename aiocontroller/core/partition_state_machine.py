@@ -26,9 +26,10 @@ from aiocontroller.core.election import (
     with_online_replica,
     without_online_isr,
 )
-from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, RECOVERED, LeaderAndIsr, MinIsr
+from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, NO_LEADER, RECOVERED, LeaderAndIsr, MinIsr
 from aiocontroller.core.leadership_changes import Change, Facts, Written
-from aiocontroller.core.log_recovery import RowEvidence, choose_best_logs
+from aiocontroller.core.log_evidence import brokers_named
+from aiocontroller.core.log_recovery import BY_RULE, Recovery, RowEvidence, choose_best_logs
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_PARTITION_STATES, PartitionState
 
@@ -191,17 +192,18 @@ def plan_elections(
     *,
     recovery_supported: bool = True,
     evidence: RowEvidence | None = None,
+    recovery: Recovery = BY_RULE,
     min_isrs: Mapping[str, MinIsr] = NO_MIN_ISRS,
 ) -> tuple[Decisions, Elections]:
     """New leadership by the strategy, leader epochs raised by one; ``Elections.failed`` keep their leadership.
 
-    ``evidence``: of the logs among which unclean elections choose; None: they choose as Kafka does.
+    ``evidence``: of the logs where these decide, by ``recovery`` or in unclean elections; None: all is as in Kafka.
     """
     table, epoch = context.table, context.epoch
-    leader_epoch, partition_epoch, recovery = table.leader_epoch, table.partition_epoch, table.recovery_state
+    leader_epoch, partition_epoch, recovery_state = table.leader_epoch, table.partition_epoch, table.recovery_state
     elections = elect(context, rows, strategy, unclean, min_isrs)
     if evidence is not None:
-        elections = choose_best_logs(elections, evidence)
+        elections = choose_best_logs(context, elections, evidence, recovery, strategy=strategy, unclean=unclean)
     decisions = Decisions(
         elections.rows,
         [
@@ -211,7 +213,7 @@ def plan_elections(
                 outcome.isr,
                 epoch,
                 partition_epoch[row],
-                recovery_state_after(outcome, recovery[row], recovery_supported),
+                recovery_state_after(outcome, recovery_state[row], recovery_supported),
             )
             for row, outcome in zip(elections.rows, elections.outcomes, strict=True)
         ],
@@ -252,6 +254,10 @@ class ElectionPlan(NamedTuple):
     """Partitions whose replicas must first be asked how far their logs reach."""
     eligible: Collection[int] = ()
     """Partitions whose new leader is an eligible replica."""
+    waiting: Mapping[int, tuple[int, ...]] = {}
+    """Those of the failed ones that wait for what these brokers tell about their logs."""
+    by_logs: Collection[int] = ()
+    """Partitions whose leader the logs have decided."""
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
         """The elected partitions become Online and are sent to their recipients; unclean elections are counted."""
@@ -268,23 +274,28 @@ class LeaderElection(Change[ElectionPlan]):
         *,
         force_unclean: bool = False,
         evidence: RowEvidence | None = None,
+        recovery: Recovery = BY_RULE,
     ) -> None:
         super().__init__(rows)
         self.strategy = strategy
         self.unasked: list[int] = []
-        self.unclean: set[int] = set()  # membership only
+        self.from_logs: set[int] = set()  # membership only
+        """Rows with a leader that the logs have decided, or that is unclean."""
         self._force_unclean = force_unclean
         self._evidence = evidence
+        self._recovery = recovery
         self._hopeless: list[int] = []
         """Rows that no replica can lead according to memory, not checked in ZooKeeper yet."""
         self._read_again: set[int] = set()  # membership only
 
     def topics_asked_for(self, context: ControllerContext, rows: Sequence[int]) -> list[str]:
-        """The topics of partitions without an online in-sync replica, which might get an unclean leader, and of those
-        with eligible replicas."""
+        """The topics of partitions without an online in-sync replica, which might get an unclean leader, of those whose
+        logs may decide, and of those with eligible replicas."""
         table = context.table
         asks_for_policy = self.strategy is Strategy.OFFLINE and not self._force_unclean
         needy = without_online_isr(context, rows) if asks_for_policy else []
+        if asks_for_policy and self._recovery.compares:
+            needy += [row for row in rows if table.leader[row] == NO_LEADER]
         if table.eligible:
             needy += [row for row in rows if row in table.eligible]
         return list(dict.fromkeys(table.topic(row).name for row in needy))
@@ -299,6 +310,7 @@ class LeaderElection(Change[ElectionPlan]):
             unclean,
             recovery_supported=facts.recovery_supported,
             evidence=self._evidence,
+            recovery=self._recovery,
             min_isrs=facts.min_isrs,
         )
         uncleanly = {row for row, outcome in zip(decisions.rows, elections.outcomes, strict=True) if outcome.unclean}
@@ -308,14 +320,26 @@ class LeaderElection(Change[ElectionPlan]):
             for row, outcome in zip(decisions.rows, elections.outcomes, strict=True)
             if not outcome.unclean and row in table.eligible and outcome.leader not in table.isr(row)
         }
-        return ElectionPlan(decisions, self.strategy, uncleanly, elections.failed, elections.unasked, eligible)
+        return ElectionPlan(
+            decisions,
+            self.strategy,
+            uncleanly,
+            elections.failed,
+            elections.unasked,
+            eligible,
+            elections.waiting,
+            elections.by_logs,
+        )
 
     def carried_out(self, plan: ElectionPlan, effects: Effects) -> None:
         """Collect the rows without a leader with the reason, to be read again (``doubtful``)."""
         self.failed.update(dict.fromkeys(plan.failed, f"no replica qualifies by the {self.strategy.value}"))
         self._hopeless += plan.failed
+        self.failed.update(
+            (row, f"it waits for what {brokers_named(of)} tell about the logs") for row, of in plan.waiting.items()
+        )
         self.unasked += plan.unasked
-        self.unclean.update(plan.unclean)
+        self.from_logs.update(plan.unclean, plan.by_logs)
         self.failed.update(dict.fromkeys(plan.unasked, "its replicas are being asked how far their logs reach"))
 
     def doubtful(self, context: ControllerContext) -> list[int]:

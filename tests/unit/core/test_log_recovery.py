@@ -41,7 +41,7 @@ def cluster(*, dead: tuple[int, ...] = (1,)) -> ControllerContext:
 
 def chosen(context: ControllerContext, evidence: Any) -> Elections:
     rows = list(context.table.rows())
-    return choose_best_logs(elect(context, rows, Strategy.OFFLINE, ALLOWED), evidence)
+    return choose_best_logs(context, elect(context, rows, Strategy.OFFLINE, ALLOWED), evidence, unclean=ALLOWED)
 
 
 def test_only_a_choice_among_replicas_outside_the_isr_waits() -> None:
@@ -74,13 +74,13 @@ def test_the_best_of_those_that_live_leads_alone(ends: dict[int, LogEnd], leader
 def test_clean_elections_are_passed_through() -> None:
     context = cluster(dead=())
     elections = elect(context, list(context.table.rows()), Strategy.OFFLINE, ALLOWED)
-    assert choose_best_logs(elections, {}) is elections
+    assert choose_best_logs(context, elections, {}) is elections
 
 
 def test_online_replicas_are_asked_and_the_isr_is_awaited() -> None:
     context = cluster()
     context.set_offline_dir_replicas(3, [row_of(context, "t-0")], ())
-    assert questions_about(context, [row_of(context, "t-0")]) == [Question(T0, 0, (2,), (1,), (1,))]
+    assert questions_about(context, [row_of(context, "t-0")]) == [Question(T0, 0, (2,), (1,), (1,), (102,))]
 
 
 def test_evidence_holds_while_nobody_leads() -> None:
