@@ -339,7 +339,12 @@ class Config(msgspec.Struct, frozen=True):
     @property
     def eligible_leader_replicas(self) -> bool:
         """Whether to keep eligible leader replicas: brokers commit nothing below min.insync.replicas (KAFKA-15583)."""
-        return self.aiocontroller_eligible_leader_replicas and self._protocol_at_least(3, 7, 0)
+        return self.aiocontroller_eligible_leader_replicas and self.commits_at_min_isr
+
+    @property
+    def commits_at_min_isr(self) -> bool:
+        """Whether leaders commit nothing while fewer than ``min.insync.replicas`` are in sync (KAFKA-15583)."""
+        return self._protocol_at_least(3, 7, 0)
 
     @property
     def leader_preferences(self) -> LeaderPreferences:

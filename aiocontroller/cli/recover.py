@@ -68,12 +68,18 @@ def _show(found: Sequence[dict[str, Any]]) -> None:
         name = f"{each['topic']}-{each['partition']}"
         if each["result"] in ("elected", "would elect"):
             verb = "leads" if each["result"] == "elected" else "would lead"
-            say(f"{name}: broker {each['leader']} {verb}. {_sentence(each['detail'])}")
+            say(f"{name}: broker {each['leader']} {verb}. {_sentence(each['detail'])}{_unreadable(each)}")
         elif each["result"] == "failed":
             say(f"{name}: nobody leads. {_sentence(each['detail'])}")
     led = sum(each["result"] == "led" for each in found)
     if led:
         say(f"{plural(led, 'partition')} led already.")
+
+
+def _unreadable(each: dict[str, Any]) -> str:
+    if each["readable"] is not False:
+        return ""
+    return " Nothing can be read until min.insync.replicas are in sync."
 
 
 def _sentence(words: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.controller import broker_starts, debts, sickness
+from aiocontroller.controller import broker_starts, debts, log_recovery, sickness
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, check_event_types
@@ -415,6 +415,7 @@ class KafkaController:
             "set_aside": shell.faults.status(),
             "debts": debts.status(shell),
             "eligible_replicas": broker_starts.status(shell),
+            "recovery": log_recovery.status(shell),
             "audit": shell.auditor.status(),
             "topics": len(table.topic_by_name),
             "partitions": len(table),

@@ -174,6 +174,17 @@ async def _enter_eligible(shell: ControllerShell, decisions: Sequence[Decisions]
         eligible_replicas.enter(context, each, at, known)
 
 
+async def min_isrs_of(shell: ControllerShell, topics: Iterable[Topic]) -> Mapping[bytes, MinIsr]:
+    """``min.insync.replicas`` by topic id, read where it is not known; nothing below protocol 3.7, where leaders commit
+    with fewer."""
+    if not shell.policy.commits_at_min_isr:
+        return {}
+    unread = [topic.name for topic in topics if topic.id not in shell.min_isrs]
+    if unread:
+        _take_min_isrs(shell, await shell.zk.get_topic_configs(unread))
+    return shell.min_isrs
+
+
 def _take_min_isrs(
     shell: ControllerShell, configs: EntityConfigs, dynamic: Mapping[str, Mapping[str, str]] = NO_CONFIGS
 ) -> dict[str, MinIsr]:
@@ -182,10 +193,9 @@ def _take_min_isrs(
     ``dynamic`` are brokers' settings that may have changed since ``follow_min_isr``.
     """
     starts, topics = shell.context.starts, shell.context.table.topic_by_name
-    if starts is None:
-        return {}
+    lowest = (shell.settings.lowest_min_isr or 1) if starts is None else starts.min_isr
     of_brokers = [own for config in dynamic.values() if (own := config.get(MIN_ISR, "").strip()).isdecimal()]
-    lowest = min(starts.min_isr, *map(int, of_brokers)) if of_brokers else starts.min_isr
+    lowest = min(lowest, *map(int, of_brokers)) if of_brokers else lowest
     found = {
         topic: MinIsr(int(own) if own.isdecimal() else 1, configs.changed_zxid[topic])
         for topic, config in configs.items()

@@ -26,6 +26,7 @@ ANSWER_WITHIN_S = 2.0
 ANSWER_WITHIN_S_EACH = 0.0005
 """More time for each partition: 10,000 take a second or two on a busy machine."""
 
+ASK_AGAIN_S, LONGEST_ASK_AGAIN_S = 0.25, 5.0
 Leaderless = tuple[TopicPartition, int]
 """A partition without a leader, and its leader epoch."""
 Gather = Callable[[Mapping[int, Broker], Sequence[Question], float], Awaitable[dict[TopicPartition, Evidence]]]
@@ -83,6 +84,11 @@ class LogQuestions:
         self._since_s: dict[Leaderless, float] = {}
         """When each was first seen."""
         self._overdue: Sequence[Leaderless] = ()
+        self._recorded: dict[TopicPartition, tuple[Question, Evidence]] = {}
+        self._fruitless = 0
+        """Rounds in a row after which some partition still waited for a live broker."""
+        self.led_below_min_isr: dict[TopicPartition, int] = {}
+        """Partitions that the logs have decided, and how many in-sync replicas each needs until it can be read."""
         self._term = 0
         self._busy = False
         self.requests: list[WaitingRequest] = []
@@ -124,8 +130,27 @@ class LogQuestions:
         rows = ((table.row(*partition), epoch) for partition, epoch in self._overdue)
         return frozenset(row for row, epoch in rows if row >= 0 and table.leader_epoch[row] == epoch)
 
+    def is_new(self, question: Question, evidence: Evidence) -> bool:
+        """Whether this differs from what was last known of the partition; remembers it."""
+        known = self._recorded.get(question.partition)
+        self._recorded[question.partition] = question, evidence
+        return known != (question, evidence)
+
+    def decided(self, partitions: Iterable[TopicPartition]) -> None:
+        """The partitions have leaders: forget what was known of their logs."""
+        for partition in partitions:
+            self._recorded.pop(partition, None)
+
+    def ask_again_after_s(self, *, fruitless: bool) -> float:
+        """When to ask again what live brokers have not told: soon, then less and less often."""
+        self._fruitless = self._fruitless + 1 if fruitless else 0
+        return min(ASK_AGAIN_S * 2.0 ** (self._fruitless - 1), LONGEST_ASK_AGAIN_S)
+
     def forget(self) -> None:
         """The term ends: nobody waits for answers any more."""
+        self._recorded.clear()
+        self._fruitless = 0
+        self.led_below_min_isr.clear()
         self._since_s.clear()
         self._overdue = ()
         self._term += 1

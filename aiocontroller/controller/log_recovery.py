@@ -13,18 +13,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from aiocontroller.controller.leadership_writes import min_isrs_of
 from aiocontroller.controller.log_questions import WaitingRequest
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.state_changes import handle_partition_state_changes
+from aiocontroller.controller.state_changes import SWEEP, handle_partition_state_changes
 from aiocontroller.core.election import Strategy, with_online_replica
 from aiocontroller.core.election_requests import answers_after_questions
-from aiocontroller.core.events import LogEndsReceived, RecoverPartitions
+from aiocontroller.core.eligible_replicas import needed_in_sync
+from aiocontroller.core.events import LogEndsReceived, OfflinePartitionsSweep, RecoverPartitions
+from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.log_evidence import Evidence, Loss, Question, loss
 from aiocontroller.core.log_recovery import (
     RowEvidence,
+    awaited,
+    awaited_elsewhere,
     evidence_by_row,
+    not_readable,
     questions_about,
+    readable,
     reason_not_to_recover,
     recoveries,
     rows_to_recover,
@@ -36,6 +44,8 @@ from aiocontroller.core.states import PartitionState
 
 log = logging.getLogger(__name__)
 
+SHOWN = 20
+"""Partitions that the status names."""
 RECORDED_AT_ONCE = 1_000
 """Journal records written before other tasks may run."""
 
@@ -48,8 +58,9 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
     for number, row in enumerate(evidence):
         if number % RECORDED_AT_ONCE == 0:
             await shell.breathe()
-        lost = _loss_by_best(shell, evidence, row, questions[row])
-        _record(shell, "evidence", row, evidence[row].ends, lost, event.duration_us)
+        if shell.log_questions.is_new(questions[row], evidence[row]):
+            lost = _loss_by_best(shell, evidence, row, questions[row])
+            _record(shell, "evidence", row, evidence[row].ends, lost, event.duration_us)
         for request in requests:
             request.tell(questions[row], evidence[row])
     by_request = {context.table.row(*tp): request for request in requests if request.elects for tp in request.waiting}
@@ -74,6 +85,7 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
             )
             elected += result.from_logs
     await _report(shell, elected, evidence, questions, event.duration_us)
+    _ask_again(shell, {row: evidence[row] for row in still_offline(context, evidence)})
     undecided = set(offline).difference(evidence)
     _answer(shell, [question for question in event.asked if context.table.row(*question.partition) not in undecided])
 
@@ -97,6 +109,20 @@ def _loss_by_best(shell: ControllerShell, evidence: RowEvidence, row: int, quest
     return None if best is None else loss(evidence[row], best, question.awaited)
 
 
+def _ask_again(shell: ControllerShell, waiting: RowEvidence) -> None:
+    """Soon, if a live broker that is awaited has not told where its log ends; the sweep asks."""
+    context = shell.context
+    silent = any(
+        context.is_replica_online(row, broker) and broker not in waiting[row].ends
+        for row in waiting
+        if shell.config.recovery.of(context.table.topic(row).name) != "None"
+        for broker in awaited(context, row)
+    )
+    after_s = shell.log_questions.ask_again_after_s(fruitless=silent)
+    if silent:
+        shell.queue.schedule(SWEEP, after_s, OfflinePartitionsSweep())
+
+
 async def _report(
     shell: ControllerShell,
     elected: Sequence[int],
@@ -104,21 +130,54 @@ async def _report(
     questions: dict[int, Question],
     duration_us: int,
 ) -> None:
-    """Record what each unclean election loses, and log the whole with an example."""
-    table = shell.context.table
-    said = ""
-    unclean = 0
-    for number, row in enumerate(elected):
+    """Record what each election by logs loses and whether its leader can be read, and log the whole with an example."""
+    table, questions_asked = shell.context.table, shell.log_questions
+    rows = [row for row in elected if row in evidence]
+    if not rows:
+        return
+    questions_asked.decided(map(table.topic_partition, rows))
+    min_isrs = await min_isrs_of(shell, {topic.id: topic for topic in map(table.topic, rows)}.values())
+    said, unreadable = "", 0
+    for number, row in enumerate(rows):
         if number % RECORDED_AT_ONCE == 0:
             await shell.breathe()
-        if row not in evidence:
-            continue
         lost = loss(evidence[row], table.leader[row], questions[row].awaited)
+        min_isr = min_isrs.get(table.topic(row).id)
+        if readable(shell.context, row, len(table.isr(row)), min_isr) is False:
+            assert min_isr is not None
+            needed = needed_in_sync(shell.context, row, min_isr)
+            questions_asked.led_below_min_isr[table.topic_partition(row)] = needed
+            lost = lost._replace(words=f"{lost.words}; {not_readable(needed)}")
+            unreadable += 1
         _record(shell, "elected", row, evidence[row].ends, lost, duration_us)
-        unclean += 1
         said = said or f"{shell.topic_partition(row)}: {lost.words}"
-    if unclean:
-        log.warning("Unclean elections of %d partitions by what their replicas told; %s", unclean, said)
+    more = f" ({unreadable} of them serve no reads yet)" if unreadable else ""
+    log.warning("Elections of %d partitions%s by what their replicas told; %s", len(rows), more, said)
+
+
+def status(shell: ControllerShell) -> dict[str, Any]:
+    """Status as JSON values: who waits for which brokers, and which leaders serve no reads yet."""
+    context, table, config = shell.context, shell.context.table, shell.config
+    offline = with_online_replica(context, still_offline(context, partitions_to_bring_online(context)))
+    waiting = {row: elsewhere for row in offline if (elsewhere := awaited_elsewhere(context, row))}
+    below = shell.log_questions.led_below_min_isr
+    for tp, needed in list(below.items()):
+        row = table.row(*tp)
+        if row < 0 or table.leader[row] not in context.live or len(table.isr(row)) >= needed:
+            del below[tp]
+    return {
+        "strategy": config.aiocontroller_unclean_recovery_strategy,
+        "strategy_overrides": dict(config.aiocontroller_unclean_recovery_strategy_overrides),
+        "asked": shell.log_questions.open,
+        "waiting": len(waiting),
+        "waiting_for": {_name(table.topic_partition(row)): list(waiting[row]) for row in list(waiting)[:SHOWN]},
+        "lead_but_not_readable": len(below),
+        "not_readable": [_name(tp) for tp in list(below)[:SHOWN]],
+    }
+
+
+def _name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"
 
 
 def _record(
@@ -170,9 +229,11 @@ async def recover_partitions(shell: ControllerShell, event: RecoverPartitions) -
         return
     rows = rows_to_recover(context, event.topic, event.partition)
     offline = still_offline(context, rows)
+    topic = table.topic_by_name[event.topic]
+    min_isrs = await min_isrs_of(shell, [topic])
 
     def present(request: WaitingRequest) -> list[PartitionRecovery]:
-        return recoveries(context, event, rows, request.told)
+        return recoveries(context, event, rows, request.told, min_isrs.get(topic.id))
 
     request = WaitingRequest(
         event.reply, map(table.topic_partition, offline), present, elects=not event.dry_run, leader=event.leader

@@ -68,12 +68,17 @@ def _still_eligible(context: ControllerContext, row: int, min_isr: MinIsr) -> li
 
 
 def _is_too_small(context: ControllerContext, row: int, isr: Sequence[int], min_isr: MinIsr) -> bool:
-    """Whether the leader commits nothing with this ISR.
+    """Whether the leader commits nothing with this ISR."""
+    return len(isr) < needed_in_sync(context, row, min_isr)
+
+
+def needed_in_sync(context: ControllerContext, row: int, min_isr: MinIsr) -> int:
+    """The size of an ISR with which the leader commits.
 
     As for brokers, a partition needs no more than its replicas.  While they change, the leader may know either set.
     """
     assignment = context.table.assignment(row)
-    return len(isr) < min(min_isr.value, len(assignment.origin), len(assignment.target))
+    return min(min_isr.value, len(assignment.origin), len(assignment.target))
 
 
 def _has_lost_nothing_since(context: ControllerContext, broker: int, epoch: int) -> bool:

@@ -21,10 +21,10 @@ from typing import Literal, NamedTuple
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import NEVER_UNCLEAN, Elections, Outcome, Strategy, UncleanPolicy
-from aiocontroller.core.eligible_replicas import NONE_UNPROVEN, Replicas, unproven_replicas
+from aiocontroller.core.eligible_replicas import NONE_UNPROVEN, Replicas, needed_in_sync, unproven_replicas
 from aiocontroller.core.events import RecoverPartitions
-from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.log_evidence import Evidence, Question, loss
+from aiocontroller.core.ids import MinIsr, TopicPartition
+from aiocontroller.core.log_evidence import Evidence, Question, brokers_named, loss
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_content import PartitionRecovery, ToldLog
 from aiocontroller.core.states import PartitionState
@@ -82,14 +82,14 @@ def choose_best_logs(
     for row, outcome in (*by_rule, *((row, None) for row in elections.failed)):
         if _needs_logs(context, row, outcome, recovery, started):
             hurried = row in recovery.overdue or unclean.allows(topic(row).name)
-            awaited = () if hurried else _awaited(context, row)
+            needed = () if hurried else awaited(context, row)
             told = evidence.get(row, NO_EVIDENCE).ends
             if strategy is not Strategy.OFFLINE:
                 outcome = None  # the logs decide in an election of offline partitions
-            elif row not in evidence and all(context.is_replica_online(row, broker) for broker in awaited):
+            elif row not in evidence and all(context.is_replica_online(row, broker) for broker in needed):
                 unasked.append(row)
                 continue
-            elif missing := tuple(broker for broker in awaited if broker not in told):
+            elif missing := tuple(broker for broker in needed if broker not in told):
                 outcome, waiting[row] = None, missing
             else:
                 outcome = _led_by_the_best(context, row, outcome, evidence[row])
@@ -139,17 +139,58 @@ def _question(context: ControllerContext, row: int) -> Question:
         table.topic_partition(row),
         table.leader_epoch[row],
         online,
-        _awaited(context, row),
+        awaited(context, row),
         table.isr(row),
         tuple(context.brokers[broker].epoch for broker in online),
     )
 
 
-def _awaited(context: ControllerContext, row: int) -> Replicas:
+def awaited(context: ControllerContext, row: int) -> Replicas:
     """The ISR, and what was eligible when it shrank, even if it has lost its eligibility with an unclean start."""
     written = context.table.eligible.get(row)
     eligible = () if written is None else tuple(broker for broker, _ in written.replicas)
     return tuple(dict.fromkeys((*context.table.isr(row), *eligible)))
+
+
+def awaited_elsewhere(context: ControllerContext, row: int) -> Replicas:
+    """Those who may have been the last to hold something, and cannot be asked now."""
+    return tuple(broker for broker in awaited(context, row) if not context.is_replica_online(row, broker))
+
+
+def _absent(context: ControllerContext, row: int) -> dict[int, str]:
+    """Why some cannot be asked, and what is known of what they alone may hold; by broker."""
+    isr, written = context.table.isr(row), context.table.eligible.get(row)
+    eligible = [] if written is None else [broker for broker, _ in written.replicas]
+    last = "it was in the last ISR, and nobody knows where its log ended"
+    if eligible:
+        last = f"it was in the last ISR, too small to acknowledge more than {brokers_named(eligible)} had"
+    left = "it had all that was acknowledged when it left the ISR, which was then too small to acknowledge more"
+    return {
+        broker: f"{_why_absent(context, row, broker)}; {last if broker in isr else left}"
+        for broker in awaited_elsewhere(context, row)
+    }
+
+
+def _why_absent(context: ControllerContext, row: int, broker: int) -> str:
+    if broker not in context.brokers:
+        return "it is dead"
+    if row in context.offline_dirs.get(broker, ()):
+        return "its log directory has failed"
+    return "it is suspected to be dead" if broker in context.suspected else "it shuts down"
+
+
+def readable(context: ControllerContext, row: int, isr_size: int, min_isr: MinIsr | None) -> bool | None:
+    """Whether the leader of so large an ISR lets clients read what it holds; None if that is not known.
+
+    From Kafka 3.7 on the high watermark does not advance while the ISR is smaller than ``min.insync.replicas``, and
+    after a crash of the leader it is 0 or what was written last to its disk.
+    """
+    return None if min_isr is None else isr_size >= needed_in_sync(context, row, min_isr)
+
+
+def not_readable(needed: int) -> str:
+    """What an election of a leader below ``min.insync.replicas`` means for its clients."""
+    return f"it leads, but serves no reads until {needed} replicas are in sync"
 
 
 def still_offline(context: ControllerContext, rows: Iterable[int]) -> list[int]:
@@ -166,27 +207,28 @@ def evidence_by_row(
     context: ControllerContext, asked: Iterable[Question], told: Mapping[TopicPartition, Evidence]
 ) -> dict[int, Evidence]:
     """The evidence that still holds: its partition is offline, had no leader since it was asked about, and the broker
-    has not started again."""
+    has not started again.  With the reasons why some were not asked."""
     table = context.table
     by_row = {table.row(*question.partition): question for question in asked}
     return {
-        row: _of_same_starts(context, by_row[row], told[by_row[row].partition])
+        row: _that_holds(context, row, by_row[row], told[by_row[row].partition])
         for row in still_offline(context, by_row)
         if table.leader_epoch[row] == by_row[row].leader_epoch and by_row[row].partition in told
     }
 
 
-def _of_same_starts(context: ControllerContext, question: Question, evidence: Evidence) -> Evidence:
+def _that_holds(context: ControllerContext, row: int, question: Question, evidence: Evidence) -> Evidence:
     known = context.brokers
     again = [
         broker
         for broker, epoch in zip(question.brokers, question.epochs, strict=False)
         if broker in evidence.ends and broker in known and known[broker].epoch != epoch
     ]
+    silent = {**_absent(context, row), **evidence.silent}
     if not again:
-        return evidence
+        return evidence._replace(silent=silent)
     ends = {broker: end for broker, end in evidence.ends.items() if broker not in again}
-    return Evidence(ends, {**evidence.silent, **dict.fromkeys(again, "it has started again since it answered")})
+    return Evidence(ends, {**silent, **dict.fromkeys(again, "it has started again since it answered")})
 
 
 # -- an operator's request ---------------------------------------------------------------------------------------------
@@ -215,15 +257,23 @@ def recoveries(
     asked: RecoverPartitions,
     rows: Iterable[int],
     told: Mapping[TopicPartition, tuple[Question, Evidence]],
+    min_isr: MinIsr | None = None,
 ) -> list[PartitionRecovery]:
-    """The answer to an operator's request; a topic that was deleted meanwhile is left out."""
+    """The answer to an operator's request; a topic that was deleted meanwhile is left out.
+
+    ``min_isr``: the topic's; None if it is not known, or brokers commit below it (before Kafka 3.7).
+    """
     table = context.table
     known = [row for row in rows if table.topic_of[row] >= 0 and table.topic(row).name == asked.topic]
-    return [_recovery(context, asked, row, told.get(table.topic_partition(row))) for row in known]
+    return [_recovery(context, asked, row, told.get(table.topic_partition(row)), min_isr) for row in known]
 
 
 def _recovery(
-    context: ControllerContext, asked: RecoverPartitions, row: int, found: tuple[Question, Evidence] | None
+    context: ControllerContext,
+    asked: RecoverPartitions,
+    row: int,
+    found: tuple[Question, Evidence] | None,
+    min_isr: MinIsr | None,
 ) -> PartitionRecovery:
     table = context.table
     topic, partition = table.topic_partition(row)
@@ -244,7 +294,8 @@ def _recovery(
         return PartitionRecovery(topic, partition, result, None, logs, detail=f"{wanted} {_why_not(asked, evidence)}")
     lost = loss(evidence, leader, question.awaited)
     bound = lost.records if leader in evidence.ends else None
-    return PartitionRecovery(topic, partition, result, leader, logs, bound, lost.unknown, lost.words)
+    can_be_read = readable(context, row, 1 if asked.dry_run else len(table.isr(row)), min_isr)
+    return PartitionRecovery(topic, partition, result, leader, logs, bound, lost.unknown, lost.words, can_be_read)
 
 
 def _why_not(asked: RecoverPartitions, evidence: Evidence) -> str:

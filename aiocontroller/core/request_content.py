@@ -47,6 +47,9 @@ class PartitionRecovery(msgspec.Struct, frozen=True):
     unknown: tuple[int, ...] = ()
     """Brokers that may have held more and have not answered."""
     detail: str = ""
+    readable: bool | None = None
+    """False: it leads, but clients read nothing until as many replicas as ``min.insync.replicas`` are in sync.  None:
+    not known, or nobody leads."""
 
 
 class AlterPartition(msgspec.Struct, frozen=True, gc=False):

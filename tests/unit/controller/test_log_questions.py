@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.controller.log_questions import LogQuestions, WaitingRequest
+from aiocontroller.controller.log_questions import Leaderless, LogQuestions, WaitingRequest
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import LogEndsReceived, Reply
 from aiocontroller.core.ids import Broker, TopicPartition
@@ -14,6 +14,7 @@ from aiocontroller.core.log_evidence import Evidence, LogEnd, Question
 from aiocontroller.lab.simulated_net import SimulatedClock
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.net.tasks import LooseTasks
+from tests.builders import leadership, table
 
 A, B = (Question(TopicPartition("t", number), 5, (1, 2)) for number in (0, 1))
 A_LATER = A._replace(leader_epoch=6)
@@ -140,16 +141,46 @@ async def test_a_request_is_answered_once_when_the_last_partition_is_decided() -
 
 
 @virtual_time
-async def test_what_is_offline_for_long_is_overdue_unless_it_is_asked_about() -> None:
+async def test_what_is_leaderless_for_long_is_overdue() -> None:
     it = Stage()
-    assert it.questions.overdue([A, B], 10) == []
+    known = table({"t": [[1, 2]] * 2}, online=True)
+    first, second = ((TopicPartition("t", number), 0) for number in (0, 1))
+
+    def overdue(*partitions: Leaderless) -> frozenset[int]:
+        it.questions.note_leaderless(partitions, 10)
+        return it.questions.overdue_rows(known)
+
+    assert overdue(first, second) == frozenset()
     await it.clock.sleep(6)
-    assert it.questions.overdue([A], 10) == []  # the other has a leader
+    assert overdue(first) == frozenset()  # the other has a leader
     await it.clock.sleep(5)
-    assert it.questions.overdue([A, B], 10) == [A]
+    assert overdue(first, second) == {0}
     await it.clock.sleep(10)
-    assert it.questions.overdue([A_LATER, B], 10) == [B]  # the first had a leader in between
-    it.questions.requests.append(WaitingRequest(Reply(lambda _: None), [B.partition], lambda _: None))
-    assert it.questions.overdue([A_LATER, B], 10) == []
+    assert overdue((TopicPartition("t", 0), 1), second) == {1}  # the first had a leader in between
+    known.set_leadership(1, leadership(2, (2,), leader_epoch=1))
+    assert it.questions.overdue_rows(known) == frozenset()  # it has one now
+    assert overdue((TopicPartition("gone", 0), 0)) == frozenset()
+    await it.clock.sleep(10)
+    assert overdue((TopicPartition("gone", 0), 0)) == frozenset()
     it.questions.forget()
-    assert it.questions.overdue([A_LATER, B], 10) == []
+    assert overdue(first) == frozenset()
+
+
+@virtual_time
+async def test_only_what_was_not_known_is_new() -> None:
+    it = Stage()
+    assert it.questions.is_new(A, FOUND)
+    assert not it.questions.is_new(A, FOUND)
+    assert it.questions.is_new(A, Evidence({1: LogEnd(0, 2)}))
+    assert it.questions.is_new(A_LATER, Evidence({1: LogEnd(0, 2)}))
+    it.questions.decided([A.partition, B.partition])
+    assert it.questions.is_new(A_LATER, Evidence({1: LogEnd(0, 2)}))
+
+
+@virtual_time
+async def test_what_is_not_told_is_asked_again_less_and_less_often() -> None:
+    it = Stage()
+    waits = [it.questions.ask_again_after_s(fruitless=True) for _ in range(7)]
+    assert waits == [0.25, 0.5, 1, 2, 4, 5, 5]
+    it.questions.ask_again_after_s(fruitless=False)
+    assert it.questions.ask_again_after_s(fruitless=True) == 0.25

@@ -94,7 +94,8 @@ def test_evidence_holds_while_nobody_leads() -> None:
         Question(TopicPartition("t", 9), 0, (2,)),
     ]
     told = {question.partition: Evidence({2: LogEnd(0, 1)}) for question in asked if question.partition.topic != "u"}
-    assert evidence_by_row(context, asked, told) == {row: told[T0]}
+    dead = {1: "it is dead; it was in the last ISR, and nobody knows where its log ended"}
+    assert evidence_by_row(context, asked, told) == {row: told[T0]._replace(silent=dead)}
     assert still_offline(context, [other, row, -1]) == [row, other]
     context.table.set_state([row], PartitionState.OnlinePartition)
     assert evidence_by_row(context, asked, told) == {}
