@@ -119,7 +119,7 @@ def observed(
     unclean = []
     for broker in started:
         before = brokers.get(broker.id)
-        if before is not None and before.stopping and before.epoch < broker.epoch:
+        if before is not None and before.stopping and before.clean_from <= before.epoch < broker.epoch:
             brokers[broker.id] = Incarnation(broker.epoch, before.clean_from)
         else:
             brokers[broker.id] = Incarnation(broker.epoch, broker.epoch)
@@ -136,7 +136,8 @@ def stopping(starts: BrokerStarts, broker: int) -> BrokerStarts:
 
 
 def disk_failed(starts: BrokerStarts, broker: int) -> BrokerStarts:
-    """A log directory of the broker has failed; the disk may be replaced by an empty one before its next start."""
+    """A log directory of the broker has failed; the disk may be replaced by an empty one before its next start, which
+    therefore is unclean."""
     known = starts.brokers.get(broker)
     if known is None:
         return starts

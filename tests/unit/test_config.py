@@ -102,6 +102,17 @@ def test_what_is_no_host_has_no_count(bad: str) -> None:
         load_config(overrides={"max.connections.per.ip.overrides": bad})
 
 
+def test_topics_may_have_recovery_strategies_of_their_own() -> None:
+    key = "aiocontroller.unclean.recovery.strategy"
+    config, _ = load_config(overrides={key: "Aggressive", f"{key}.overrides": " a.b_c-1:Balanced, d:None"})
+    assert [config.recovery.of(topic) for topic in ("a.b_c-1", "d", "e")] == ["Balanced", "None", "Aggressive"]
+    assert config.recovery.compares
+    assert not load_config(overrides={f"{key}.overrides": "d:None"})[0].recovery.compares
+    for bad in ("d", "d:", ":None", "d:none", "d:None,d:Balanced", "a:b:None", "a b:None"):
+        with pytest.raises(ConfigError, match="expected topic:strategy, separated by commas, each topic once"):
+            load_config(overrides={f"{key}.overrides": bad})
+
+
 def test_all_errors_at_once_with_their_lines(tmp_path: Path) -> None:
     file = tmp_path / "k.properties"
     file.write_text("# comment\nrequest.timeout.ms=x\n\naiocontroller.htp.port=1\n")

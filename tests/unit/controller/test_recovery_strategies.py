@@ -118,6 +118,20 @@ def test_one_that_stopped_cleanly_leads_at_once() -> None:
     assert not asking.waits
 
 
+def test_one_whose_disk_failed_before_does_not() -> None:
+    """The disk may have been replaced by an empty one."""
+    it, asking = begun("Balanced", 1)
+    it.views[1].failed_dirs.add(T0)
+    row = it.shell.context.table.row("t", 0)
+    topic_id = it.znodes.topics["t"].topic_id
+    it.queue.append(ev.LeaderAndIsrResponseReceived(1, it.znodes.brokers[1].epoch, 0, ((topic_id, 0, 56),), (row,)))
+    it.step()
+    stop(it, 1)
+    come(it, 1)
+    asking.answer(t0=Evidence({1: LogEnd(-1, 0), 2: WHOLE}))
+    assert state(it) == (2, (2,))
+
+
 def test_an_eligible_replica_leads_at_once() -> None:
     it, asking = begun("Balanced", 1, min_isr=2)
     stop(it, 2)

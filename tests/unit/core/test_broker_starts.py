@@ -79,7 +79,10 @@ def test_a_lower_epoch_is_of_another_history_of_the_ensemble() -> None:
 def test_a_failed_disk_costs_what_the_broker_has_but_not_what_it_gets_after_its_next_start() -> None:
     failed = disk_failed(known(), 1)
     assert failed.brokers[1] == Incarnation(10, 11)
-    assert observed(stopping(failed, 1), [at(1, 30), at(2, 20)], 3).starts.brokers[1] == Incarnation(30, 11)
+    look = observed(stopping(failed, 1), [at(1, 30), at(2, 20)], 3)
+    assert (look.starts.brokers[1], look.unclean) == (Incarnation(30, 30), [1])
+    look = observed(stopping(look.starts, 1), [at(1, 40), at(2, 20)], 4)
+    assert (look.starts.brokers[1], look.unclean) == (Incarnation(40, 30), [])
     assert disk_failed(known(), 9) == stopping(known(), 9) == known()
 
 
