@@ -179,13 +179,13 @@ def _why_absent(context: ControllerContext, row: int, broker: int) -> str:
     return "it is suspected to be dead" if broker in context.suspected else "it shuts down"
 
 
-def readable(context: ControllerContext, row: int, isr_size: int, min_isr: MinIsr | None) -> bool | None:
+def readable(context: ControllerContext, row: int, in_sync: int, min_isr: MinIsr | None) -> bool | None:
     """Whether the leader of so large an ISR lets clients read what it holds; None if that is not known.
 
     From Kafka 3.7 on the high watermark does not advance while the ISR is smaller than ``min.insync.replicas``, and
     after a crash of the leader it is 0 or what was written last to its disk.
     """
-    return None if min_isr is None else isr_size >= needed_in_sync(context, row, min_isr)
+    return None if min_isr is None else in_sync >= needed_in_sync(context, row, min_isr)
 
 
 def not_readable(needed: int) -> str:
