@@ -76,7 +76,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             count="records at most that the other logs hold and the leader's lacks",
             brokers="brokers that may have held more and have not answered",
             duration_us="how long the brokers were asked",
-            detail="the same in words, with each log's end, what is known of the dead, and whether the leader can be read",
+            detail="the same in words, with each log's end, what is known of the dead, and whether clients can read",
         ),
     ),
     "isr": Kind("A broker changed an ISR by AlterPartition.", _fields(_LEADERSHIP)),
