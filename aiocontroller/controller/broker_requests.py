@@ -26,7 +26,6 @@ from aiocontroller.core.request_batch import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from aiocontroller.core.sick_brokers import unlisted
 from aiocontroller.core.topic_deletion import waits_for_all
 from aiocontroller.net.ports import Clock
 from aiocontroller.wire.apis import ApiKey
@@ -139,15 +138,14 @@ class BrokerRequestSender:
             )
 
     def _update_metadata(self, rows: Sequence[int], version: int) -> ControlRequestBody:
-        context, own, hidden = self._context, self._own_entry(), unlisted(self._context)
-        listed = [broker for broker in context.listed() if broker.id != hidden]
+        context, own = self._context, self._own_entry()
         return UpdateMetadataEncoder(
             version,
             controller_id=self._controller_id,
             controller_epoch=context.epoch,
             table=context.table,
             rows=self._existing(rows),
-            live_brokers=[*listed, *([own] if own is not None else [])],
+            live_brokers=[*context.listed(), *([own] if own is not None else [])],
             live=context.live,
             offline_dirs=context.offline_dirs,
             kept=self._kept,

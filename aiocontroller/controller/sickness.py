@@ -29,7 +29,7 @@ from aiocontroller.core.context import SickBroker
 from aiocontroller.core.context_changes import BrokerSick
 from aiocontroller.core.events import SampleReplicas, SicknessChange, UnlistSickBroker
 from aiocontroller.core.replica_samples import choose_partitions
-from aiocontroller.core.sick_brokers import MinIsr, SickReplicas, held_by, leads_any
+from aiocontroller.core.sick_brokers import MinIsr, SickReplicas, held_by
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ async def unlist_sick_broker(shell: ControllerShell, event: UnlistSickBroker) ->
     sick = context.sick
     if sick is None or (sick.broker, sick.epoch) != (event.broker, event.broker_epoch) or sick.unlisted:
         return
-    if leads_any(context, sick.broker):
+    if context.leads_any(sick.broker):
         shell.queue.schedule(UNLIST, UNLIST_AFTER_S, event)
         return
     apply(context, BrokerSick(sick._replace(unlisted=True)))

@@ -13,7 +13,7 @@ from aiocontroller.core.columns import take
 from aiocontroller.core.debts import Debt, Ledger
 from aiocontroller.core.ids import NO_TOPIC_ID, Broker, TopicAssignment
 from aiocontroller.core.leader_preferences import NO_PREFERENCES, Replicas
-from aiocontroller.core.partitions import PartitionTable, Topic
+from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
 
 
 class SickBroker(NamedTuple):
@@ -115,8 +115,16 @@ class ControllerContext:
         self._brokers_changed()
 
     def listed(self) -> list[Broker]:
-        """The brokers whose addresses brokers and clients are told."""
-        return [*self.brokers.values(), *self.departed.values()]
+        """The brokers whose addresses brokers and clients are told: without a sick one that is to be left out."""
+        sick = self.sick
+        hidden = None if sick is None or not sick.unlisted or self.leads_any(sick.broker) else sick.broker
+        return [broker for broker in (*self.brokers.values(), *self.departed.values()) if broker.id != hidden]
+
+    def leads_any(self, broker: int) -> bool:
+        """Whether the broker leads a partition."""
+        table = self.table
+        leaders, isrs = take(table.partitions_on_broker(broker), table.leader, table.isr_of)
+        return any(leader == broker and isr != NO_ISR for leader, isr in zip(leaders, isrs, strict=True))
 
     def unlist(self, broker: int) -> None:
         """Brokers and clients need not hear of a departed broker any longer."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
@@ -53,22 +52,6 @@ def held_by(context: ControllerContext, broker: int) -> list[int]:
         and broker in table.isr(row)
         and not table.topic(row).deleting
     ]
-
-
-def leads_any(context: ControllerContext, broker: int) -> bool:
-    """Whether the broker leads a partition."""
-    table = context.table
-    rows = table.partitions_on_broker(broker)
-    leaders, isrs = take(rows, table.leader, table.isr_of)
-    return any(leader == broker and isr != NO_ISR for leader, isr in zip(leaders, isrs, strict=True))
-
-
-def unlisted(context: ControllerContext) -> int | None:
-    """The broker that is left out of the live brokers, now; whoever leads must be listed."""
-    sick = context.sick
-    if sick is None or not sick.unlisted or leads_any(context, sick.broker):
-        return None
-    return sick.broker
 
 
 class ReliefPlan(NamedTuple):

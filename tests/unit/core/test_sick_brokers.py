@@ -14,7 +14,7 @@ from aiocontroller.core.ids import Broker
 from aiocontroller.core.leader_preferences import LeaderPreferences
 from aiocontroller.core.leadership_changes import Facts
 from aiocontroller.core.request_content import AlterPartition
-from aiocontroller.core.sick_brokers import MinIsr, SickReplicas, held_by, leads_any, unlisted
+from aiocontroller.core.sick_brokers import MinIsr, SickReplicas, held_by
 from tests.builders import ctx, lead, row_of
 
 SICK = 2
@@ -66,7 +66,7 @@ def test_the_only_replica_stays() -> None:
     context = sick_context([2], [2, 1])
     lead(context, "t-1", 2, (2,))
     assert relieved(context) == {}
-    assert leads_any(context, SICK)
+    assert context.leads_any(SICK)
 
 
 def test_a_follower_stays_where_the_leader_is_not_online() -> None:
@@ -144,13 +144,17 @@ def test_a_sick_broker_does_not_join_an_isr(
 
 def test_it_is_unlisted_only_while_it_leads_nothing() -> None:
     context = sick_context([2, 1, 3])
-    assert unlisted(context) is None
+
+    def listed() -> list[int]:
+        return [broker.id for broker in context.listed()]
+
+    assert listed() == [1, 2, 3, 4]
     context.set_sick(SickBroker(SICK, 102, unlisted=True))
-    assert unlisted(context) is None
+    assert listed() == [1, 2, 3, 4]
     lead(context, "t-0", 1, (1, 3))
-    assert unlisted(context) == SICK
+    assert listed() == [1, 3, 4]
     context.remove_brokers([SICK])
-    assert (context.sick, unlisted(context), context.leader_preferences.sick) == (None, None, None)
+    assert (context.sick, listed(), context.leader_preferences.sick) == (None, [1, 3, 4], None)
 
 
 REPLICAS = st.permutations([1, 2, 3, 4]).flatmap(lambda p: st.integers(1, 4).map(lambda n: list(p[:n])))

@@ -8,8 +8,9 @@ import pytest
 
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME
 from aiocontroller.core import events as ev
+from aiocontroller.core.context import SickBroker
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.ids import Broker, Endpoint, ReplicaAssignment
+from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.request_content import TopicResult
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import metadata_apis, topic_creation
@@ -56,6 +57,19 @@ async def test_metadata_tells_what_a_broker_would(version: int) -> None:
                 (1, 2, 0),
                 (2, -1, 5),
             ]
+
+
+@virtual_time
+async def test_an_unlisted_sick_broker_is_left_out_as_brokers_leave_it_out() -> None:
+    async with front() as it:
+        it.context.set_sick(SickBroker(2, 7, unlisted=True))
+        assert [b.node_id for b in (await metadata(it, 9)).brokers] == [1, 2, US], "it leads a partition"
+        table = it.context.table
+        table.set_leadership(table.row("orders", 1), LeaderAndIsr(1, 6, (1,), 3, 1))
+        for answer in (await metadata(it, 9), await ask(it, ApiKey.DESCRIBE_CLUSTER, 0)):
+            assert [getattr(b, "node_id", None) or b.broker_id for b in answer.brokers] == [1, US]
+        it.context.set_sick(None)
+        assert [b.node_id for b in (await metadata(it, 9)).brokers] == [1, 2, US]
 
 
 @virtual_time
