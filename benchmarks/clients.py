@@ -1,6 +1,7 @@
 """What clients feel when something dies: the longest time without an acknowledged record, for each partition.
 
     scripts/bench clients [--trials 3] [--session-ms 18000] [--subjects kafka,aiocontroller,early,kraft] [--json FILE]
+    scripts/bench clients --subjects early,fenced,kafka --clients java,librdkafka --events "broker SIGSTOP,slow disk"
     scripts/bench clients --subjects early,late --variant late:aiocontroller.early.detection.silence.ms=5000
     scripts/bench clients --broker replica.fetch.wait.max.ms=50 --events "broker SIGKILL,rolling restart"
 
@@ -10,12 +11,16 @@ nothing is lost, doubled or out of order.  The subjects, one after the other, ea
 
   kafka          the controller inside one of the brokers
   aiocontroller  outside; a variant is the same with properties of its own
-  early          the variant with early detection of dead brokers (docs/early-detection.md)
+  early          the variant with early detection of dead brokers (docs/early-detection.md) and treatment of sick ones
+                 (docs/sick-brokers.md)
+  fenced         the same with a fence command that ends a broker's process
   kraft          three brokers and three controllers that are no brokers, of the same release
 
 "Led" are the partitions whose leader was struck (in a leader move: those moved), "others" the rest.  "controller and
 broker" strikes both at once; under Kafka's own controller they are one process, so it is "controller SIGKILL" again.
-"nothing" is three seconds of peace: the noise of the machine.
+"nothing" is three seconds of peace: the noise of the machine.  "interference" is how late a process was, at worst, that
+wanted to run.  A slow broker is slow for half a minute: each write to a log takes 2 s longer, or each send to a socket
+0.2 s.
 Exit code 1 when a record was lost, doubled or out of order, or a subject did not finish.
 """
 
@@ -23,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import sys
 import tempfile
@@ -36,12 +42,20 @@ from rich.console import Console
 from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
 from aiocontroller.lab.cluster.load.tally import Verdict
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
-from aiocontroller.lab.kafka.events import EVENTS, Felt, play
+from aiocontroller.lab.cluster.slowness import compiler_missing
+from aiocontroller.lab.kafka.events import EVENTS, SLOW, Felt, play
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, kraft_cluster, zookeeper_cluster
 from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_table, stalls, verdict_lines
 
 PLAYED = [event for event in EVENTS if event not in ("takeover", "release")]
-EARLY = {"aiocontroller.early.broker.detection": "full", "aiocontroller.early.fast.bounce.ms": "1000"}
+EARLY = {
+    "aiocontroller.early.broker.detection": "full",
+    "aiocontroller.early.fast.bounce.ms": "1000",
+    "aiocontroller.sickness.mode": "act",
+}
+FENCE = "aiocontroller.fence.command"
+FENCED = EARLY | {FENCE: "sh -c 'kill -9 $(cat {folder}/broker-{{broker}}/pid)'"}
+"""``folder`` is the cluster's."""
 SUBJECTS = ("kafka", "aiocontroller", "early", "kraft")
 
 
@@ -66,6 +80,8 @@ class Report(msgspec.Struct):
     stalls: list[Stalls]
     outcomes: list[Outcome]
     felt: list[Felt]
+    load: str
+    """The machine's load averages during the run, and its processors."""
 
 
 class Bench:
@@ -75,6 +91,7 @@ class Bench:
         self.console = console
         self.felt: list[Felt] = []
         self.outcomes: list[Outcome] = []
+        self.loads = [os.getloadavg()[0]]
         self.broker_settings = AS_SHIPPED | {"zookeeper.session.timeout.ms": str(options.session_ms)} | options.broker
 
     async def run(self) -> Report:
@@ -92,6 +109,7 @@ class Bench:
             stalls(self.felt),
             self.outcomes,
             self.felt,
+            f"load {min(self.loads):.0f} to {max(self.loads):.0f} on {os.cpu_count()} processors",
         )
 
     async def _measure(self, subject: str) -> tuple[dict[str, Verdict], str]:
@@ -114,6 +132,7 @@ class Bench:
                 for event in options.events * options.trials:
                     felt = await play(cluster, event, chance)
                     self.felt.append(felt)
+                    self.loads.append(os.getloadavg()[0])
                     self.console.print(f"{time.monotonic() - started:6.0f} s  {felt_line(felt)}", markup=False)
             except (TimeoutError, AssertionError) as error:
                 unfinished = str(error)
@@ -123,10 +142,14 @@ class Bench:
 
     def _cluster(self, subject: str) -> AbstractAsyncContextManager[PlayedCluster]:
         folder, version = self.folder / subject, self.options.version
+        slowable = not SLOW.isdisjoint(self.options.events)
         if subject == "kraft":
-            return kraft_cluster(folder, overrides=self.broker_settings, version=version)
-        properties = self.options.variant.get(subject, {})
-        return zookeeper_cluster(folder, overrides=self.broker_settings, properties=properties, version=version)
+            return kraft_cluster(folder, overrides=self.broker_settings, version=version, slowable=slowable)
+        properties = dict(self.options.variant.get(subject, {}))
+        if subject == "fenced":
+            properties[FENCE] = properties[FENCE].format(folder=folder.resolve())
+        overrides = self.broker_settings
+        return zookeeper_cluster(folder, overrides=overrides, properties=properties, version=version, slowable=slowable)
 
 
 def settings(texts: list[str]) -> dict[str, str]:
@@ -157,7 +180,8 @@ def parsed() -> argparse.Namespace:
     try:
         options.broker = settings(options.broker)
         named = [text.partition(":") for text in options.variant]
-        options.variant = {"early": EARLY} | {name: settings(given.split(",")) for name, _, given in named}
+        given = {name: settings(texts.split(",")) for name, _, texts in named}
+        options.variant = {"early": EARLY, "fenced": FENCED} | given
     except ValueError as error:
         parser.error(str(error))
     for name, known in (
@@ -169,6 +193,8 @@ def parsed() -> argparse.Namespace:
         setattr(options, name, found)
         if strange := set(found) - set(known):
             parser.error(f"--{name}: found {', '.join(sorted(strange))}, expected some of: {', '.join(known)}")
+    if not SLOW.isdisjoint(options.events) and (missing := compiler_missing()):
+        parser.error(f"--events: {', '.join(sorted(SLOW))} need a library: {missing}")
     if options.keep is not None and options.keep.exists():
         parser.error(f"--keep: {options.keep} exists already; expected a new folder")
     try:
@@ -181,7 +207,7 @@ def parsed() -> argparse.Namespace:
 def show(report: Report, console: Console) -> None:
     trials = max((row.trials for row in report.stalls), default=0)
     settings_shown = "".join(f", {key}={value}" for key, value in report.brokers.items())
-    title = f"Kafka {report.version}, sessions {report.session_ms:,} ms{settings_shown}, {trials} trials"
+    title = f"Kafka {report.version}, sessions {report.session_ms:,} ms{settings_shown}, {trials} trials, {report.load}"
     console.print(stall_table(report.stalls, title))
     for outcome in report.outcomes:
         for line in verdict_lines(outcome.verdicts):

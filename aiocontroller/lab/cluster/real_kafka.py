@@ -22,6 +22,7 @@ from aiocontroller.core.errors import AioControllerError
 from aiocontroller.java import SMALL_JVM, find_java
 from aiocontroller.lab.cluster.embedded_zookeeper import LOOPBACK, EmbeddedZooKeeper, free_port
 from aiocontroller.lab.cluster.processes import Child, launched
+from aiocontroller.lab.cluster.slowness import Slowness
 
 DEFAULT_VERSION = "3.9.1"
 LATEST_PATCH = {
@@ -149,6 +150,8 @@ class RealKafkaBroker:
         self.heap_mb = heap_mb
         self.jvm = jvm
         self.log4j = log4j
+        self.slowness: Slowness | None = None
+        """Set it before the start of a broker that is to become slow later."""
         self._child: Child | None = None
 
     @property
@@ -158,6 +161,11 @@ class RealKafkaBroker:
     @property
     def log(self) -> Path:
         return self.data_dir / "broker.log"
+
+    @property
+    def pid_file(self) -> Path:
+        """What a fence command reads."""
+        return self.data_dir / "pid"
 
     @property
     def running(self) -> bool:
@@ -180,6 +188,7 @@ class RealKafkaBroker:
         if self.port == 0:
             self.port = free_port()
         self._child = Child(f"Kafka broker {self.id}", self._command(), log=self.log)
+        self.pid_file.write_text(str(self._child.pid))
         return self._child
 
     def answers(self) -> bool:
@@ -254,6 +263,7 @@ class RealKafkaBroker:
         log4j.write_text(self.log4j)
         jars = kafka_jars(self.version)
         return [
+            *([] if self.slowness is None else self.slowness.prefix()),
             str(find_java()),
             *self.jvm,
             *([f"-XX:SharedArchiveFile={archive}"] if (archive := jars / _CLASSES).is_file() else []),

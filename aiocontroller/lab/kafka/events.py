@@ -2,7 +2,7 @@
 
 An event strikes, and returns when the rest of the cluster works as it should without what was struck.  The effect on
 clients is measured from just before the strike until every partition has acknowledged a record that was sent after the
-event was over.
+event was over; that of a broker that is slow, as long as it is slow.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from aiocontroller.lab.cluster.load.clients import now_us
+from aiocontroller.lab.cluster.slowness import Slowness
+from aiocontroller.lab.kafka.interference import measured_interference
 from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.lab.kafka.view import PartitionKey, led_by, moved_off, whole
 
@@ -22,28 +24,50 @@ SETTLE_S = 0.3
 """The measurement goes on for this time, to include a stall that begins late."""
 
 PEACE_S = 3.0
+SLOW_S = 30.0
+"""For how long a broker is slow."""
+DISK_MS, NETWORK_MS = 2000, 200
+"""By how much each write to a log, or each send to a socket, takes longer."""
+FLOWS_GAP_MS = 1000
+"""A partition flows when no acknowledgement is this late."""
 
 
 class Struck(NamedTuple):
     since_us: int
     led: frozenset[PartitionKey]
-    """Partitions that lose their leader through the event."""
+    """Partitions that lose their leader through the event, or whose leader is slow."""
+    until_us: int | None = None
+    """When the measurement ends, if not once everything works again."""
 
 
 Strike = Callable[[PlayedCluster, int], Awaitable[Struck]]
 
 
+class Stall(msgspec.Struct, frozen=True):
+    """What one partition felt of one event."""
+
+    client: str
+    """Its kind."""
+    led: bool
+    """The victim led it."""
+    longest_ms: float
+    """The longest time without an acknowledged record."""
+    flows_after_ms: float
+    """From the strike until the last stall of more than ``FLOWS_GAP_MS`` had ended."""
+
+
 class Felt(msgspec.Struct, frozen=True):
-    """The effect of one event under one controller: for each partition, the longest time without an acknowledged
-    record."""
+    """The effect of one event under one controller."""
 
     event: str
     subject: str
-    led_ms: tuple[float, ...]
-    others_ms: tuple[float, ...]
+    stalls: tuple[Stall, ...]
+    """Of each partition."""
     seconds: float
     errors: tuple[str, ...]
     """Errors that clients reported to their users meanwhile."""
+    interference_ms: float = 0.0
+    """How late a process that wanted to run was on this machine, when it was latest."""
 
 
 async def play(cluster: PlayedCluster, event: str, chance: random.Random) -> Felt:
@@ -52,22 +76,32 @@ async def play(cluster: PlayedCluster, event: str, chance: random.Random) -> Fel
     Raises TimeoutError if the cluster does not recover.
     """
     victim = chance.choice(sorted(cluster.brokers))
-    subject = cluster.controller.name
-    struck = await EVENTS[event](cluster, victim)
-    await cluster.load.settled()
-    await asyncio.sleep(SETTLE_S)
-    until_us = now_us()
-    gaps = cluster.load.longest_gaps_us(struck.since_us, until_us)
+    async with measured_interference() as interference:
+        struck = await EVENTS[event](cluster, victim)
+        await cluster.load.settled()
+        await asyncio.sleep(SETTLE_S)
+        await interference.end()
+    until_us = struck.until_us or now_us()
     felt = Felt(
         event,
-        subject,
-        tuple(gap / 1000 for key, gap in sorted(gaps.items()) if key in struck.led),
-        tuple(gap / 1000 for key, gap in sorted(gaps.items()) if key not in struck.led),
+        cluster.controller.name,
+        _stalls(cluster, struck, until_us),
         (until_us - struck.since_us) / 1e6,
         tuple(cluster.load.errors_since(struck.since_us)),
+        interference.worst_ms,
     )
     await cluster.heal()
     return felt
+
+
+def _stalls(cluster: PlayedCluster, struck: Struck, until_us: int) -> tuple[Stall, ...]:
+    longest_us = cluster.load.longest_gaps_us(struck.since_us, until_us)
+    flows_us = cluster.load.flows_after_us(struck.since_us, until_us, FLOWS_GAP_MS * 1000)
+    kinds = cluster.load.kinds()
+    return tuple(
+        Stall(kinds[key[0]], key in struck.led, longest_us[key] / 1000, flows_us[key] / 1000)
+        for key in sorted(longest_us)
+    )
 
 
 async def nothing(_: PlayedCluster, __: int) -> Struck:
@@ -102,7 +136,7 @@ async def broker_sigkill(cluster: PlayedCluster, victim: int) -> Struck:
 async def broker_sigstop(cluster: PlayedCluster, victim: int) -> Struck:
     """Freeze a broker until its partitions have moved, then wake it.
 
-    Its ZooKeeper session has expired by then.
+    Its ZooKeeper session has expired by then.  If a fence command has ended it, it is started again.
     """
     led = led_by(await cluster.view(), victim)
     since = now_us()
@@ -110,7 +144,7 @@ async def broker_sigstop(cluster: PlayedCluster, victim: int) -> Struck:
     await _off(cluster, victim)
     await cluster.load.settled()
     cluster.thaw(victim)
-    await cluster.until(whole, "the frozen broker is in sync again")
+    await _returns(cluster, victim)
     return Struck(since, led)
 
 
@@ -185,6 +219,38 @@ async def sigkill_and_restart(cluster: PlayedCluster, victim: int) -> Struck:
     return Struck(since, led)
 
 
+async def slow_disk(cluster: PlayedCluster, victim: int) -> Struck:
+    """Each write to a log of the broker takes ``DISK_MS`` longer, for ``SLOW_S``."""
+    return await _slow(cluster, victim, lambda slowness: slowness.slow_disk(DISK_MS))
+
+
+async def slow_network(cluster: PlayedCluster, victim: int) -> Struck:
+    """Each send of the broker to a socket takes ``NETWORK_MS`` longer, for ``SLOW_S``."""
+    return await _slow(cluster, victim, lambda slowness: slowness.slow_network(NETWORK_MS))
+
+
+async def _slow(cluster: PlayedCluster, victim: int, slow_down: Callable[[Slowness], None]) -> Struck:
+    slowness = cluster.brokers[victim].slowness
+    assert slowness is not None, "the cluster was not started for this"
+    led = led_by(await cluster.view(), victim)
+    since = now_us()
+    slow_down(slowness)
+    try:
+        await asyncio.sleep(SLOW_S)
+        until = now_us()
+    finally:
+        slowness.heal()
+    await _returns(cluster, victim)
+    return Struck(since, led, until)
+
+
+async def _returns(cluster: PlayedCluster, victim: int) -> None:
+    """Start the broker again if it has been ended, and wait until it is in every ISR."""
+    if not cluster.brokers[victim].running:
+        await cluster.start(cluster.brokers[victim])
+    await cluster.until(whole, "every replica is in sync")
+
+
 async def _off(cluster: PlayedCluster, *dead: int) -> None:
     gone = frozenset(dead)
     await cluster.until(lambda view: moved_off(view, gone), f"everything has moved off {sorted(gone)}")
@@ -202,4 +268,8 @@ EVENTS: dict[str, Strike] = {
     "controller SIGKILL": controller_sigkill,
     "controller and broker": controller_and_broker_sigkill,
     "SIGKILL and restart": sigkill_and_restart,
+    "slow disk": slow_disk,
+    "slow network": slow_network,
 }
+SLOW = frozenset({"slow disk", "slow network"})
+"""Events for which a cluster has to be started ``slowable``; it is told when partitions flow again, too."""

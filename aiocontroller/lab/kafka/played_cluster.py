@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.kraft import KRaftCluster
 from aiocontroller.lab.cluster.load.clients import Load, LoadClient
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, RealKafkaBroker, RealKafkaCluster
+from aiocontroller.lab.cluster.slowness import Slowness, slowness_library
 from aiocontroller.lab.kafka.controllers import (
     BrokerAsController,
     ClusterController,
@@ -124,6 +125,8 @@ class PlayedCluster:
         for number in sorted(self.frozen):
             self.thaw(number)
         for broker in self.brokers.values():
+            if broker.slowness is not None:
+                broker.slowness.heal()
             if not broker.running:
                 await self.start(broker)
         await self.controller.restore()
@@ -269,6 +272,13 @@ class PlayedCluster:
         self._ask(lambda admin: admin.elect_leaders(0, wanted, raise_errors=False))
 
 
+def make_slowable(brokers: Iterable[RealKafkaBroker], folder: Path) -> None:
+    """Before they start: their disks and networks can be made slow.  Raises NoCompilerError."""
+    library = slowness_library(folder)
+    for broker in brokers:
+        broker.slowness = Slowness(library, broker.data_dir)
+
+
 @asynccontextmanager
 async def zookeeper_cluster(
     folder: Path,
@@ -276,14 +286,20 @@ async def zookeeper_cluster(
     overrides: Mapping[str, str] = AS_SHIPPED,
     properties: Mapping[str, str] | None = None,
     version: str = DEFAULT_VERSION,
+    slowable: bool = False,
 ) -> AsyncIterator[PlayedCluster]:
-    """Start ZooKeeper and three brokers, and yield their cluster (see ``cluster_on``)."""
+    """Start ZooKeeper and three brokers, and yield their cluster (see ``cluster_on``).
+
+    ``slowable``: their disks and networks can be made slow.  Raises NoCompilerError.
+    """
     async with AsyncExitStack() as stack:
         zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
         await zookeeper.start_async()
         stack.callback(zookeeper.kill)
         started = RealKafkaCluster(BROKERS, zookeeper.address, folder, version=version, overrides=overrides)
         stack.callback(started.kill)
+        if slowable:
+            make_slowable(started.brokers.values(), folder)
         await started.start_async()
         session_ms = int(overrides["zookeeper.session.timeout.ms"])
         played = cluster_on(zookeeper.address, started.brokers, folder, session_ms=session_ms, properties=properties)
@@ -319,11 +335,17 @@ async def cluster_on(
 
 @asynccontextmanager
 async def kraft_cluster(
-    folder: Path, *, overrides: Mapping[str, str] = AS_SHIPPED, version: str = DEFAULT_VERSION
+    folder: Path,
+    *,
+    overrides: Mapping[str, str] = AS_SHIPPED,
+    version: str = DEFAULT_VERSION,
+    slowable: bool = False,
 ) -> AsyncIterator[PlayedCluster]:
-    """Start three brokers and three dedicated controllers, and yield their cluster."""
+    """Start three brokers and three dedicated controllers, and yield their cluster; see ``zookeeper_cluster``."""
     settings = {key: value for key, value in overrides.items() if not key.startswith("zookeeper.")}
     started = KRaftCluster(BROKERS, folder, version=version, overrides=settings)
+    if slowable:
+        make_slowable(started.brokers.values(), folder)
     async with AsyncExitStack() as stack:
         stack.callback(started.kill)
         await started.start_async()

@@ -1,33 +1,42 @@
-"""Reports of many measured events: median, 99th percentile and maximum of the stalls, with the controllers side by
-side."""
+"""Reports of many measured events: median, 95th percentile and worst of the stalls, with the controllers one below the
+other."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 import msgspec
 from rich.table import Table
 
 from aiocontroller.lab.cluster.load.tally import Verdict
-from aiocontroller.lab.kafka.events import EVENTS, Felt
+from aiocontroller.lab.kafka.events import EVENTS, FLOWS_GAP_MS, SLOW, Felt
 
 LED, OTHERS = "led", "others"
 """Partitions that the victim led, and the others."""
 
 
 class Stalls(msgspec.Struct, frozen=True):
-    """One event under one controller, for one kind of partition; ``samples`` is partitions times trials."""
+    """One event under one controller, for one kind of client and of partition; ``samples`` is partitions times trials.
+
+    Times in milliseconds: the longest without an acknowledged record on a partition.
+    """
 
     event: str
+    client: str
     partitions: str
     subject: str
     trials: int
     samples: int
     median_ms: float
-    p99_ms: float
+    p95_ms: float
     max_ms: float
+    flows_after_ms: float
+    """The latest end of a stall of more than ``FLOWS_GAP_MS``, since the strike; the median of the trials."""
+    interference_ms: float
+    """How late a process that wanted to run was; the worst of the trials."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -37,47 +46,53 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def stalls(felt: Sequence[Felt]) -> list[Stalls]:
-    """Return the rows in the order of ``EVENTS``, then of partitions, then of the subjects' first appearance."""
+    """Return the rows in the order of ``EVENTS``, then of clients, partitions, and subjects' first appearance."""
     subjects = list(dict.fromkeys(f.subject for f in felt))
+    clients = list(dict.fromkeys(stall.client for f in felt for stall in f.stalls))
     rows = []
-    for event in EVENTS:
-        for partitions in (LED, OTHERS):
-            for subject in subjects:
-                trials = [f for f in felt if (f.event, f.subject) == (event, subject)]
-                gaps = [gap for f in trials for gap in (f.led_ms if partitions == LED else f.others_ms)]
-                if gaps:
-                    numbers = (statistics.median(gaps), percentile(gaps, 0.99), max(gaps))
-                    rows.append(Stalls(event, partitions, subject, len(trials), len(gaps), *numbers))
+    for event, client, partitions, subject in product(EVENTS, clients, (LED, OTHERS), subjects):
+        trials = [f for f in felt if (f.event, f.subject) == (event, subject)]
+        felt_by = [[s for s in f.stalls if (s.client, s.led) == (client, partitions == LED)] for f in trials]
+        gaps = [stall.longest_ms for each in felt_by for stall in each]
+        if gaps:
+            flows = statistics.median(max((stall.flows_after_ms for stall in each), default=0.0) for each in felt_by)
+            numbers = (statistics.median(gaps), percentile(gaps, 0.95), max(gaps), flows)
+            worst = max(f.interference_ms for f in trials)
+            rows.append(Stalls(event, client, partitions, subject, len(trials), len(gaps), *numbers, worst))
     return rows
 
 
 def stall_table(rows: Sequence[Stalls], title: str) -> Table:
-    """Return a table with a line per event and kind of partition, and four columns per subject; times in
-    milliseconds."""
-    subjects = list(dict.fromkeys(row.subject for row in rows))
-    table = Table(title=title, caption="longest time without an acknowledged record on a partition, ms")
+    """Return a table with a line per event, client, kind of partition and subject; times in milliseconds."""
+    table = Table(
+        title=title,
+        caption="longest time without an acknowledged record on a partition, ms; flows after: from then on, no stall "
+        f"of a slow broker's partitions takes more than {FLOWS_GAP_MS:,} ms; interference: so late was a process that "
+        "wanted to run",
+    )
     table.add_column("event", no_wrap=True)
-    table.add_column("partitions")
-    for subject in subjects:
-        for heading in ("trials", "median", "p99", "max"):
-            table.add_column(f"{subject}\n{heading}" if heading == "trials" else f"\n{heading}", justify="right")
-    by_key = {(row.event, row.partitions, row.subject): row for row in rows}
-    last = ""
-    for event, partitions in dict.fromkeys((row.event, row.partitions) for row in rows):
-        cells = [cell for subject in subjects for cell in _cells(by_key.get((event, partitions, subject)))]
-        table.add_row("" if event == last else event, partitions, *cells)
-        last = event
+    for heading in ("client", "partitions", "subject"):
+        table.add_column(heading)
+    for heading in ("trials", "median", "p95", "worst", "flows\nafter", "inter-\nference"):
+        table.add_column(heading, justify="right")
+    last: tuple[str, ...] = ("", "", "")
+    for row in rows:
+        names = (row.event, row.client, row.partitions)
+        shown = ["" if names[: n + 1] == last[: n + 1] else name for n, name in enumerate(names)]
+        times = (row.median_ms, row.p95_ms, row.max_ms)
+        flows = f"{row.flows_after_ms:,.0f}" if row.event in SLOW else ""
+        cells = [str(row.trials), *(f"{ms:,.0f}" for ms in times), flows, f"{row.interference_ms:,.0f}"]
+        table.add_row(*shown, row.subject, *cells)
+        last = names
     return table
 
 
-def _cells(row: Stalls | None) -> tuple[str, str, str, str]:
-    if row is None:
-        return "", "-", "-", "-"
-    return str(row.trials), f"{row.median_ms:,.0f}", f"{row.p99_ms:,.0f}", f"{row.max_ms:,.0f}"
-
-
 def felt_line(felt: Felt) -> str:
-    worst = [f"{name} {max(gaps):,.0f}" for name, gaps in (("led", felt.led_ms), ("others", felt.others_ms)) if gaps]
+    worst = [
+        f"{name} {max(gaps):,.0f}"
+        for name, led in ((LED, True), (OTHERS, False))
+        if (gaps := [stall.longest_ms for stall in felt.stalls if stall.led == led])
+    ]
     errors = f"; {len(felt.errors)} errors: {felt.errors[0]}" if felt.errors else ""
     return f"{felt.subject:14} {felt.event:22} longest stall, ms: {', '.join(worst)}{errors}"
 

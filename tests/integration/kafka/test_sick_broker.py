@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,9 +13,10 @@ import pytest
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.load.clients import now_us
-from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, archive_classes, kafka_missing
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, RealKafkaCluster, archive_classes, kafka_missing
+from aiocontroller.lab.cluster.slowness import Slowness, compiler_missing
 from aiocontroller.lab.kafka.controllers import until
-from aiocontroller.lab.kafka.played_cluster import PlayedCluster, cluster_on
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster, cluster_on, make_slowable
 from aiocontroller.lab.kafka.view import whole
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, released, take_over, under_load
 from tests.integration.kafka.test_early_detection import records
@@ -27,7 +25,6 @@ log = logging.getLogger(__name__)
 
 VERSION = "3.9.1"
 SICK = 2
-ENV = shutil.which("env") or "/usr/bin/env"
 SETTINGS = {
     "zookeeper.session.timeout.ms": "18000",
     "replica.lag.time.max.ms": "30000",
@@ -42,45 +39,16 @@ FLOWS_AFTER_S, FLOWS_FOR_S, LONGEST_GAP_S = 12, 15, 6
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.timeout(400),
-    pytest.mark.skipif(kafka_missing(VERSION) is not None, reason="no Kafka"),
 ]
 
 
-class SlowDiskBroker(RealKafkaBroker):
-    """Its disk is slow while ``control`` exists."""
-
-    library: Path
-    control: Path
-
-    def _command(self) -> list[str]:
-        return [ENV, f"LD_PRELOAD={self.library}", f"SLOW_DISK={self.control}", *super()._command()]
-
-    def slow_down(self) -> None:
-        waiting = self.control.with_suffix(".new")
-        waiting.write_text(str(DELAY_MS))
-        waiting.rename(self.control)
-
-    def heal(self) -> None:
-        self.control.unlink(missing_ok=True)
-
-
 class SickCluster:
-    def __init__(self, folder: Path, library: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         archive_classes(VERSION)
         self.folder = folder
         self.zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
-        self.brokers: dict[int, RealKafkaBroker] = {}
-        for number in (1, 2, 3):
-            broker = SlowDiskBroker(
-                number,
-                "",
-                folder / f"broker-{number}",
-                version=VERSION,
-                replication_factor=3,
-                overrides=SETTINGS,
-            )
-            broker.library, broker.control = library, folder / f"slow-{number}"
-            self.brokers[number] = broker
+        self.brokers = RealKafkaCluster(3, "", folder, version=VERSION, overrides=SETTINGS).brokers
+        make_slowable(self.brokers.values(), folder)
 
     def start(self) -> None:
         self.zookeeper.start()
@@ -89,10 +57,14 @@ class SickCluster:
             broker.start()
 
     @property
-    def patient(self) -> SlowDiskBroker:
-        patient = self.brokers[SICK]
-        assert isinstance(patient, SlowDiskBroker)
-        return patient
+    def patient(self) -> RealKafkaBroker:
+        return self.brokers[SICK]
+
+    @property
+    def slowness(self) -> Slowness:
+        found = self.patient.slowness
+        assert found is not None
+        return found
 
     def end(self) -> None:
         for broker in self.brokers.values():
@@ -101,15 +73,14 @@ class SickCluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SickCluster]:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("sick")
-    library = folder / "slow_disk.so"
-    source = Path(__file__).with_name("slow_disk.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
-    made = SickCluster(folder, library)
+def cluster(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SickCluster]:
+    if kafka_version != VERSION:
+        pytest.skip(f"measured on {VERSION} only")
+    if missing := kafka_missing(VERSION):
+        pytest.skip(missing)
+    if missing := compiler_missing():
+        pytest.skip(missing)
+    made = SickCluster(tmp_path_factory.mktemp("sick"))
     try:
         made.start()
         yield made
@@ -130,7 +101,7 @@ async def played(cluster: SickCluster, folder: Path, mode: str) -> AsyncIterator
             await under_load(stage, KafkaCluster(VERSION, cluster.zookeeper, None, cluster.folder))  # type: ignore[arg-type]
             yield stage
         finally:
-            cluster.patient.heal()
+            cluster.slowness.heal()
             cluster.patient.resume()
             await stage.heal()
             await released(stage)
@@ -152,7 +123,7 @@ async def happens(folder: Path, event: str) -> None:
 async def test_a_slow_disk_holds_nobody_back_for_long(cluster: SickCluster, tmp_path: Path) -> None:
     async with played(cluster, tmp_path, "act") as stage:
         await asyncio.sleep(5)  # who has traffic is found
-        cluster.patient.slow_down()
+        cluster.slowness.slow_disk(DELAY_MS)
         began_us = now_us()
         await happens(tmp_path, "relieved")
         relieved_us = now_us()
@@ -168,7 +139,7 @@ async def test_a_slow_disk_holds_nobody_back_for_long(cluster: SickCluster, tmp_
         [verdict] = [r for r in verdicts(tmp_path) if r.event == "sick"]
         log.info("judged %s after %.2f s: %s", verdict.state, (verdict.ts - began_us) / 1e6, verdict.detail)
         assert verdict.state in ("disk", "network in")
-        cluster.patient.heal()
+        cluster.slowness.heal()
         await happens(tmp_path, "taken back")
         await stage.until(whole, "it is in all ISRs again")
         await stage.load.settled()
@@ -178,11 +149,11 @@ async def test_a_slow_disk_holds_nobody_back_for_long(cluster: SickCluster, tmp_
 async def test_advice_changes_nothing(cluster: SickCluster, tmp_path: Path) -> None:
     async with played(cluster, tmp_path, "advise") as stage:
         await asyncio.sleep(5)
-        cluster.patient.slow_down()
+        cluster.slowness.slow_disk(DELAY_MS)
         await happens(tmp_path, "sick")
         view = await stage.view()
         assert {key: seen.leader for key, seen in view.items()} == {k: made[0] for k, made in stage.made().items()}
-        cluster.patient.heal()
+        cluster.slowness.heal()
         await happens(tmp_path, "well again")
         assert {r.event for r in verdicts(tmp_path)} == {"sick", "well again"}
         await stage.load.settled()
@@ -211,23 +182,3 @@ async def test_a_broker_that_hardly_runs_is_found_by_its_answers(cluster: SickCl
         await stage.until(whole, "it is in all ISRs again")
         await stage.load.settled()
         assert await check_nothing_lost(stage)
-
-
-def test_the_library_delays_writes_to_logs_only(cluster: SickCluster, tmp_path: Path) -> None:
-    """Else the tests above would show nothing."""
-    control = tmp_path / "slow"
-    control.write_text("300")
-    environment = {**os.environ, "LD_PRELOAD": str(cluster.patient.library), "SLOW_DISK": str(control)}
-    script = """
-import sys, time
-with open(sys.argv[1], "wb", 0) as file:
-    began = time.monotonic()
-    file.write(b"x")
-    print(time.monotonic() - began)
-"""
-
-    def seconds(name: str) -> float:
-        run = ["python3", "-c", script, str(tmp_path / name)]
-        return float(subprocess.run(run, env=environment, capture_output=True, check=True).stdout)
-
-    assert seconds("00000000000000000000.log") > 0.25 > seconds("00000000000000000000.index")

@@ -132,6 +132,10 @@ class Load:
         for client in self.clients:
             client.kill()
 
+    def kinds(self) -> dict[str, str]:
+        """Topic -> the kind of its client."""
+        return {client.topic: client.kind for client in self.clients}
+
     def tallies(self) -> dict[str, Tally]:
         """By topic."""
         return {client.topic: client.read() for client in self.clients}
@@ -153,6 +157,14 @@ class Load:
         """By topic and partition."""
         return {
             (topic, partition): tally.longest_gap_us(partition, since_us, until_us)
+            for topic, tally in self.tallies().items()
+            for partition in range(tally.partitions)
+        }
+
+    def flows_after_us(self, since_us: int, until_us: int, gap_us: int) -> dict[tuple[str, int], int]:
+        """By topic and partition: when the last gap of more than ``gap_us`` ended, since ``since_us``."""
+        return {
+            (topic, partition): tally.flows_after_us(partition, since_us, until_us, gap_us)
             for topic, tally in self.tallies().items()
             for partition in range(tally.partitions)
         }

@@ -127,6 +127,17 @@ class Tally:
             return until_us - since_us
         return max(later - earlier for earlier, later in itertools.pairwise(inside))
 
+    def flows_after_us(self, partition: int, since_us: int, until_us: int, gap_us: int) -> int:
+        """The time from ``since_us`` until the last gap of more than ``gap_us`` ended, which overlaps the interval.
+
+        0 if there was none; a gap that has not ended counts up to ``until_us``.
+        """
+        times = self._times_us[partition]
+        begin = max(0, bisect.bisect_right(times, since_us) - 1)
+        inside = [*(times[begin : bisect.bisect_left(times, until_us)] or [since_us]), until_us]
+        ends = [later for earlier, later in itertools.pairwise(inside) if later - earlier > gap_us]
+        return max(0, ends[-1] - since_us) if ends else 0
+
     def lost_between(self, since_us: int, until_us: int) -> int:
         """Records acknowledged in this interval that some consumer never read; a sum over consumers.  Valid when
         everything was read back."""

@@ -107,3 +107,13 @@ def test_a_gap_that_has_not_ended_counts_up_to_the_end() -> None:
     assert tally.longest_gap_us(0, 500, 8000) == 7000
     assert tally.longest_gap_us(0, 2000, 8000) == 7000
     assert tally.longest_gap_us(1, 2000, 8000) == 6000  # nothing at all was acknowledged
+
+
+def test_a_partition_flows_after_its_last_long_gap() -> None:
+    tally = Tally(2)
+    tally.feed(f"a 0 {n} {at} {at}" for n, at in enumerate((1000, 2000, 9000, 9500, 13_500, 14_000)))
+    assert tally.flows_after_us(0, 3000, 14_200, 3000) == 13_500 - 3000
+    assert tally.flows_after_us(0, 3000, 13_000, 3000) == 13_000 - 3000, "it has not ended"
+    assert tally.flows_after_us(0, 3000, 14_200, 5000) == 9000 - 3000
+    assert tally.flows_after_us(0, 3000, 14_200, 8000) == 0
+    assert tally.flows_after_us(1, 3000, 14_200, 3000) == 14_200 - 3000, "nothing at all was acknowledged"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from aiocontroller.lab.kafka.events import Felt
-from aiocontroller.lab.kafka.report import felt_line, percentile, stalls, surfaced_in
+import io
+
+from rich.console import Console
+
+from aiocontroller.lab.kafka.events import Felt, Stall
+from aiocontroller.lab.kafka.report import felt_line, percentile, stall_table, stalls, surfaced_in
 from aiocontroller.lab.kafka.view import PartitionView, led_by, moved_off, whole
 
 KILL = "broker SIGKILL"
 
 
 def felt(subject: str, event: str = KILL, led: tuple[float, ...] = (), errors: tuple[str, ...] = ()) -> Felt:
-    return Felt(event, subject, led, (1.0, 3.0), 1.0, errors)
+    stalls = [Stall("java", True, ms, 10 * ms) for ms in led] + [Stall("java", False, ms, 0.0) for ms in (1.0, 3.0)]
+    return Felt(event, subject, tuple(stalls), 1.0, errors, interference_ms=sum(led))
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
@@ -25,6 +30,32 @@ def test_rows_join_trials_and_keep_subjects_side_by_side() -> None:
         ("led", "kafka", 1, 1, 30.0, 30.0),
         ("others", "ours", 2, 4, 2.0, 3.0),
         ("others", "kafka", 1, 2, 2.0, 3.0),
+    ]
+
+
+def test_clients_are_told_apart() -> None:
+    one = Felt(KILL, "ours", (Stall("java", True, 5.0, 0.0), Stall("librdkafka", True, 7.0, 0.0)), 1.0, ())
+    assert [(r.client, r.samples, r.max_ms) for r in stalls([one])] == [("java", 1, 5.0), ("librdkafka", 1, 7.0)]
+
+
+def test_a_slow_brokers_partitions_are_shown_to_flow_again() -> None:
+    rows = stalls(
+        [felt("ours", "slow disk", (10.0, 30.0)), felt("ours", "slow disk", (20.0,)), felt("ours", led=(9.0,))]
+    )
+    assert [(r.event, r.partitions, r.flows_after_ms, r.interference_ms) for r in rows] == [
+        (KILL, "led", 90.0, 9.0),
+        (KILL, "others", 0.0, 9.0),
+        ("slow disk", "led", 250.0, 40.0),
+        ("slow disk", "others", 0.0, 40.0),
+    ]
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(stall_table(rows, "t"))
+    shown = [line.split("│")[1:-1] for line in console.export_text().splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in line] for line in shown] == [
+        [KILL, "java", "led", "ours", "1", "9", "9", "9", "", "9"],
+        ["", "", "others", "ours", "1", "2", "3", "3", "", "9"],
+        ["slow disk", "java", "led", "ours", "2", "20", "30", "30", "250", "40"],
+        ["", "", "others", "ours", "2", "2", "3", "3", "0", "40"],
     ]
 
 
