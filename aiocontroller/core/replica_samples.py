@@ -1,7 +1,8 @@
 """Which partitions the judge of sickness watches: a few of each pair of a leader and a follower, the busy ones first.
 
 Asking for the ends of all logs would cost brokers too much.  Partitions that are not written to tell nothing, so they
-give way to others, until those that are written to have been found.
+give way to others, until those that are written to have been found.  What a leader may be asked beyond that goes to
+*scouts*: partitions that only their leader is asked for, which tells whether they are written to.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from aiocontroller.core.staleness import Watched
 
 PER_PAIR = 3
 PER_BROKER = 60
-"""Watched replicas on one broker."""
+"""Watched replicas on one broker, with scouts."""
 LOOKED_AT = 2_000
 """Partitions that are considered at a time."""
 
@@ -36,18 +37,13 @@ def choose_partitions(context: ControllerContext, busy: Iterable[TopicPartition]
     for partition in busy:
         row = table.row(partition.topic, partition.partition)
         if row >= 0:
-            chosen.consider(row)
+            chosen.consider(row, scout=False)
     rows = table.rows()
     if not rows:
         return Sample(chosen.partitions, 0)
     at = start % len(rows)
-    for row in _around(rows, at, LOOKED_AT):
-        chosen.consider(row)
-    return Sample(chosen.partitions, (at + LOOKED_AT) % len(rows))
-
-
-def _around(rows: Sequence[int], start: int, most: int) -> Iterable[int]:
-    return (rows[(start + i) % len(rows)] for i in range(min(most, len(rows))))
+    turn = chosen.take_turns([rows[(at + i) % len(rows)] for i in range(min(LOOKED_AT, len(rows)))])
+    return Sample(chosen.partitions, (at + turn) % len(rows))
 
 
 class _Chosen:
@@ -57,23 +53,38 @@ class _Chosen:
         self._pairs: Counter[tuple[int, int]] = Counter()
         self._brokers: Counter[int] = Counter()
 
-    def consider(self, row: int) -> None:
-        """Take the partition if a pair lacks partitions, and none of its brokers has too many."""
+    def take_turns(self, rows: Sequence[int]) -> int:
+        """Consider all; returns how many had their turn before the first that had to wait for others of its leader."""
+        leader = self._context.table.leader
+        full = frozenset(broker for broker, watched in self._brokers.items() if watched >= PER_BROKER)
+        turn = len(rows)
+        for i, row in enumerate(rows):
+            had_room = self._brokers[leader[row]] < PER_BROKER
+            if not self.consider(row) and not had_room and leader[row] not in full:
+                turn = min(turn, i)
+        return turn
+
+    def consider(self, row: int, *, scout: bool = True) -> bool:
+        """Take the partition if a pair lacks partitions, or else perhaps as a scout, and no broker has too many."""
         context, table = self._context, self._context.table
         leader = table.leader[row]
         if table.isr_of[row] == NO_ISR or leader not in context.brokers or row in context.partitions_being_reassigned:
-            return
+            return False
         followers = tuple(r for r in table.replicas(row) if r != leader and r in context.brokers)
-        pairs = [(leader, follower) for follower in followers]
-        brokers = (leader, *followers)
-        if all(self._pairs[pair] >= PER_PAIR for pair in pairs) or any(
-            self._brokers[broker] >= PER_BROKER for broker in brokers
+        if not followers or table.topic(row).deleting:
+            return False
+        if any(row in context.offline_dirs.get(b, ()) for b in (leader, *followers)):
+            return False
+        if any(self._brokers[b] >= PER_BROKER for b in followers) or all(
+            self._pairs[leader, f] >= PER_PAIR for f in followers
         ):
-            return
-        if table.topic(row).deleting or any(row in context.offline_dirs.get(b, ()) for b in brokers):
-            return
+            if not scout:
+                return False
+            followers = ()
         partition = table.topic_partition(row)
-        if partition not in self.partitions:
-            self._pairs.update(pairs)
-            self._brokers.update(brokers)
-            self.partitions[partition] = Watched(leader, table.leader_epoch[row], followers, table.isr(row))
+        if self._brokers[leader] >= PER_BROKER or partition in self.partitions:
+            return False
+        self._pairs.update((leader, follower) for follower in followers)
+        self._brokers.update((leader, *followers))
+        self.partitions[partition] = Watched(leader, table.leader_epoch[row], followers, table.isr(row))
+        return True

@@ -200,7 +200,7 @@ class JudgeOfSickness:
         if patient is None or asked_s is None:
             return
         if now_s - patient.answered_s > PAUSE_S:
-            self.staleness.forget(broker)
+            self.staleness.slept(broker)
             patient.believed_s = now_s + WAKE_S
         if now_s - patient.answered_s > ASLEEP_S:
             patient.answers.clear()

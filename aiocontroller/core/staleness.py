@@ -5,12 +5,15 @@ stale, however long nothing was written, and one that is always a little behind 
 that stands still while its leader goes on becomes staler every second, and remains so if the leader stops because its
 producers wait for the follower.
 
-Each observation compares the follower's end with what the leader's end was at earlier observations.  It errs by the
-pause between two of them.  A follower that does not answer does not become staler: then nothing is known of it.
+Each observation compares the follower's end with what the leader's end was at earlier observations: what it lacks was
+first seen t seconds ago, so it is stale by t at least, whatever was not observed in between.  A follower that does not
+answer does not become staler: then nothing is known of it.
 
-A *pair* is a leader and a follower of it.  Its staleness is the upper median of the worst of each busy partition in the
-last ``MEMORY_S``: a replica that is stuck alone is not the fault of a broker, and a follower that writes in bursts is
-not well between them.
+A *pair* is a leader and a follower of it.  Its staleness is that of the partitions to which something was written of
+late, and each counts as much as it was written to: the upper median, by ``activity``, of the worst of each in the last
+``MEMORY_S``.  So a replica that is stuck alone is not the fault of a broker, partitions that are hardly written to hide
+none that is, and a follower that writes in bursts is not well between them.  A partition that was not written to says
+nothing, unless its follower still lacks something.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ FRESH_S = 1.0
 """An answer that is older says nothing about now."""
 SETTLE_S = 3.0
 """Followers of a new leader may wait for a second or two before they fetch from it."""
+ACTIVITY_S = 10.0
 EARLIER_ENDS = 300
 """Of a leader: a minute, at five observations a second."""
 
@@ -52,14 +56,11 @@ class Lag(NamedTuple):
     """It is in an ISR of these partitions, so that producers wait for it."""
 
 
-class _Seen:
-    """The leader had the end ``end`` at both times, in seconds, and between."""
+class _Seen(NamedTuple):
+    """The leader had the end ``end`` at this time, in seconds, for the first time as far as is known."""
 
-    __slots__ = ("end", "first_s", "last_s")
-
-    def __init__(self, end: int, now_s: float) -> None:
-        self.end = end
-        self.first_s = self.last_s = now_s
+    end: int
+    first_s: float
 
 
 class _Log:
@@ -78,12 +79,16 @@ class _Log:
         self.lags: dict[int, deque[tuple[float, float]]] = {follower: deque() for follower in watched.followers}
         """Follower -> (time, how stale it was), of the last ``MEMORY_S``."""
 
+    def watch(self, watched: Watched) -> None:
+        """The same leader in the same epoch, perhaps with other followers."""
+        self.watched = watched
+        self.lags = {follower: self.lags.get(follower, deque()) for follower in watched.followers}
+
     def leader_ends(self, end: int, now_s: float) -> None:
         self.answered_s = now_s
         if self.ends and end < self.ends[-1].end:
             self.ends.clear()  # it has truncated its log
         if self.ends and end == self.ends[-1].end:
-            self.ends[-1].last_s = now_s
             return
         if self.ends:
             self.grew_s = now_s
@@ -94,15 +99,16 @@ class _Log:
         if lags is None or not self.ends:
             return
         at = bisect_right(self.ends, end, key=lambda seen: seen.end)
-        if at == len(self.ends):
-            lag_s = 0.0
-        elif at:
-            lag_s = now_s - self.ends[at - 1].last_s
-        else:
-            lag_s = now_s - self.ends[0].first_s
-        lags.append((now_s, lag_s))
+        lags.append((now_s, now_s - self.ends[at].first_s if at < len(self.ends) else 0.0))
         while lags and now_s - lags[0][0] > MEMORY_S:
             lags.popleft()
+
+    def activity(self, now_s: float) -> int:
+        """How many observations in the last ``ACTIVITY_S`` found that something was written; at least 1."""
+        seen = 0
+        while seen < len(self.ends) - 1 and now_s - self.ends[-1 - seen].first_s <= ACTIVITY_S:
+            seen += 1
+        return max(1, seen)
 
     def lag_s(self, follower: int, now_s: float) -> float | None:
         """The worst of late; None if nothing is known, or if there is nothing to know, since nothing was written."""
@@ -139,15 +145,11 @@ class Staleness:
         changed = []
         for partition, watched in partitions.items():
             known = self._logs.get(partition)
-            if (
-                known is None
-                or known.watched[:2] != watched[:2]
-                or known.lags.keys() != dict.fromkeys(watched.followers).keys()
-            ):
+            if known is None or known.watched[:2] != watched[:2]:
                 if known is not None:
                     changed.append(watched)
                 known = _Log(watched, now_s)
-            known.watched = watched
+            known.watch(watched)
             logs[partition] = known
         self._logs = logs
         return changed
@@ -167,13 +169,22 @@ class Staleness:
             for each in (log.watched.leader, *log.watched.followers) if broker is None else (broker,):
                 log.forget(each)
 
+    def slept(self, broker: int) -> None:
+        """What was observed of this broker as a follower does not count any longer."""
+        for log in self._logs.values():
+            if broker in log.lags:
+                log.lags[broker].clear()
+
     def busy(self, now_s: float) -> list[TopicPartition]:
-        """The watched partitions that were written to of late, the busiest first, and those too new to tell."""
-        by_activity = sorted(self._logs.items(), key=lambda item: -len(item[1].ends))
+        """The watched partitions that were written to of late, the busiest first, and those too new to tell.
+
+        Of a partition that is watched without its followers, two observations tell enough.
+        """
+        by_activity = sorted(self._logs.items(), key=lambda item: -item[1].activity(now_s))
         return [
             partition
             for partition, log in by_activity
-            if now_s - log.begun_s < SETTLE_S or now_s - log.grew_s <= 5 * MEMORY_S or self._is_behind(log)
+            if now_s - log.grew_s <= ACTIVITY_S or (log.lags and now_s - log.begun_s < SETTLE_S) or self._is_behind(log)
         ]
 
     @staticmethod
@@ -189,25 +200,31 @@ class Staleness:
 
     def worst_s(self, follower: int, now_s: float) -> float:
         """How stale the follower was of late where it was most; 0 if nothing is known."""
-        return max((lag.seconds for (_, other), lag in self._lags(now_s) if other == follower), default=0.0)
+        return max((lag.seconds for (_, other), lag, _ in self._lags(now_s) if other == follower), default=0.0)
 
     def pairs(self, now_s: float) -> dict[Pair, Lag]:
         """What is known of each pair that has something to copy."""
-        found: dict[Pair, list[Lag]] = {}
-        for pair, lag in self._lags(now_s):
-            found.setdefault(pair, []).append(lag)
+        found: dict[Pair, list[tuple[Lag, int]]] = {}
+        for pair, lag, activity in self._lags(now_s):
+            found.setdefault(pair, []).append((lag, activity))
         return {pair: _median(lags) for pair, lags in found.items()}
 
-    def _lags(self, now_s: float) -> Iterator[tuple[Pair, Lag]]:
+    def _lags(self, now_s: float) -> Iterator[tuple[Pair, Lag, int]]:
         for log in self._logs.values():
+            activity = log.activity(now_s)
             for follower in log.lags:
                 lag_s = log.lag_s(follower, now_s)
                 if lag_s is not None:
-                    yield (log.watched.leader, follower), Lag(lag_s, follower in log.watched.isr)
+                    yield (log.watched.leader, follower), Lag(lag_s, follower in log.watched.isr), activity
 
 
-def _median(lags: list[Lag]) -> Lag:
-    """The upper median of the partitions for which producers wait, or of all if they wait for none."""
-    waited_for = sorted(lag for lag in lags if lag.in_sync)
-    some = waited_for or sorted(lags)
-    return some[len(some) // 2]
+def _median(lags: list[tuple[Lag, int]]) -> Lag:
+    """The upper median, weighted, of the partitions for which producers wait, or of all if they wait for none."""
+    some = [weighted for weighted in lags if weighted[0].in_sync] or lags
+    rest = sum(activity for _, activity in some) / 2
+    worst_first = sorted(some, reverse=True)
+    for lag, activity in worst_first:
+        rest -= activity
+        if rest <= 0:
+            return lag
+    return worst_first[-1][0]
