@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 SAMPLE = "replicas to watch for sickness"
 SAMPLE_EVERY_S = 2.0
 UNLIST = "sick broker to unlist"
-UNLIST_AFTER_S = 2.0
-"""librdkafka waits a second more if it does not find its old leader in its first metadata after the move."""
+UNLIST_AFTER_S = 1.0
+"""Clients that move off the broker at once still find it in their metadata: librdkafka waits a second more if it does
+not find its old leader in its first metadata after the move.  All others wait for as long as the broker is listed."""
 AGAIN = "replicas of a sick broker"
 AGAIN_S = 10.0
 MIN_ISR = "min.insync.replicas"

@@ -7,8 +7,8 @@ leader and in every ISR, and each ``acks=all`` waits for it, on all brokers, for
  * *stale as a follower*: every leader that it follows sees it stale beyond the limit, and either there are two such
    leaders, or the one leader has another follower that keeps up;
  * *stale as a leader*: every follower of it is stale beyond the limit, and there are two of these at least;
- * *slow*: the median of its answers during ``WINDOW_S`` takes longer than the limit, and ``SLOWER`` times as long as
-   that of the other brokers.
+ * *slow*: for ``SLOW_FOR_S`` without a break, the median of its answers during ``WINDOW_S`` takes longer than the limit
+   and ``SLOWER`` times as long as that of the other brokers.  A healthy broker on a busy machine is slow for a moment.
 An AlterPartition by which a leader removes a follower accuses it.  It comes late, so it only confirms.
 
 From this follows how the broker is sick, which is a guess for people; the cure is the same:
@@ -53,7 +53,9 @@ ASLEEP_S = 1.5
 WAKE_S = 1.0
 CHANGE_S = 3.0
 CONFIRMED_S = 0.3
-"""Evidence has to last for so long; it comes five times a second."""
+"""Staleness has to last for so long; it is seen five times a second."""
+SLOW_FOR_S = 1.6
+"""Slowness alone has to last for so long."""
 WITNESSES = 2
 FEWEST_ANSWERS = 4
 PER_HOUR = 6
@@ -286,7 +288,7 @@ class JudgeOfSickness:
                 continue
             if patient.evident_s is None:
                 patient.evident_s = now_s
-            if now_s - patient.evident_s >= CONFIRMED_S:
+            if now_s - patient.evident_s >= (CONFIRMED_S if findings[broker].pairs else SLOW_FOR_S):
                 confirmed[broker] = findings[broker]
         guilty = _one_of(findings)
         while self._verdicts and now_s - self._verdicts[0] > 3600:

@@ -25,7 +25,7 @@ def seconds_until_sick(it: SickCluster, at_most_s: float = 5.0) -> float:
 
 @pytest.mark.parametrize(
     "condition, kind, within_s",
-    [(SLOW_DISK, DISK, 1.9), (MUTE, NETWORK_OUT, 1.9), (FAR, NETWORK_IN, 1.9), (SLOW, CPU, 2.5)],
+    [(SLOW_DISK, DISK, 1.9), (MUTE, NETWORK_OUT, 1.9), (FAR, NETWORK_IN, 1.9), (SLOW, CPU, 4.5)],
 )
 def test_a_sick_broker_is_judged_within_seconds(condition: str, kind: str, within_s: float) -> None:
     it = settled()
@@ -33,6 +33,17 @@ def test_a_sick_broker_is_judged_within_seconds(condition: str, kind: str, withi
     assert seconds_until_sick(it) <= within_s
     assert it.judge.sick is not None
     assert (it.sick, it.judge.sick.kind, it.judge.sick.epoch) == (2, kind, 72)
+
+
+@pytest.mark.parametrize("slow_s", [0.4, 0.8, 1.2, 1.6, 2.0])
+def test_a_broker_that_answers_late_for_a_moment_is_not_sick(slow_s: float) -> None:
+    """As when its processor is busy with something else, or it compiles what it runs for the first time."""
+    it = settled()
+    for _ in range(3):
+        it.condition[2] = SLOW
+        assert it.run(slow_s) == []
+        it.condition[2] = WELL
+        assert it.run(4) == []
 
 
 def test_the_evidence_is_one_line() -> None:
