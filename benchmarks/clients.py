@@ -53,9 +53,8 @@ EARLY = {
     "aiocontroller.early.fast.bounce.ms": "1000",
     "aiocontroller.sickness.mode": "act",
 }
-FENCE = "aiocontroller.fence.command"
-FENCED = EARLY | {FENCE: "sh -c 'kill -9 $(cat {folder}/broker-{{broker}}/pid)'"}
-"""``folder`` is the cluster's."""
+FENCED = EARLY | {"aiocontroller.fence.command": "sh -c 'kill -9 $(cat {folder}/broker-{broker}/pid)'"}
+"""``{folder}`` is the cluster's, in the values of every variant."""
 SUBJECTS = ("kafka", "aiocontroller", "early", "kraft")
 
 
@@ -145,9 +144,8 @@ class Bench:
         slowable = not SLOW.isdisjoint(self.options.events)
         if subject == "kraft":
             return kraft_cluster(folder, overrides=self.broker_settings, version=version, slowable=slowable)
-        properties = dict(self.options.variant.get(subject, {}))
-        if subject == "fenced":
-            properties[FENCE] = properties[FENCE].format(folder=folder.resolve())
+        given = self.options.variant.get(subject, {})
+        properties = {key: value.replace("{folder}", str(folder.resolve())) for key, value in given.items()}
         overrides = self.broker_settings
         return zookeeper_cluster(folder, overrides=overrides, properties=properties, version=version, slowable=slowable)
 
