@@ -8,13 +8,15 @@ leader and in every ISR, and each ``acks=all`` waits for it, on all brokers, for
    leaders, or the one leader has another follower that keeps up;
  * *stale as a leader*: every follower of it is stale beyond the limit, and there are two of these at least;
  * *slow*: for ``SLOW_FOR_S`` without a break, the median of its answers during ``WINDOW_S`` takes longer than the limit
-   and ``SLOWER`` times as long as that of the other brokers.  A healthy broker on a busy machine is slow for a moment.
+   and ``SLOWER`` times as long as that of the other brokers.  A healthy broker on a busy machine is slow for a moment;
+ * *stuck*: in ``PAUSES_S`` it has answered nothing for longer than ``PAUSE_S`` ``PAUSES`` times, and half of the time.
+   So answers a broker all of whose threads wait for its disk.
 An AlterPartition by which a leader removes a follower accuses it.  It comes late, so it only confirms.
 
 From this follows how the broker is sick, which is a guess for people; the cure is the same:
  * stale as a follower, and some of its answers are prompt: *disk*; none of them prompt: *network in*;
  * stale as a leader only: *network out*;
- * slow, and followers keep up with it: *cpu*.
+ * slow or stuck, and followers keep up with it: *cpu*.
 
 **What the judge may assume**: brokers' answers are true, and the caller's clock does not go back.  It may not assume
 that an answer comes, that brokers answer in turn, or that this process runs without pauses.
@@ -56,6 +58,9 @@ CONFIRMED_S = 0.3
 """Staleness has to last for so long; it is seen five times a second."""
 SLOW_FOR_S = 1.6
 """Slowness alone has to last for so long."""
+PAUSES = 3
+PAUSES_S = 10.0
+"""So many pauses in this time, which make up half of it, are no accident."""
 WITNESSES = 2
 FEWEST_ANSWERS = 4
 PER_HOUR = 6
@@ -103,12 +108,14 @@ class Finding(NamedTuple):
     pairs: frozenset[Pair]
     """Those whose staleness it explains."""
     text: str
+    lasts_s: float
+    """It has to last for so long."""
 
 
 class _Patient:
     """Observations of one incarnation of a broker."""
 
-    __slots__ = ("answered_s", "answers", "asked", "believed_s", "epoch", "evident_s", "tells")
+    __slots__ = ("answered_s", "answers", "asked", "believed_s", "epoch", "evident_s", "pauses", "tells")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -121,6 +128,8 @@ class _Patient:
         """From when on its answers about logs count."""
         self.evident_s: float | None = None
         """Since when there is evidence against it without a break."""
+        self.pauses: deque[tuple[float, float]] = deque()
+        """(end, seconds) of the pauses between answers that ended in the last ``PAUSES_S``."""
         self.tells = False
         """It has told where logs end."""
 
@@ -133,6 +142,13 @@ class _Patient:
         took = sorted(seconds for _, seconds in self.answers)
         late = sorted(seconds for at_s, seconds in self.answers if self.answers[-1][0] - at_s <= WINDOW_S / 2)
         return Speed(took[len(took) // 2], late[len(late) // 4])
+
+    def stuck_s(self, now_s: float) -> float:
+        """For how long it answered nothing in ``PAUSES_S``; 0 if that is seldom."""
+        while self.pauses and now_s - self.pauses[0][0] > PAUSES_S:
+            self.pauses.popleft()
+        paused_s = sum(seconds for _, seconds in self.pauses)
+        return paused_s if len(self.pauses) >= PAUSES and paused_s >= PAUSES_S / 2 else 0.0
 
 
 class JudgeOfSickness:
@@ -203,6 +219,8 @@ class JudgeOfSickness:
             return
         if now_s - patient.answered_s > PAUSE_S:
             self.staleness.slept(broker)
+            if patient.answered_s != EVER:
+                patient.pauses.append((now_s, now_s - patient.answered_s))
             patient.believed_s = now_s + WAKE_S
         if now_s - patient.answered_s > ASLEEP_S:
             patient.answers.clear()
@@ -255,6 +273,7 @@ class JudgeOfSickness:
         for patient in self._patients.values():
             patient.answers.clear()
             patient.asked.clear()
+            patient.pauses.clear()
             patient.answered_s = now_s
 
     def _forget_evidence(self) -> None:
@@ -288,7 +307,7 @@ class JudgeOfSickness:
                 continue
             if patient.evident_s is None:
                 patient.evident_s = now_s
-            if now_s - patient.evident_s >= (CONFIRMED_S if findings[broker].pairs else SLOW_FOR_S):
+            if now_s - patient.evident_s >= findings[broker].lasts_s:
                 confirmed[broker] = findings[broker]
         guilty = _one_of(findings)
         while self._verdicts and now_s - self._verdicts[0] > 3600:
@@ -352,22 +371,27 @@ class JudgeOfSickness:
         behind = self._stale_as_follower(broker, pairs)
         ahead = self._stale_as_leader(broker, pairs)
         others_s = sorted(other.median_s for each, other in speeds.items() if each != broker)
-        if len(others_s) < WITNESSES or speed is None:
+        stuck_s = self._patients[broker].stuck_s(now_s)
+        if len(others_s) < WITNESSES or (speed is None and not stuck_s):
             return None  # too little is known: of it, or of whom to compare it with
         usual_s = others_s[len(others_s) // 2]
-        slow = usual_s <= limits.latency_s < speed.median_s and speed.median_s > SLOWER * usual_s
-        if not behind and not ahead and not slow:
+        median_s, prompt_s = speed or Speed(stuck_s, stuck_s)
+        slow = usual_s <= limits.latency_s < median_s and median_s > SLOWER * usual_s
+        if not behind and not ahead and not slow and not stuck_s:
             return None
         explained = frozenset(pair for pair in pairs if broker in pair and pairs[pair].seconds > limits.staleness_s)
         if behind:
-            kind = DISK if speed.prompt_s <= limits.latency_s else NETWORK_IN
+            kind = DISK if prompt_s <= limits.latency_s else NETWORK_IN
         else:
             kind = NETWORK_OUT if ahead else CPU
-        parts = [f"{pairs[leader, broker].seconds:.1f} s behind {leader}" for leader in behind]
+        parts = [f"answered nothing for {stuck_s:.1f} of {PAUSES_S:.0f} s"] if stuck_s else []
+        parts += [f"{pairs[leader, broker].seconds:.1f} s behind {leader}" for leader in behind]
         parts += [f"{follower} is {pairs[broker, follower].seconds:.1f} s behind it" for follower in ahead]
-        parts.append(f"answers in {speed.median_s * 1000:.0f} ms, others in {usual_s * 1000:.0f} ms")
+        if speed is not None:
+            parts.append(f"answers in {median_s * 1000:.0f} ms, others in {usual_s * 1000:.0f} ms")
         parts += [f"{leader} asked to remove it" for leader, of in self._accusations(now_s) if of == broker]
-        return Finding(kind, explained, ", ".join(parts))
+        lasts_s = CONFIRMED_S if explained or stuck_s else SLOW_FOR_S
+        return Finding(kind, explained, ", ".join(parts), lasts_s)
 
     def _stale_as_follower(self, broker: int, pairs: Mapping[Pair, Lag]) -> list[int]:
         """The leaders that see it stale, if all do, and it is not just one of them or of the ways between."""

@@ -14,10 +14,11 @@ from aiocontroller.core.staleness import Watched
 
 STEP_S = 0.2
 CONNECTIONS = 4
-WELL, DISK, MUTE, FAR, SLOW, FROZEN = "well", "disk", "mute", "far", "slow", "frozen"
+WELL, DISK, MUTE, FAR, SLOW, FROZEN, STUCK = "well", "disk", "mute", "far", "slow", "frozen", "stuck"
 """DISK: it copies nothing.  MUTE: nobody can copy from it.  FAR: it copies nothing and answers late.  SLOW: it answers
-late.  FROZEN: it does nothing."""
+late.  FROZEN: it does nothing.  STUCK: it copies nothing, and answers all at once, now and then."""
 LATE_S = 0.4
+STUCK_S = 2.2
 
 
 class SickCluster:
@@ -101,6 +102,8 @@ class SickCluster:
         condition = self.condition[broker]
         if condition in (SLOW, FAR):
             self._open[broker, connection] = self.now_s + LATE_S - 1e-6
+        elif condition == STUCK:
+            self._open[broker, connection] = (self.now_s // STUCK_S + 1) * STUCK_S
         elif condition == FROZEN:
             self._open[broker, connection] = self.now_s
         else:
@@ -117,6 +120,6 @@ class SickCluster:
                 continue
             ends[leader] += 0 if self.idle else 10
             for follower in self.epochs:
-                if self.condition[follower] in (DISK, FAR, FROZEN) or self.condition[leader] == MUTE:
+                if self.condition[follower] in (DISK, FAR, FROZEN, STUCK) or self.condition[leader] == MUTE:
                     continue
                 ends[follower] = ends[leader]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.core.sickness import CHANGE_S, CPU, DISK, NETWORK_IN, NETWORK_OUT, PER_HOUR, Limits
+from aiocontroller.core.sickness import CHANGE_S, CPU, DISK, NETWORK_IN, NETWORK_OUT, PAUSE_S, PER_HOUR, Limits
 from tests.unit.core.sick_cluster import DISK as SLOW_DISK
-from tests.unit.core.sick_cluster import FAR, FROZEN, MUTE, SLOW, STEP_S, WELL, SickCluster
+from tests.unit.core.sick_cluster import FAR, FROZEN, MUTE, SLOW, STEP_S, STUCK, WELL, SickCluster
 
 
 def settled(brokers: tuple[int, ...] = (1, 2, 3), limits: Limits | None = None) -> SickCluster:
@@ -33,6 +33,39 @@ def test_a_sick_broker_is_judged_within_seconds(condition: str, kind: str, withi
     assert seconds_until_sick(it) <= within_s
     assert it.judge.sick is not None
     assert (it.sick, it.judge.sick.kind, it.judge.sick.epoch) == (2, kind, 72)
+
+
+def test_a_broker_that_answers_only_now_and_then_is_sick() -> None:
+    """All its threads wait for its disk, so after each pause it is too early to believe what it says about its logs."""
+    it = settled()
+    it.condition[2] = STUCK
+    assert seconds_until_sick(it, 10) > 3 * PAUSE_S
+    assert it.judge.sick is not None
+    assert (it.sick, it.judge.sick.kind) == (2, CPU)
+    assert it.judge.sick.evidence.startswith("answered nothing for ")
+    it.condition[2] = WELL
+    assert it.run(14) == []
+    assert it.run(10) == [None]
+
+
+@pytest.mark.parametrize(
+    "times, on_s, off_s", [(5, 0.8, 0.4), (3, 1.2, 0.6), (2, 2.0, 1.0), (2, 4.0, 0.2), (1, 13.0, 1.0)]
+)
+def test_a_broker_that_pauses_a_few_times_is_not_sick(times: int, on_s: float, off_s: float) -> None:
+    """As a collector of garbage stops it."""
+    it = settled()
+    for _ in range(times):
+        it.condition[2] = FROZEN
+        assert it.run(on_s) == []
+        it.condition[2] = WELL
+        assert it.run(off_s) == []
+    assert it.run(10) == []
+
+
+def test_everybody_who_answers_only_now_and_then_is_our_own_fault() -> None:
+    it = settled()
+    it.condition.update({1: STUCK, 2: STUCK, 3: STUCK})
+    assert it.run(30) == []
 
 
 @pytest.mark.parametrize("slow_s", [0.4, 0.8, 1.2, 1.6, 2.0])
