@@ -18,7 +18,7 @@ nothing, unless its follower still lacks something.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -105,10 +105,8 @@ class _Log:
 
     def activity(self, now_s: float) -> int:
         """How many observations in the last ``ACTIVITY_S`` found that something was written; at least 1."""
-        seen = 0
-        while seen < len(self.ends) - 1 and now_s - self.ends[-1 - seen].first_s <= ACTIVITY_S:
-            seen += 1
-        return max(1, seen)
+        earlier = bisect_left(self.ends, now_s - ACTIVITY_S, lo=min(1, len(self.ends)), key=lambda seen: seen.first_s)
+        return max(1, len(self.ends) - earlier)
 
     def lag_s(self, follower: int, now_s: float) -> float | None:
         """The worst of late; None if nothing is known, or if there is nothing to know, since nothing was written."""
@@ -211,11 +209,11 @@ class Staleness:
 
     def _lags(self, now_s: float) -> Iterator[tuple[Pair, Lag, int]]:
         for log in self._logs.values():
-            activity = log.activity(now_s)
             for follower in log.lags:
                 lag_s = log.lag_s(follower, now_s)
                 if lag_s is not None:
-                    yield (log.watched.leader, follower), Lag(lag_s, follower in log.watched.isr), activity
+                    lag = Lag(lag_s, follower in log.watched.isr)
+                    yield (log.watched.leader, follower), lag, log.activity(now_s)
 
 
 def _median(lags: list[tuple[Lag, int]]) -> Lag:
