@@ -56,7 +56,7 @@ WAKE_S = 1.0
 CHANGE_S = 3.0
 CONFIRMED_S = 0.3
 """Staleness has to last for so long; it is seen five times a second."""
-SLOW_FOR_S = 1.6
+SLOW_FOR_S = 3.0
 """Slowness alone has to last for so long."""
 PAUSES = 3
 PAUSES_S = 10.0
@@ -259,11 +259,12 @@ class JudgeOfSickness:
             self._forget_evidence()
             return self.sick != sick
         findings = self._findings(now_s)
+        confirmed = self._confirmed(findings, now_s)
         if self.sick is not None:
-            self.held = tuple(broker for broker in findings if broker != self.sick.broker)
+            self.held = tuple(broker for broker in confirmed if broker != self.sick.broker)
             self._see_whether_well(self.sick, findings, now_s)
         else:
-            self._judge_anew(findings, now_s)
+            self._judge_anew(findings, confirmed, now_s)
         return self.sick != sick
 
     def _sleep_over(self, now_s: float) -> None:
@@ -299,7 +300,8 @@ class JudgeOfSickness:
         since_s = self.sick.since_s if self.sick is not None else now_s
         return count if since_s - last_s <= RELAPSE_WITHIN_S else 0
 
-    def _judge_anew(self, findings: Mapping[int, Finding], now_s: float) -> None:
+    def _confirmed(self, findings: Mapping[int, Finding], now_s: float) -> dict[int, Finding]:
+        """What has lasted long enough."""
         confirmed = {}
         for broker, patient in self._patients.items():
             if broker not in findings:
@@ -309,6 +311,9 @@ class JudgeOfSickness:
                 patient.evident_s = now_s
             if now_s - patient.evident_s >= findings[broker].lasts_s:
                 confirmed[broker] = findings[broker]
+        return confirmed
+
+    def _judge_anew(self, findings: Mapping[int, Finding], confirmed: Mapping[int, Finding], now_s: float) -> None:
         guilty = _one_of(findings)
         while self._verdicts and now_s - self._verdicts[0] > 3600:
             self._verdicts.popleft()

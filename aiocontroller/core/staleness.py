@@ -98,8 +98,10 @@ class _Log:
         lags = self.lags.get(follower)
         if lags is None or not self.ends:
             return
-        at = bisect_right(self.ends, end, key=lambda seen: seen.end)
-        lags.append((now_s, now_s - self.ends[at].first_s if at < len(self.ends) else 0.0))
+        lag_s = 0.0
+        if end < self.ends[-1].end:
+            lag_s = now_s - self.ends[bisect_right(self.ends, end, key=lambda seen: seen.end)].first_s
+        lags.append((now_s, lag_s))
         while lags and now_s - lags[0][0] > MEMORY_S:
             lags.popleft()
 

@@ -15,7 +15,7 @@ def settled(brokers: tuple[int, ...] = (1, 2, 3), limits: Limits | None = None) 
     return it
 
 
-def seconds_until_sick(it: SickCluster, at_most_s: float = 5.0) -> float:
+def seconds_until_sick(it: SickCluster, at_most_s: float = 6.0) -> float:
     began_s = it.now_s
     while it.sick is None:
         it.step()
@@ -25,7 +25,7 @@ def seconds_until_sick(it: SickCluster, at_most_s: float = 5.0) -> float:
 
 @pytest.mark.parametrize(
     "condition, kind, within_s",
-    [(SLOW_DISK, DISK, 1.9), (MUTE, NETWORK_OUT, 1.9), (FAR, NETWORK_IN, 1.9), (SLOW, CPU, 4.5)],
+    [(SLOW_DISK, DISK, 1.9), (MUTE, NETWORK_OUT, 1.9), (FAR, NETWORK_IN, 1.9), (SLOW, CPU, 6.0)],
 )
 def test_a_sick_broker_is_judged_within_seconds(condition: str, kind: str, within_s: float) -> None:
     it = settled()
@@ -68,7 +68,7 @@ def test_everybody_who_answers_only_now_and_then_is_our_own_fault() -> None:
     assert it.run(30) == []
 
 
-@pytest.mark.parametrize("slow_s", [0.4, 0.8, 1.2, 1.6, 2.0])
+@pytest.mark.parametrize("slow_s", [0.4, 0.8, 1.2, 1.6, 2.0, 3.0])
 def test_a_broker_that_answers_late_for_a_moment_is_not_sick(slow_s: float) -> None:
     """As when its processor is busy with something else, or it compiles what it runs for the first time."""
     it = settled()
@@ -77,6 +77,7 @@ def test_a_broker_that_answers_late_for_a_moment_is_not_sick(slow_s: float) -> N
         assert it.run(slow_s) == []
         it.condition[2] = WELL
         assert it.run(4) == []
+    assert it.judge.held == ()
 
 
 def test_the_evidence_is_one_line() -> None:
@@ -104,6 +105,17 @@ def test_a_broker_that_follows_one_leader_needs_another_follower_that_keeps_up()
     other.condition[2] = other.condition[3] = SLOW_DISK
     seconds_until_sick(other)
     assert other.sick == 1  # both followers are stale: it is not one of them that is at fault
+
+
+def test_a_slow_disk_of_a_broker_that_only_leads_is_not_seen() -> None:
+    """docs/sick-brokers.md says so: no other broker waits for it."""
+    it = SickCluster()
+    it.leaders = {2}
+    it.run(10)
+    it.condition[2] = SLOW_DISK
+    assert it.run(20) == []
+    it.condition[2] = STUCK
+    assert it.run(20) == [2], "but if all its threads wait, it is"
 
 
 def test_of_two_brokers_none_is_judged() -> None:

@@ -22,6 +22,8 @@ STALE = (DISK, MUTE, FAR)
 SICK = (*STALE, SLOW)
 ALL = (WELL, *SICK, FROZEN, RESTART, SLEEP)
 
+pytestmark = pytest.mark.timeout(400)  # thousands of histories, on a machine that may be busy
+
 History = tuple[tuple[str, ...], ...]
 """For each second: what each free broker does."""
 
@@ -70,7 +72,6 @@ def test_every_history_of_one_broker() -> None:
                 last = did[max(0, second - 1) : second + 1]
                 assert set(last) & set(SICK), said  # it was sick just now
                 assert not set(did[max(0, second - 1) : second + 1]) & {RESTART, SLEEP}, said
-        assert did != [SLOW] * len(did) or sick[-1] == 1, said
         for second in range(2, len(did)):
             ill = did[second - 2 : second + 1]
             if len(set(ill)) == 1 and ill[0] in STALE and not set(did[: second - 2]) & {RESTART, SLEEP, FROZEN}:
