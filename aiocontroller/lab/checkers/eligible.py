@@ -1,60 +1,107 @@
-"""Which replicas outside the ISR may lead, by KIP-966's rules and by what really became of the brokers' logs.
+"""Which replicas hold everything committed, by KIP-966's rules and by what really became of the brokers' logs.
 
-A twin of ``core.eligible_replicas`` that knows more: which logs have lost records.  It goes by the states in ZooKeeper
-alone, and reads none of what the controller keeps.
+A twin of ``core.eligible_replicas`` and ``core.broker_starts`` that knows more: which logs have lost records.  It goes
+by the states in ZooKeeper alone.  Of the record of brokers' starts it knows who has written it, and not what it says:
+a controller that does not write it, such as Kafka's own, promises nothing, and its successor begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr
 
 Partition = tuple[str, int]
 
 
 class EligibleTwin:
     def __init__(self) -> None:
-        self.min_isr: Callable[[], int] = lambda: 1
-        """The brokers' ``min.insync.replicas``; 1 where they commit below it (before 3.7)."""
+        self.min_isr: Callable[[str], int] = lambda topic: 1
+        """A topic's ``min.insync.replicas``; 1 where brokers commit below it (before 3.7)."""
         self._complete: dict[Partition, set[int]] = {}
         """Replicas outside the ISR that hold everything committed; membership only."""
         self._steady: dict[Partition, set[int]] = {}
         """Those of them that have been registered all the time since they left the ISR."""
+        self._in_sync: dict[Partition, set[int]] = {}
+        """Members of the ISR that have been registered all the time since they joined, and have lost nothing."""
+        self._watched: set[int] = set()
+        """Brokers that have started since the record began, so that each controller must know of it."""
+        self._epoch = 0
+        self._recorded = 0
+        """The last controller epoch in which the record was written."""
+
+    # -- what happens ----------------------------------------------------------------------------------------------
 
     def written(
-        self, partition: Partition, before: LeaderAndIsr, after: LeaderAndIsr, replicas: Collection[int]
+        self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr, replicas: Collection[int]
     ) -> None:
         """A state was written that replaces another."""
+        isr_before = () if before is None else before.isr
+        stayed = self._in_sync.get(partition, set()).difference(set(isr_before).difference(after.isr))
+        self._in_sync[partition] = stayed.union(set(after.isr).difference(isr_before))
+        if before is None:
+            return
         led_from_outside = after.leader >= 0 and after.leader not in (*before.isr, *self.complete(partition))
-        if len(after.isr) >= min(self.min_isr(), len(replicas)) or led_from_outside:
-            self._complete.pop(partition, None)
-            self._steady.pop(partition, None)
+        if len(after.isr) >= min(self.min_isr(partition[0]), len(replicas)) or led_from_outside:
+            self._forget(partition)
             return
         left = set(before.isr).intersection(replicas)
         for known in (self._complete, self._steady):
             known[partition] = known.get(partition, set()).union(left).intersection(replicas).difference(after.isr)
 
-    def complete(self, partition: Partition) -> Collection[int]:
-        """The replicas that may lead although they are not in sync."""
-        return self._complete.get(partition, ())
-
-    def steady(self, partition: Partition) -> Collection[int]:
-        """Those that any controller must know to be eligible."""
-        return self._steady.get(partition, ())
+    def configured(self, topic: str, states: Iterable[tuple[Partition, LeaderAndIsr]]) -> None:
+        """The topic's settings have changed; from now on its leaders may commit alone."""
+        for partition, state in states:
+            if partition[0] == topic:
+                self._steady.pop(partition, None)
+                if state.leader != NO_LEADER:
+                    self._complete.pop(partition, None)
 
     def lost(self, broker: int, partition: Partition) -> None:
         """The broker's log has lost records, or is deleted."""
-        for known in (self._complete, self._steady):
+        for known in (self._complete, self._steady, self._in_sync):
             known.get(partition, set()).discard(broker)
 
     def registered(self, broker: int) -> None:
         """The broker has registered; so it had not been for a time."""
-        for brokers in self._steady.values():
-            brokers.discard(broker)
+        self._watched.add(broker)
+        for known in (self._steady, self._in_sync):
+            for brokers in known.values():
+                brokers.discard(broker)
+
+    def term(self, epoch: int) -> None:
+        """A controller has won this epoch."""
+        self._epoch = epoch
+        if self._recorded < epoch - 1:
+            self._steady.clear()
+            self._watched.clear()
+
+    def recorded(self) -> None:
+        """The controller has written the record of brokers' starts."""
+        self._recorded = self._epoch
 
     def topic_gone(self, topic: str) -> None:
         """The topic is deleted."""
-        for known in (self._complete, self._steady):
+        for known in (self._complete, self._steady, self._in_sync):
             for partition in [partition for partition in known if partition[0] == topic]:
                 del known[partition]
+
+    def _forget(self, partition: Partition) -> None:
+        self._complete.pop(partition, None)
+        self._steady.pop(partition, None)
+
+    # -- what follows ----------------------------------------------------------------------------------------------
+
+    def complete(self, partition: Partition) -> Collection[int]:
+        """The replicas that may lead although they are not in sync."""
+        return self._complete.get(partition, ())
+
+    def steady(self, partition: Partition) -> set[int]:
+        """Those that the present controller must know to hold everything, in the ISR or eligible."""
+        if self._recorded != self._epoch:
+            return set()
+        return self._in_sync.get(partition, set()).union(self._steady.get(partition, ()))
+
+    def must_notice(self, broker: int) -> bool:
+        """Whether the present controller must know that the broker has started."""
+        return self._recorded == self._epoch and broker in self._watched

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, TopicAssignment
+from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID, LeaderAndIsr, TopicAssignment
 from aiocontroller.lab.checkers.answers import Answers
 from aiocontroller.lab.checkers.config_answers import ConfigAnswers
 from aiocontroller.lab.checkers.records import DataChecker
@@ -43,6 +43,7 @@ _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)")
 _CONFIG = re.compile(r"/config/topics/([^/]+)")
 _BROKER = re.compile(r"/brokers/ids/(\d+)")
+_RECORD_OF_STARTS = "/aiocontroller_broker_starts"
 _CONTROLLERS_OWN = (
     "/brokers/topics/",
     "/admin/",
@@ -50,7 +51,7 @@ _CONTROLLERS_OWN = (
     "/log_dir_event_notification/",
     "/aiocontroller_ids",
     "/aiocontroller_debts",
-    "/aiocontroller_broker_starts",
+    _RECORD_OF_STARTS,
 )
 """Paths to which a deposed controller must not write."""
 
@@ -150,6 +151,7 @@ class ZNodeHistory:
             lambda topic: self._exists(paths.delete_topics_topic(topic)),
         )
         """What clients' records became."""
+        self.data.live = lambda: self.registered.intersection(self.running())
 
     # -- writes to ZooKeeper ---------------------------------------------------------------------------------------
 
@@ -171,7 +173,9 @@ class ZNodeHistory:
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self._topic(topic[1], data, writer)
         elif (config := _CONFIG.fullmatch(path)) is not None:
-            self.unclean.configured(config[1], data)
+            self._configured(config[1], data)
+        elif path == _RECORD_OF_STARTS:
+            self.data.eligible.recorded()
         elif (broker := _BROKER.fullmatch(path)) is not None:
             self.registered.add(int(broker[1]))
             self.data.eligible.registered(int(broker[1]))
@@ -195,7 +199,7 @@ class ZNodeHistory:
             self.answers.state(partition, None)
             self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
         elif (config := _CONFIG.fullmatch(path)) is not None:
-            self.unclean.configured(config[1], None)
+            self._configured(config[1], None)
         elif (broker := _BROKER.fullmatch(path)) is not None:
             self.registered.discard(int(broker[1]))
             self._gone_s[int(broker[1])] = self._now_s()
@@ -288,9 +292,14 @@ class ZNodeHistory:
         if epoch <= self.controller_epoch and self.controller_epoch:
             self.complain("I2", paths.CONTROLLER_EPOCH, f"{epoch} after {self.controller_epoch}")
         self.controller_epoch = max(epoch, self.controller_epoch)
+        self.data.eligible.term(self.controller_epoch)
         if epoch:
             self._winner = session
             self._winners[session] = epoch
+
+    def _configured(self, topic: str, data: bytes | None) -> None:
+        self.unclean.configured(topic, data)
+        self.data.eligible.configured(topic, self.states.items())
 
     def _topic(self, topic: str, data: bytes, writer: Writer) -> None:
         if not isinstance(znodes.decode_topic(topic, data), TopicAssignment):
@@ -359,8 +368,12 @@ class ZNodeHistory:
         self._check_version(partition, before, version, times)
         if before is None or after.leader != before.leader:
             self._check_alive(partition, after.leader)
+        complete = set(self.data.eligible.complete(partition))
+        if before is not None and after.leader not in (NO_LEADER, before.leader):
+            self.data.elected(partition, after.leader, after.leader_epoch)
+        self.data.eligible.written(partition, before, after, self.assigned.get(partition, ()))
         if before is not None:
-            self._check_step(partition, before, after)
+            self._check_step(partition, before, after, complete)
 
     def _check_version(self, partition: Partition, before: LeaderAndIsr | None, version: int, times: int) -> None:
         expected = times + (-1 if before is None else before.partition_epoch)
@@ -407,18 +420,15 @@ class ZNodeHistory:
                     "one leader", partition, f"{known} and {state.leader} both lead in epoch {state.leader_epoch}"
                 )
 
-    def _check_step(self, partition: Partition, before: LeaderAndIsr, after: LeaderAndIsr) -> None:
+    def _check_step(
+        self, partition: Partition, before: LeaderAndIsr, after: LeaderAndIsr, complete: Container[int]
+    ) -> None:
+        """``complete``: the replicas that could lead before although they were not in sync."""
         by_hand = partition[0] in self.written_by_hand  # then it is not known which replicas are in sync
         raised = after.leader_epoch - before.leader_epoch
         if raised < 0 or (raised > 1 and not by_hand):
             self.complain("I2", partition, f"leader epoch {after.leader_epoch} after {before.leader_epoch}")
-        eligible = self.data.eligible
-        complete, steady = eligible.complete(partition), set(eligible.steady(partition))
-        eligible.written(partition, before, after, self.assigned.get(partition, ()))
-        elected = after.leader not in (-1, before.leader)
-        if elected:
-            better = steady.intersection(self.registered).intersection(self.running())
-            self.data.elected(partition, after.leader, after.leader_epoch, better)
+        elected = after.leader not in (NO_LEADER, before.leader)
         if after.leader in complete:
             self.probe("an eligible replica leads")
             if after.isr != (after.leader,):

@@ -8,8 +8,8 @@ A leader is judged when it begins an epoch, and an acknowledgement that arrives 
 leader began.  Rules give a record up where, after it was written,
 
  * a leader was elected from outside the ISR, and that was allowed;
- * the leader had lost it with its page cache or its disk: a controller cannot know that, and the broker is in sync;
-   but a replica that was eligible to lead outside the ISR, and lived all the time, would have been the better one;
+ * the leader had lost it with its page cache or its disk: a controller cannot know that, and the broker is in sync,
+   but not where another replica lived all the time that was in sync or eligible to lead outside the ISR;
  * a foreign client wrote to the topic's znodes.
 
 Each is counted.  A deleted topic is forgotten, and so is one whose deletion was requested or has taken a replica;
@@ -19,7 +19,7 @@ replicas of an earlier topic of the same name say nothing of a new one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.lab.checkers.eligible import EligibleTwin
@@ -101,6 +101,8 @@ class DataChecker:
         self._by_hand = by_hand
         self._deleting = deleting
         self.eligible = EligibleTwin()
+        self.live: Callable[[], Collection[int]] = tuple
+        """The brokers that any controller can reach and must take for live."""
         self._no_excuse: dict[Partition, int] = {}
         """The leader epoch of the last election that should have had another result."""
         self._ledgers: dict[Partition, Ledger] = {}
@@ -124,11 +126,16 @@ class DataChecker:
         """This leader should not have been elected, so what its log has lost is no excuse."""
         self._no_excuse[partition] = leader_epoch
 
-    def elected(self, partition: Partition, leader: int, leader_epoch: int, better: Iterable[int]) -> None:
-        """A leader was elected while these eligible replicas lived; then what its log has lost is no excuse."""
-        if (leader, partition) in self._damaged and any(replica != leader for replica in better):
+    def elected(self, partition: Partition, leader: int, leader_epoch: int) -> None:
+        """A leader is being elected; if it has started already, and a complete replica lives, its log is no excuse."""
+        if (leader, partition) in self._damaged and leader in self.live() and self._is_better_than(partition, leader):
             self._probe("a damaged log was chosen before a complete one")
             self.not_excused(partition, leader_epoch)
+
+    def _is_better_than(self, partition: Partition, leader: int) -> bool:
+        """Whether the controller must know another live replica that holds everything."""
+        better = self.eligible.steady(partition).intersection(self.live())
+        return any((replica, partition) not in self._damaged for replica in better - {leader})
 
     def elected_uncleanly(self, partition: Partition, leader_epoch: int) -> None:
         """A leader was elected from outside the ISR, and that was allowed."""
@@ -177,6 +184,10 @@ class DataChecker:
         leader = Leadership(epoch, list(runs))
         after, _ = self._damaged.get((broker, partition), (None, None))
         damage = []
+        leads_on = epoch == ledger.newest.epoch and self.eligible.must_notice(broker)
+        if after is not None and leads_on and self._is_better_than(partition, broker):
+            self._probe("a damaged log leads on before a complete one")
+            self.not_excused(partition, epoch)
         if after is not None and self._no_excuse.get(partition) != epoch:
             damage.append(Excuse(epoch, after, "lost power or a lost disk"))
         kept = []

@@ -29,6 +29,9 @@ MOST_UNREACHED = 200
 @click.option("--seeds", type=click.IntRange(1), help="Number of seeds to run.  [default: 100]")
 @click.option("--from", "first", type=click.IntRange(0), help="The first seed.  [default: 1]")
 @click.option("--fresh", is_flag=True, help="Take new seeds, from the clock.")
+@click.option(
+    "--restarts", is_flag=True, help="Run only seeds of the family restarts, which is every twelfth; docs/chaos.md."
+)
 @click.option("--seed", type=click.IntRange(0), help="Replay one seed several times, also in other processes.")
 @click.option(
     "--fork",
@@ -90,6 +93,7 @@ def simulate(
     seeds: int | None,
     first: int | None,
     fresh: bool,
+    restarts: bool,
     seed: int | None,
     forks: tuple[str, ...],
     scenario: Path | None,
@@ -125,6 +129,8 @@ def simulate(
         raise BadInputError("--fork needs --seed N, and neither --crash-points nor --crash-point")
     if (branch or steer) and (seed is not None or scenario or merged):
         raise BadInputError("--branch and --steer are for campaigns: found --seed, --scenario or --merge with them")
+    if restarts and (seed is not None or scenario or merged or zoo):
+        raise BadInputError("--restarts is for campaigns: found --seed, --scenario, --merge or --zoo with it")
     if merged:
         ok = _merge(merged, as_json)
     elif zoo:
@@ -148,6 +154,7 @@ def simulate(
             jobs,
             spark,
             fresh=fresh,
+            restarts=restarts,
             branch=branch or 0,
             steer=steer or 0,
             as_json=as_json,
@@ -168,6 +175,7 @@ def _campaign(
     spark: str | None,
     *,
     fresh: bool,
+    restarts: bool,
     branch: int,
     steer: int,
     as_json: bool,
@@ -178,9 +186,11 @@ def _campaign(
     new = time.time_ns() // 1_000_000_000 * 1_000 if fresh else 1
     stop = Stop(minutes)
     start = new if first is None else first
-    with Results(file, start, seeds, asked=first is not None, branch=branch, steer=steer) as results, stop.listening():
+    asked = first is not None
+    kept = Results(file, start, seeds, asked=asked, branch=branch, steer=steer, restarts=restarts)
+    with kept as results, stop.listening():
         summary, coverage = _run(results, stop, jobs, spark, as_json)
-        _tell(summary, coverage, results.seeds, as_json)
+        _tell(summary, coverage, results.campaign.seeds, as_json)
     if stop.signal:
         os.kill(os.getpid(), stop.signal)
     return not summary.failures
@@ -220,7 +230,8 @@ def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bo
     from aiocontroller.lab.simulation.campaign import run_course, run_seeds
     from aiocontroller.lab.simulation.course import Course
 
-    printed_s = 0.0
+    campaign, printed_s = results.campaign, 0.0
+    numbers = campaign.numbers()
 
     def each(summary: Summary, report: Report) -> None:
         nonlocal printed_s
@@ -229,18 +240,18 @@ def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bo
             _tell_failure(report)
         if summary.wall_s - printed_s >= PROGRESS_EVERY_S:
             printed_s = summary.wall_s
-            click.echo(f"{summary.seeds:,} of {results.seeds:,} seeds, {summary.seeds_per_s:.1f}/s", err=True)
+            click.echo(f"{summary.seeds:,} of {campaign.seeds:,} seeds, {summary.seeds_per_s:.1f}/s", err=True)
 
     if not as_json:
-        last = results.first + results.seeds - 1
         where = f"Spark, {spark}" if spark else plural(jobs, "process").replace("processs", "processes")
-        branched = f", with {plural(results.branch, 'more future')} at rare marks" if results.branch else ""
-        steered = f", {results.steer} % of the runs near rare marks" if results.steer else ""
-        say(f"Seeds {results.first} to {last} on {where}{branched}{steered}")
+        branched = f", with {plural(campaign.branch, 'more future')} at rare marks" if campaign.branch else ""
+        steered = f", {campaign.steer} % of the runs near rare marks" if campaign.steer else ""
+        family = "of the family restarts " if campaign.restarts else ""
+        say(f"Seeds {family}{numbers[0]} to {numbers[-1]} on {where}{branched}{steered}")
         if results.reports:
             say(f"{plural(len(results.reports), 'seed')} done before")
-    if results.branch or results.steer:
-        course = Course(results.first, results.seeds, futures=results.branch, steer=results.steer)
+    if campaign.branch or campaign.steer:
+        course = Course(numbers, futures=campaign.branch, steer=campaign.steer)
         return run_course(course, jobs, each, earlier=results.reports, stop=stop, spark=spark)
     return run_seeds(results.missing(), jobs, each, earlier=results.reports, stop=stop, spark=spark)
 

@@ -150,7 +150,8 @@ class ReplicaManager:
         disk: Disk | None = None,
     ) -> None:
         self.protocol = protocol or Protocol.of(generation.protocol)
-        self.min_insync_replicas = min_insync_replicas
+        self.min_isr_of: Callable[[str], int] = lambda topic: min_insync_replicas
+        """A topic's ``min.insync.replicas``."""
         self.disk = disk
         self.progressed: Callable[[Partition], None] = lambda _: None
         """Called when a leader's high watermark has risen, or a replica has left its role."""
@@ -455,7 +456,7 @@ class ReplicaManager:
 
     def under_min_isr(self, partition: Partition) -> bool:
         """Whether the ISR is smaller than ``min.insync.replicas``."""
-        return len(partition.isr) < min(self.min_insync_replicas, len(partition.replicas))
+        return len(partition.isr) < min(self.min_isr_of(partition.topic), len(partition.replicas))
 
     def holds_lock(self, partition: Partition) -> bool:
         """Whether the leader waits for ZooKeeper, as before 2.7, and serves nothing of the partition meanwhile."""

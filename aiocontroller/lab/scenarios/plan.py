@@ -14,6 +14,7 @@ import msgspec
 from aiocontroller.config import Detection
 from aiocontroller.lab.scenarios.fleet import Drawn, draw_fleet
 from aiocontroller.lab.scenarios.limits import Limits, draw_limits
+from aiocontroller.lab.scenarios.restarts import BROKERS, draw_restarts, is_of_restarts
 
 Sickness = Literal["off", "advise", "act"]
 
@@ -229,6 +230,7 @@ SICKNESS = ("sick_disk", "sick_disk", "lag", "block_brokers", "wait")
 SICKNESS_SHARES = {False: 0.0, True: 0.0}
 """Without logs, and with them."""
 MIN_ISR = "min.insync.replicas"
+ELIGIBLE = "aiocontroller.eligible.leader.replicas"
 ROLLS = ("upgrade_broker",)
 """The steps of a rolling upgrade, in order; see ``fleet``."""
 REPAIRS = ("start_broker", "start_controller", "heal", "wait")
@@ -240,7 +242,39 @@ PAUSES_S = (0.0, 0.01, 0.05, 0.2, 1.0, 3.0)
 
 
 def draw(seed: int) -> Plan:
-    """Draw the whole plan of a seed."""
+    """Draw the whole plan of a seed; every twelfth is one of restarts."""
+    return restarts(seed) if is_of_restarts(seed) else _anything(seed)
+
+
+def restarts(seed: int) -> Plan:
+    """Draw a plan of the family ``restarts``; any seed has one."""
+    chance = random.Random(f"restarts plan {seed}")
+    drawn = draw_restarts(seed)
+    detection: Detection = chance.choice(MODES) if chance.random() < 0.25 else "off"
+    values = {UNCLEAN: "false", "auto.leader.rebalance.enable": chance.choice(("true", "false")), MIN_ISR: "2"}
+    return Plan(
+        seed,
+        brokers=len(BROKERS),
+        controllers=drawn.controllers,
+        shared_id=False,
+        takeover=chance.random() < 0.2,
+        steps=tuple(
+            Step(kind, chance.randrange(1 << 32), pause_s, arguments) for kind, pause_s, arguments in drawn.steps
+        ),
+        broker_detection=detection,
+        controller_detection=detection,
+        settings=tuple(values.items()),
+        controller_settings=((f"{drawn.controllers}/{ELIGIBLE}", "false"),) if drawn.forgetful else (),
+        releases=",".join([chance.choice(("3.9", "3.9", "3.7"))] * len(BROKERS)),
+        limits=draw_limits(seed),
+        data=True,
+        task_order=chance.random() < 0.5,
+        clients=2,
+        warm=chance.random() < 2 / 3,
+    )
+
+
+def _anything(seed: int) -> Plan:
     chance = random.Random(f"plan {seed}")
     # a generator of its own, so that without detection a seed's plan stays the same
     detection = random.Random(f"detection {seed}")

@@ -189,6 +189,11 @@ _TABLE = (
         "the same as `kill-broker`, and what the broker had not flushed is lost",
     ),
     Verb(
+        "reboot-broker",
+        words(brokers=each(BROKER)),
+        "the same as `bounce-broker`, and what the broker had not flushed is lost",
+    ),
+    Verb(
         "slow-disk",
         words(broker=BROKER, seconds=SECONDS),
         "its answers to LeaderAndIsr and StopReplica, and its writes of records, take long",

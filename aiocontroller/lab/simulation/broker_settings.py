@@ -72,10 +72,12 @@ class BrokerSettings:
         return found
 
     def forbidden(self, controller: int) -> list[str]:
-        """Return the settings in this controller's file with values that no broker has ever had."""
-        return [
-            f"{name} {value}" for name, value in self.controllers[controller].items() if value not in self.ever(name)
-        ]
+        """Return the settings in this controller's file with values that no broker has ever had.
+
+        Settings that brokers do not have are the controller's own affair.
+        """
+        file = self.controllers[controller]
+        return [f"{name} {value}" for name, value in file.items() if name in DRAWN and value not in self.ever(name)]
 
     def counts(self, name: str) -> str:
         votes = Counter(self._values(name).values())

@@ -53,14 +53,14 @@ def perform(task: Task, drawn: Callable[[int], Plan] = draw, judged: Sequence[st
 
 
 class Course:
-    """The rounds of a campaign with so many seeds from ``first`` on, whose runs fork into ``futures``.
+    """The rounds of a campaign with these seeds, whose runs fork into ``futures``.
 
     ``steer`` is the percentage of the runs after the first round that are neighbours of others: they repeat a run that
     has reached a rare mark up to shortly before it, and draw the rest anew.
     """
 
-    def __init__(self, first: int, seeds: int, *, futures: int = 0, steer: int = 0) -> None:
-        self._seeds = range(first, first + seeds)
+    def __init__(self, seeds: range, *, futures: int = 0, steer: int = 0) -> None:
+        self._seeds = seeds
         """Those to come."""
         self._futures, self._steer = futures, steer
         self._runs = 0
@@ -68,7 +68,7 @@ class Course:
         """How many runs have reached each mark."""
         self._leading: dict[str, list[tuple[int, list[Fork], int]]] = {}
         """Maps marks to runs that reached them while they were rare: seed, forks, and await points before the mark."""
-        self._chance = random.Random(f"steer {first}")
+        self._chance = random.Random(f"steer {seeds.start}")
         self._neighbours = 0
 
     def round(self) -> list[Task]:

@@ -25,7 +25,9 @@ from aiocontroller.lab.cluster.simulated_broker import LOOPBACK, SimulatedBroker
 from aiocontroller.lab.scenarios.plan import MIN_ISR
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.cluster_znodes import decode_config
 from aiocontroller.zookeeper.znode_json import topic_id_to_text
+from aiocontroller.zookeeper.znodes import BadZNode
 
 if TYPE_CHECKING:
     from aiocontroller.lab.simulation.simulation import Process, Simulation
@@ -48,15 +50,23 @@ class SimulatedData:
         self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
         self._users: dict[int, Process] = {}
         self._clients: dict[asyncio.Task[None], DataClient] = {}
-        self._checker.eligible.min_isr = self._min_isr
+        self._checker.eligible.min_isr = self._eligible_below
         simulation.history.running = self._running
 
-    def _min_isr(self) -> int:
+    def _min_isr(self, topic: str) -> int:
+        """The topic's own ``min.insync.replicas``, or that of all brokers."""
+        path = paths.config_entity("topics", topic)
+        node = self._simulation.model.tree.nodes.get(path)
+        own = {} if node is None else decode_config(path, node.data)
+        value = None if isinstance(own, BadZNode) else own.get(MIN_ISR)
+        return int(value or dict(self._simulation.plan.settings).get(MIN_ISR, "1"))
+
+    def _eligible_below(self, topic: str) -> int:
         """The ISR's size below which brokers commit nothing and controllers know it; 1 if older brokers are among
         them."""
         versions = self._simulation.fleet.brokers.values()
         spoken = [protocol_of(generation(version.release), version.protocol) for version in versions]
-        return int(dict(self._simulation.plan.settings).get(MIN_ISR, "1")) if min(spoken) >= ELIGIBLE_FROM else 1
+        return self._min_isr(topic) if min(spoken) >= ELIGIBLE_FROM else 1
 
     def _running(self) -> Collection[int]:
         """The brokers that every controller takes for live; none where it may suspect one, or know less than all."""
@@ -76,6 +86,7 @@ class SimulatedData:
             await world.clock.sleep(LOCK_POLL_S)
         self._disks[number] = self._disks[number].reopen()
         broker.mount(self._disks[number])
+        broker.replicas.min_isr_of = self._min_isr
         LogObserver(self._checker, broker, lambda: process.host.crashed)
 
     def power_cut(self, number: int) -> None:

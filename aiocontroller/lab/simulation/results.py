@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.lab.scenarios.restarts import EVERY, next_of_restarts
 from aiocontroller.lab.simulation.simulation import Report
 
 SEEDS = 100
@@ -23,7 +24,14 @@ class Campaign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seeds: int
     branch: int = 0
     steer: int = 0
+    restarts: bool = False
     """See the options of these names of ``simulate``; here and in ``Results``."""
+
+    def numbers(self) -> range:
+        """Return its seeds."""
+        if self.restarts:
+            return range(self.first, self.first + EVERY * self.seeds, EVERY)
+        return range(self.first, self.first + self.seeds)
 
 
 class Results:
@@ -34,10 +42,20 @@ class Results:
     """
 
     def __init__(
-        self, path: Path | None, first: int, seeds: int | None, *, asked: bool = False, branch: int = 0, steer: int = 0
+        self,
+        path: Path | None,
+        first: int,
+        seeds: int | None,
+        *,
+        asked: bool = False,
+        branch: int = 0,
+        steer: int = 0,
+        restarts: bool = False,
     ) -> None:
         self.reports: Sequence[Report] = ()
-        campaign, size = Campaign(first, seeds or SEEDS, branch, steer), 0
+        if restarts:
+            first = next_of_restarts(first)
+        campaign, size = Campaign(first, seeds or SEEDS, branch, steer, restarts), 0
         if path is not None and path.exists() and (found := read(path)) is not None:
             campaign, self.reports, size = found
         if asked and campaign.first != first:
@@ -47,8 +65,10 @@ class Results:
                 f"{path}: found results with --branch {campaign.branch} and --steer {campaign.steer}, "
                 f"expected {branch} and {steer}"
             )
-        self.first, self.seeds = campaign.first, seeds or campaign.seeds
-        self.branch, self.steer = branch, steer
+        if campaign.restarts != restarts:
+            kept, asked_for = (("without", "with")[each] for each in (campaign.restarts, restarts))
+            raise BadInputError(f"{path}: found results {kept} --restarts, expected them {asked_for} it")
+        self.campaign = msgspec.structs.replace(campaign, seeds=seeds or campaign.seeds)
         self._file = None if path is None else open(path, "ab", buffering=0)  # noqa: SIM115 - closed by __exit__
         if self._file is not None:
             self._file.truncate(size)
@@ -67,7 +87,7 @@ class Results:
     def missing(self) -> list[int]:
         """Return the seeds of the campaign without a result."""
         done = {report.recipe for report in self.reports}  # membership only
-        return [seed for seed in range(self.first, self.first + self.seeds) if str(seed) not in done]
+        return [seed for seed in self.campaign.numbers() if str(seed) not in done]
 
     def add(self, report: Report) -> None:
         self._write(report)
@@ -106,7 +126,7 @@ def merge(paths: Sequence[Path]) -> Merged:
         if found is None:
             raise BadInputError(f"{path}: found no whole line, expected the results of a campaign")
         campaign, here, _ = found
-        seeds.update(range(campaign.first, campaign.first + campaign.seeds))
+        seeds.update(campaign.numbers())
         for report in here:
             before, known = reports.setdefault((report.seed, report.forks), (path, report))
             if not known.same(report):

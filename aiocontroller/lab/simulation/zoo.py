@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from aiocontroller.lab.scenarios.plan import Plan, draw
+from aiocontroller.lab.scenarios.plan import Plan, draw, restarts
 from aiocontroller.lab.simulation.course import Course, perform
 from aiocontroller.lab.simulation.simulation import DATA_RULES, Report, simulate_plan
 
@@ -41,6 +41,8 @@ class Bug(NamedTuple):
     """All seeds have brokers with logs, and only what becomes of records is judged."""
     warm: bool = False
     """All seeds have a warm standby; other bugs are hunted with cold ones, which fail over by other steps."""
+    restarts: bool = False
+    """All seeds have plans of the family ``restarts``."""
 
     @property
     def origin(self) -> str:
@@ -104,7 +106,8 @@ def attempt(
 
     A run that fails even without the bug does not count.  ``branch`` and ``steer`` are those of campaigns.
     """
-    course = Course(number * SEEDS_APART + 1, most, futures=branch, steer=steer)
+    first = number * SEEDS_APART + 1
+    course = Course(range(first, first + most), futures=branch, steer=steer)
     judged = DATA_RULES if bug.data else ()
     count = 0
     while count < most and (tasks := course.round()):
@@ -127,6 +130,8 @@ def attempt(
 
 
 def _drawn(bug: Bug, seed: int) -> Plan:
+    if bug.restarts:
+        return restarts(seed)
     plan = draw(seed).with_data() if bug.data else draw(seed)
     return msgspec.structs.replace(
         plan, warm=bug.warm, controllers=max(2, plan.controllers) if bug.warm else plan.controllers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from aiocontroller.core import broker_starts, election, eligible_replicas
 from aiocontroller.core.broker_starts import Incarnation, Observed
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Spare
-from aiocontroller.core.ids import Eligible
+from aiocontroller.core.ids import Eligible, MinIsr
 from aiocontroller.lab.simulation.zoo import Bug, Patch
 
 
@@ -54,23 +54,39 @@ def _what_is_registered_leads_on() -> list[Patch]:
     return [(kept_starts, "take_over", take_over)]
 
 
-def _all_that_leave_are_eligible() -> list[Patch]:
-    return [(eligible_replicas, "_is_too_small", lambda context, row, isr, min_isr: True)]
+def _one_more_is_needed_than_brokers_need() -> list[Patch]:
+    def more(min_isr: MinIsr) -> MinIsr:
+        return min_isr._replace(value=min_isr.value + 1)
+
+    def enter(context: Any, decisions: Any, positions: Any, min_isrs: Mapping[bytes, MinIsr]) -> None:
+        entered(context, decisions, positions, {topic: more(min_isr) for topic, min_isr in min_isrs.items()})
+
+    def eligible(context: Any, row: int, min_isr: MinIsr | None) -> tuple[int, ...]:
+        return counted(context, row, None if min_isr is None else more(min_isr))
+
+    entered, counted = eligible_replicas.enter, eligible_replicas.eligible_replicas
+    return [(eligible_replicas, "enter", enter), (election, "eligible_replicas", eligible)]
 
 
 def _eligible_with_any_log() -> list[Patch]:
     return [(eligible_replicas, "_has_lost_nothing_since", lambda context, broker, epoch: True)]
 
 
-def _entered_with_their_present_epochs() -> list[Patch]:
+def _entered_after_an_unclean_start() -> list[Patch]:
     original = eligible_replicas.eligible_after
 
     def after(context: ControllerContext, *args: Any) -> Eligible | None:
-        found = original(context, *args)
-        if found is None or context.starts is None:
-            return found
-        known = context.starts.brokers
-        return found._replace(replicas=tuple((b, known[b].epoch if b in known else e) for b, e in found.replicas))
+        """What a broker had counts as what its present incarnation has."""
+        starts, last_epochs = context.starts, context.last_epochs
+        if starts is None:
+            return original(context, *args)
+        known = {broker: each._replace(clean_from=0) for broker, each in starts.brokers.items()}
+        context.starts = replace(starts, brokers=known)
+        context.last_epochs = {broker: known[broker].epoch for broker in last_epochs if broker in known}
+        try:
+            return original(context, *args)
+        finally:
+            context.starts, context.last_epochs = starts, last_epochs
 
     return [(eligible_replicas, "eligible_after", after)]
 
@@ -99,16 +115,20 @@ def _all_replicas_are_eligible() -> list[Patch]:
 
 
 def _new(name: str, patches: Callable[[], list[Patch]], source: str = "design") -> Bug:
-    return Bug(f"data: {name}", source, patches, data=True)
+    return Bug(f"data: {name}", source, patches, data=True, restarts=True)
 
 
 ELIGIBLE_BUGS = [
     _new("an unclean start costs no eligibility", _no_start_is_unclean, "KIP-966"),
     _new("one clean stop is good for all later starts", _a_start_is_clean_if_the_broker_ever_stopped_cleanly),
     _new("a leader that restarted uncleanly between two terms leads on", _what_is_registered_leads_on),
-    _new("a replica that leaves an ISR that is large enough is eligible", _all_that_leave_are_eligible, "KIP-966"),
+    _new(
+        "a replica that leaves an ISR that is large enough is eligible",
+        _one_more_is_needed_than_brokers_need,
+        "KIP-966",
+    ),
     _new("eligible replicas are not judged by their brokers' starts", _eligible_with_any_log),
-    _new("eligible replicas are entered with their brokers' present epochs", _entered_with_their_present_epochs),
+    _new("replicas are entered as eligible after an unclean start", _entered_after_an_unclean_start),
     _new("what a state says of eligible replicas counts as it stands", _eligible_as_long_as_it_is_written),
     _new("the ISR stays when an eligible replica leads", _the_isr_stays_with_an_eligible_leader, "KIP-966"),
     _new("a failed disk costs no eligibility", _a_failed_disk_costs_nothing),

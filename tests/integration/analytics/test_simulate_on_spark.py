@@ -22,7 +22,7 @@ def test_seeds_have_the_same_results_on_spark(spark_itself: SparkSession) -> Non
 def test_runs_fork_on_spark(spark_itself: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "ROUND", 1)
     here, there = list[Report](), list[Report]()
-    run_course(course.Course(2, 2, futures=1), 1, lambda _, report: here.append(report))
-    run_course(course.Course(2, 2, futures=1), 1, lambda _, report: there.append(report), spark="local[2]")
+    run_course(course.Course(range(2, 4), futures=1), 1, lambda _, report: here.append(report))
+    run_course(course.Course(range(2, 4), futures=1), 1, lambda _, report: there.append(report), spark="local[2]")
     assert any(report.forks for report in here)
     assert [one.same(other) for one, other in zip(there, here, strict=True)] == [True] * len(here)

@@ -13,9 +13,20 @@ class DataSteps(StepTaker):
     def step_power_cut(self) -> None:
         """Kill a broker together with its operating system: what it has not flushed is lost."""
         for broker in self._each(self.simulation.brokers):
-            self.simulation.kill(self.simulation.brokers.pop(broker)[1])
-            if self.simulation.data is not None:
-                self.simulation.data.power_cut(broker)
+            self._cut_power(broker)
+
+    def step_reboot_broker(self) -> None:
+        """The same, and it is back before the controller notices; the step ends its session."""
+        for broker in self._each(self.simulation.brokers):
+            session_id = self.simulation.brokers[broker][0].session_id
+            self._cut_power(broker)
+            self._end_session(session_id)
+            self.simulation.start_broker(broker)
+
+    def _cut_power(self, broker: int) -> None:
+        self.simulation.kill(self.simulation.brokers.pop(broker)[1])
+        if self.simulation.data is not None:
+            self.simulation.data.power_cut(broker)
 
     async def step_produce(self) -> None:
         """Produce so many batches of one record, each after the one before was answered."""

@@ -113,6 +113,11 @@ class OperatorSteps(AskingSteps):
             change = {"unclean.leader.election.enable": value}
             await self._administer(self.simulation.admin.change_topic_configs(name, change))
 
+    async def step_alter_topic_configs(self) -> None:
+        """Replace a topic's settings."""
+        name, settings = self._given.need("topic"), dict(self._given.need("settings"))
+        await self._administer(self.simulation.admin.change_topic_configs(name, settings))
+
     async def step_catch_up(self) -> None:
         simulation, leader = self.simulation, self._given.take("until-leader")
         partition = self._given.need("partition")

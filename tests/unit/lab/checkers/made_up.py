@@ -150,7 +150,8 @@ def a_leader_from_outside_after_an_irrelevant_setting(s: Story) -> None:
 
 def two_in_sync_are_needed(s: Story) -> None:
     """Broker 1 leads alone, and broker 2 is complete."""
-    s.history.data.eligible.min_isr = lambda: 2
+    s.history.data.eligible.min_isr = lambda topic: 2
+    s.change("/aiocontroller_broker_starts", b"{}")
     s.history.running = lambda: [1, 2, 3]
     s.state(1, 0, (1, 2), version=0, of="t-1")
     s.asked(("t", 0), 0, (1,), 0)
@@ -237,6 +238,38 @@ def the_complete_one_cannot_be_reached(s: Story) -> None:
     two_in_sync_are_needed(s)
     s.history.running = lambda: [1, 3]
     assert chosen_before_a_complete_one(s) == 0
+
+
+@case()
+def the_controller_that_knew_of_the_complete_one_is_gone(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.won = s.writer(session=8, fenced=True, controller=True)
+    s.change("/controller_epoch", b"2", 2)
+    s.state(-1, 1, (1,), version=2, controller_epoch=2)
+    assert not s.history.data.eligible.steady(("t", 0))
+    s.change("/aiocontroller_broker_starts", b"{}")
+    assert s.history.data.eligible.steady(("t", 0)) == {1, 2}
+
+
+@case("I4")
+def the_settings_of_its_topic_have_changed(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.settings("")
+    s.state(2, 1, (2,), version=2)
+
+
+@case("I4")
+def the_settings_of_its_topic_are_removed(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.delete("/config/topics/t")
+    s.state(2, 1, (2,), version=2)
+
+
+@case()
+def the_settings_of_another_topic_are_removed(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.delete("/config/topics/u")
+    s.state(2, 1, (2,), version=2)
 
 
 @case()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType
 
+from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.cluster.logs import Run
 from tests.unit.lab.checkers.history_story import Case
 
@@ -30,6 +31,7 @@ class Story:
         self.check = module.DataChecker(
             self.complain, self.excused.append, self.topic_ids, self.by_hand, self.to_go.__contains__
         )
+        self.state: LeaderAndIsr | None = None
         self.led(1, 0)
         self.acknowledged(0, 1, 0, 2)
         self.acknowledged(0, 1, 2, 6)
@@ -51,6 +53,15 @@ class Story:
 
     def unclean(self, epoch: int) -> None:
         self.check.elected_uncleanly(T, epoch)
+
+    def in_sync(self, *isr: int) -> None:
+        """A state with this ISR was written by a controller that records; all brokers are live."""
+        self.check.live = lambda: {1, 2, 3}
+        self.check.eligible.term(1)
+        self.check.eligible.recorded()
+        after = LeaderAndIsr(isr[0], 0, isr, 1, 0)
+        self.check.eligible.written(T, self.state, after, (1, 2, 3))
+        self.state = after
 
 
 def case(violated: str = "", excused: str = "") -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
@@ -217,29 +228,98 @@ def a_leader_in_sync_has_lost_its_page_cache(s: Story) -> None:
 
 @case("I13 I14", "a damaged log was chosen")
 def a_leader_has_lost_its_page_cache_and_a_better_one_lives(s: Story) -> None:
+    s.in_sync(2, 3)
     s.check.damaged(2, T, 3, 6)
-    s.check.elected(T, 2, 1, [2, 3])
+    s.check.elected(T, 2, 1)
     s.led(2, 1, (0, 1, 3))
 
 
 @case("", "I13 excused: lost power,I14 excused: lost power")
 def a_leader_has_lost_its_page_cache_and_no_better_one_lives(s: Story) -> None:
+    s.in_sync(2)
     s.check.damaged(2, T, 3, 6)
-    s.check.elected(T, 2, 1, [2])
+    s.check.elected(T, 2, 1)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def the_better_one_is_dead(s: Story) -> None:
+    s.in_sync(2, 3)
+    s.check.live = lambda: {1, 2}
+    s.check.damaged(2, T, 3, 6)
+    s.check.elected(T, 2, 1)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def the_other_one_has_lost_records_too(s: Story) -> None:
+    s.check.damaged(3, T, 3, 6)
+    s.in_sync(2, 3)
+    s.check.damaged(2, T, 3, 6)
+    s.check.elected(T, 2, 1)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def a_leader_was_dead_when_it_was_elected(s: Story) -> None:
+    s.in_sync(2, 3)
+    s.check.live = lambda: {1, 3}
+    s.check.damaged(2, T, 3, 6)
+    s.check.elected(T, 2, 1)
     s.led(2, 1, (0, 1, 3))
 
 
 @case("", "a damaged log was chosen,I13 excused: lost power,I14 excused: lost power")
 def a_better_one_lived_at_an_election_before(s: Story) -> None:
+    s.in_sync(2, 3)
     s.check.damaged(2, T, 3, 6)
-    s.check.elected(T, 2, 1, [3])
+    s.check.elected(T, 2, 1)
     s.led(2, 2, (0, 1, 3))
 
 
 @case()
 def a_log_without_damage_is_as_good_as_another(s: Story) -> None:
-    s.check.elected(T, 2, 1, [3])
+    s.in_sync(2, 3)
+    s.check.elected(T, 2, 1)
     s.led(2, 1, (0, 1, 6))
+
+
+@case("I13 I14", "a damaged log leads on")
+def a_leader_that_was_seen_to_restart_leads_on(s: Story) -> None:
+    s.in_sync(1, 2)
+    s.check.damaged(1, T, 3, 6)
+    s.check.eligible.registered(1)
+    s.led(1, 0, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def it_leads_on_and_is_alone(s: Story) -> None:
+    s.in_sync(1)
+    s.check.damaged(1, T, 3, 6)
+    s.check.eligible.registered(1)
+    s.led(1, 0, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def it_leads_on_and_nobody_has_seen_it_restart(s: Story) -> None:
+    s.in_sync(1, 2)
+    s.check.damaged(1, T, 3, 6)
+    s.led(1, 0, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def it_was_seen_to_restart_and_was_elected(s: Story) -> None:
+    s.in_sync(1, 2)
+    s.check.damaged(1, T, 3, 6)
+    s.check.eligible.registered(1)
+    s.led(1, 1, (0, 1, 3))
+
+
+@case()
+def it_leads_on_with_all_records(s: Story) -> None:
+    s.in_sync(1, 2)
+    s.check.eligible.registered(1)
+    s.led(1, 0, (0, 1, 6))
 
 
 @case("I13 I14")

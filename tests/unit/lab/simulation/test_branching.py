@@ -205,7 +205,7 @@ def campaign(jobs: int, earlier: Sequence[Report] = ()) -> tuple[Summary, list[R
     size, course.ROUND = course.ROUND, 2
     try:
         summary, _ = run_course(
-            Course(FIRST, 3, futures=2), jobs, lambda _, report: arrived.append(report), earlier=earlier
+            Course(range(FIRST, FIRST + 3), futures=2), jobs, lambda _, report: arrived.append(report), earlier=earlier
         )
     finally:
         course.ROUND = size

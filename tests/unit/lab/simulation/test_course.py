@@ -47,7 +47,7 @@ def random_marks(task: Task) -> Report:
 
 
 def test_neighbours_repeat_the_run_that_reached_a_rare_mark_up_to_shortly_before_it() -> None:
-    first, second = played(Course(1, 2 * ROUND, steer=50), seed_7_is_rare)
+    first, second = played(Course(range(1, 1 + 2 * ROUND), steer=50), seed_7_is_rare)
     assert [task.recipe for task in first] == [str(seed) for seed in range(1, ROUND + 1)]
     assert [task.recipe for task in second[:ROUND]] == [str(seed) for seed in range(ROUND + 1, 2 * ROUND + 1)]
     neighbours = second[ROUND:]
@@ -63,7 +63,7 @@ def test_neighbours_repeat_the_run_that_reached_a_rare_mark_up_to_shortly_before
 
 @pytest.mark.parametrize("steer, neighbours", [(0, 0), (20, ROUND // 4), (75, 3 * ROUND)])
 def test_a_share_of_the_runs_are_neighbours(steer: int, neighbours: int) -> None:
-    second = played(Course(1, 2 * ROUND, steer=steer), seed_7_is_rare)[1]
+    second = played(Course(range(1, 1 + 2 * ROUND), steer=steer), seed_7_is_rare)[1]
     assert len(second) == ROUND + neighbours
 
 
@@ -71,7 +71,7 @@ def test_a_mark_that_many_runs_have_reached_is_not_rare_any_more() -> None:
     def reports(task: Task) -> Report:
         return made_up(task, *(["rare"] if task.seed == 7 else []))
 
-    second, third = played(Course(1, 3 * ROUND, steer=50), reports)[1:]
+    second, third = played(Course(range(1, 1 + 3 * ROUND), steer=50), reports)[1:]
     assert (len(second), len(third)) == (2 * ROUND, ROUND)
     assert "rare" in third[0].common
 
@@ -84,7 +84,7 @@ def test_a_neighbour_that_reaches_something_rare_after_its_fork_has_neighbours()
         found = made_up(task, *(["rarer"] if is_first else []))
         return msgspec.structs.replace(found, rare={"rarer": AT + 9, "before the fork": 1}) if is_first else found
 
-    third = played(Course(1, 3 * ROUND, steer=50), reports)[2]
+    third = played(Course(range(1, 1 + 3 * ROUND), steer=50), reports)[2]
     forks = [parse_forks(task.forks) for task in third if task.forks]
     assert {len(each) for each in forks} == {1, 2}
     assert {each[0].branch for each in forks if len(each) == 2} == {FIRST_NEIGHBOUR + 1}
@@ -93,10 +93,10 @@ def test_a_neighbour_that_reaches_something_rare_after_its_fork_has_neighbours()
 
 def test_rounds_follow_from_the_options_and_earlier_rounds() -> None:
     """A longer campaign begins with all the runs of a shorter one."""
-    whole = played(Course(1, 4 * ROUND, steer=50), random_marks)
-    assert whole == played(Course(1, 4 * ROUND, steer=50), random_marks)
-    assert whole != played(Course(2, 4 * ROUND, steer=50), random_marks)
-    shorter = played(Course(1, 3 * ROUND + 8, steer=50), random_marks)
+    whole = played(Course(range(1, 1 + 4 * ROUND), steer=50), random_marks)
+    assert whole == played(Course(range(1, 1 + 4 * ROUND), steer=50), random_marks)
+    assert whole != played(Course(range(2, 2 + 4 * ROUND), steer=50), random_marks)
+    shorter = played(Course(range(1, 1 + 3 * ROUND + 8), steer=50), random_marks)
     assert shorter[:3] == whole[:3]
     assert 8 < len(shorter[3]) <= 16
     assert set(shorter[3]) < set(whole[3])
@@ -110,7 +110,7 @@ def steered(jobs: int) -> dict[str, Report]:
     size, course.ROUND = course.ROUND, 2
     arrived: list[Report] = []
     try:
-        summary, _ = run_course(Course(2, 4, steer=50), jobs, lambda _, report: arrived.append(report))
+        summary, _ = run_course(Course(range(2, 6), steer=50), jobs, lambda _, report: arrived.append(report))
     finally:
         course.ROUND = size
     assert (summary.seeds, summary.forked, summary.failures) == (4, 2, {})

@@ -60,7 +60,7 @@ def test_results_are_read_again(tmp_path: Path) -> None:
         first.add(report(11, "I3 t-0: wrong"))
         assert file.read_bytes().count(b"\n") == 2, "each result is written as it arrives"
     with Results(file, 1, None) as again:
-        assert (again.first, again.seeds, again.missing()) == (10, 3, [10, 12])
+        assert (again.campaign.first, again.campaign.seeds, again.missing()) == (10, 3, [10, 12])
         assert list(again.reports) == [report(11, "I3 t-0: wrong")]
         again.add(report(10))
     with Results(file, 10, 5, asked=True) as more:
@@ -95,10 +95,26 @@ def test_results_of_other_seeds_are_left_alone(tmp_path: Path) -> None:
         Results(tmp_path / "results", 1, 3, asked=True)
 
 
+def test_a_campaign_of_restarts_has_its_seeds_only(tmp_path: Path) -> None:
+    file = tmp_path / "results"
+    with Results(file, 2, 3, restarts=True) as results:
+        assert results.missing() == [13, 25, 37]
+        results.add(report(25))
+    with Results(file, 1, None, restarts=True) as again:
+        assert again.missing() == [13, 37]
+    assert merge([file]).seeds == 3
+    with pytest.raises(BadInputError, match="found results with --restarts, expected them without it"):
+        Results(file, 13, 3)
+    with Results(tmp_path / "others", 13, 3):
+        pass
+    with pytest.raises(BadInputError, match="found results without --restarts, expected them with it"):
+        Results(tmp_path / "others", 13, 3, restarts=True)
+
+
 def test_a_campaign_without_a_file_keeps_nothing() -> None:
     with Results(None, 1, None) as results:
         results.add(report(1))
-        assert (results.seeds, results.missing()[-1]) == (100, 100)
+        assert (results.campaign.seeds, results.missing()[-1]) == (100, 100)
 
 
 def test_earlier_results_count() -> None:

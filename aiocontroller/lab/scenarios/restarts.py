@@ -1,0 +1,198 @@
+"""The *restarts* family of plans: who still holds everything, after the replicas of a few partitions have died and come
+back in every order?
+
+Random plans hardly ever get there.  Two or three replicas must leave the ISR one after the other, within the seconds
+in which a power cut still costs records, and must return before the others do.  So these plans are sequences of acts:
+three replicas in sync that leave in a drawn order, by a clean stop, SIGKILL or a power cut, and return in another.
+Controllers change in between; one of them may keep no eligible replicas, as Kafka's own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+BROKERS = (1, 2, 3)
+TOPICS = ("orders", "events")
+EVERY, AT = 12, 1
+"""Every twelfth seed is of this family: ``seed % EVERY == AT``."""
+ACTS = (4, 5, 6)
+MIN_ISRS = ("1", "2", "3")
+STOP, KILL, CUT = "stop_broker", "kill_broker", "power_cut"
+"""Ways in which a broker leaves."""
+AWAY = ((STOP, STOP, KILL, CUT), (STOP, STOP, CUT, CUT), (STOP, KILL, CUT, CUT))
+"""Those of the first one, of the second, and of the last."""
+NOTICED_S = 3.4
+"""Longer than a broker's session, and than a leader waits for a follower; shorter than what stays unflushed."""
+AWAY_PAUSES_S = {
+    STOP: (0.1, 0.5, 1.0),
+    KILL: (0.1, 0.5, NOTICED_S, NOTICED_S),
+    CUT: (0.1, NOTICED_S, NOTICED_S, NOTICED_S),
+}
+BACK_PAUSES_S = (0.0, 0.05, 0.2, 0.5, 1.0)
+BEGUN_S = 0.005
+"""A broker that starts has begun, and has not joined an ISR yet."""
+
+
+class Happening(NamedTuple):
+    """A step of a plan: its kind, the time until the next one, and its arguments."""
+
+    kind: str
+    pause_s: float
+    arguments: tuple[str, ...] = ()
+
+
+class Restarts(NamedTuple):
+    controllers: int
+    forgetful: bool
+    """The last controller keeps no eligible replicas, as Kafka's own."""
+    steps: tuple[Happening, ...]
+
+
+def is_of_restarts(seed: int) -> bool:
+    """Whether the seed draws a plan of this family."""
+    return seed % EVERY == AT
+
+
+def next_of_restarts(seed: int) -> int:
+    """Return the first seed of the family that is at least this one."""
+    return seed + (AT - seed) % EVERY
+
+
+def draw_restarts(seed: int) -> Restarts:
+    """Draw the steps of a seed's plan, for three brokers that have ``min.insync.replicas=2``."""
+    chance = random.Random(f"restarts {seed}")
+    controllers = chance.choice((2, 2, 3))
+    author = _Author(chance, controllers)
+    return Restarts(controllers, chance.random() < 0.4, tuple(author.plan()))
+
+
+class _Author:
+    """Writes the acts of one plan."""
+
+    def __init__(self, chance: random.Random, controllers: int) -> None:
+        self._chance = chance
+        self._controllers = controllers
+        self._topics = TOPICS[: chance.choice((1, 1, 1, 2))]
+
+    def plan(self) -> Iterator[Happening]:
+        for topic in self._topics:
+            placed = [",".join(map(str, self._order())) for _ in range(self._chance.choice((1, 1, 2)))]
+            yield Happening("create_topic", 2.0, (topic, *placed))
+        acts: dict[Callable[[], Iterator[Happening]], int] = {
+            self._fall_and_return: 6,
+            self._restart_unseen: 3,
+            self._restart_at_once: 2,
+            self._lose_a_disk: 2,
+            self._change_min_isr: 1,
+            self._roll: 1,
+        }
+        for act in self._chance.choices(list(acts), list(acts.values()), k=self._chance.choice(ACTS)):
+            yield from act()
+            if self._chance.random() < 0.8:
+                yield from self._settle()
+
+    def _order(self) -> list[int]:
+        return self._chance.sample(BROKERS, len(BROKERS))
+
+    # -- acts ------------------------------------------------------------------------------------------------------
+
+    def _fall_and_return(self) -> Iterator[Happening]:
+        """All brokers leave one after the other.  Mostly the last one returns last, and some leave again."""
+        gone = self._order()
+        for broker, ways in zip(gone, AWAY, strict=True):
+            yield self._leaves(broker, ways)
+            yield from self._perhaps(0.07, self._another_controller)
+        first = self._chance.sample(gone[:2], self._chance.choice((1, 2, 2)))
+        for broker in (*first, gone[2]) if self._chance.random() < 0.75 else (gone[2], *first):
+            yield self._returns(broker)
+            yield from self._perhaps(0.07, self._another_controller)
+            if self._chance.random() < 0.2:
+                yield self._leaves(broker)
+                yield self._returns(broker)
+
+    def _restart_unseen(self) -> Iterator[Happening]:
+        """Brokers leave and return while no controller is in office."""
+        for number in range(1, self._controllers + 1):
+            yield Happening("kill_controller", 0.0, (str(number),))
+        gone = self._order()[: self._chance.choice((1, 2))]
+        for broker in gone:
+            yield Happening(CUT, self._chance.choice((0.1, 1.0)), (str(broker),))
+        yield Happening("wait", 0.0, (str(NOTICED_S),))
+        for broker in gone:
+            yield self._returns(broker)
+        yield Happening("start_controller", 1.0, (str(self._chance.randint(1, self._controllers)),))
+
+    def _restart_at_once(self) -> Iterator[Happening]:
+        """All brokers that are left restart before the controller looks, and some have lost power."""
+        first, *others = self._order()
+        yield self._leaves(first)
+        for broker in others:
+            yield Happening(self._chance.choice(("bounce_broker", "reboot_broker")), 0.0, (str(broker),))
+        yield Happening("wait", 0.0, (str(self._chance.choice(BACK_PAUSES_S)),))
+        yield self._returns(first)
+
+    def _roll(self) -> Iterator[Happening]:
+        """A rolling restart, without a look at whether brokers have caught up."""
+        for broker in self._order():
+            yield Happening(STOP, self._chance.choice((0.5, 1.0)), (str(broker),))
+            yield self._returns(broker)
+
+    def _lose_a_disk(self) -> Iterator[Happening]:
+        """A broker returns, does not catch up, loses a log directory, and gets an empty one by a clean restart."""
+        first, last, lost = self._order()
+        yield Happening(STOP, 0.5, (str(first),))
+        yield Happening(STOP, 0.5, (str(lost),))
+        yield Happening("start_broker", BEGUN_S, (str(lost),))
+        yield Happening("block", self._chance.choice(BACK_PAUSES_S), (str(lost), str(last)))
+        topic = self._chance.choice(self._topics)
+        yield Happening("fail_log_dir", self._chance.choice((0.0, 0.5, 1.0)), (str(lost), f"{topic}-0"))
+        yield Happening(STOP, 0.5, (str(lost),))
+        yield self._leaves(last)
+        yield self._returns(lost)
+
+    def _change_min_isr(self) -> Iterator[Happening]:
+        """Fewer or more replicas must be in sync while all brokers leave and return."""
+        topic = self._chance.choice(self._topics)
+        for number in (self._chance.choice(MIN_ISRS), "2"):
+            change = f"min.insync.replicas:{number}"
+            yield Happening("alter_topic_configs", self._chance.choice(BACK_PAUSES_S), (topic, change))
+            yield from self._fall_and_return()
+
+    def _settle(self) -> Iterator[Happening]:
+        """Everything runs again, and replicas get in sync."""
+        yield Happening("heal", 0.0)
+        yield Happening("start_broker", 0.0, tuple(map(str, BROKERS)))
+        for number in range(1, self._controllers + 1):
+            yield Happening("start_controller", 0.0, (str(number),))
+        yield Happening("wait", 0.0, (str(self._chance.choice((2.0, 4.0, 6.0))),))
+
+    # -- parts of them ---------------------------------------------------------------------------------------------
+
+    def _leaves(self, broker: int, ways: Sequence[str] = AWAY[-1]) -> Happening:
+        kind = self._chance.choice(ways)
+        return Happening(kind, self._chance.choice(AWAY_PAUSES_S[kind]), (str(broker),))
+
+    def _returns(self, broker: int) -> Happening:
+        return Happening("start_broker", self._chance.choice(BACK_PAUSES_S), (str(broker),))
+
+    def _perhaps(self, share: float, part: Callable[[], Iterator[Happening]]) -> Iterator[Happening]:
+        if self._chance.random() < share:
+            yield from part()
+
+    def _another_controller(self) -> Iterator[Happening]:
+        """The active controller loses the role, in one of several ways, or is about to."""
+        kind = self._chance.choice(
+            ("kill_controller", "expire_controller", "stop_controller", "take_over", "delete_controller_znode", "trap")
+        )
+        pause_s = self._chance.choice(BACK_PAUSES_S)
+        if kind == "take_over":
+            yield Happening(kind, pause_s, (str(self._chance.randint(1, self._controllers)),))
+        elif kind == "delete_controller_znode":
+            yield Happening(kind, pause_s)
+        elif kind == "trap":
+            yield Happening("crash_at_await", pause_s, (str(self._chance.choice((1, 2, 3, 5, 8, 13, 21))),))
+        else:
+            yield Happening(kind, pause_s, ("active",))
+            yield Happening("start_controller", 0.0)
