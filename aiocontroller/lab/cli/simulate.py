@@ -127,10 +127,8 @@ def simulate(
         raise BadInputError("--shrink, --crash-points and --crash-point need --seed N")
     if forks and (seed is None or crash_points or crash_point):
         raise BadInputError("--fork needs --seed N, and neither --crash-points nor --crash-point")
-    if (branch or steer) and (seed is not None or scenario or merged):
-        raise BadInputError("--branch and --steer are for campaigns: found --seed, --scenario or --merge with them")
-    if restarts and (seed is not None or scenario or merged or zoo):
-        raise BadInputError("--restarts is for campaigns: found --seed, --scenario, --merge or --zoo with it")
+    if ((branch or steer or restarts) and (seed is not None or scenario or merged)) or (restarts and zoo):
+        raise BadInputError("--branch, --steer and --restarts are for campaigns: found another kind of run with them")
     if merged:
         ok = _merge(merged, as_json)
     elif zoo:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 import pytest
+from click.testing import CliRunner
 
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.lab.cli.simulate import simulate
 from aiocontroller.lab.scenarios.plan import ELIGIBLE, Plan, draw, restarts
 from aiocontroller.lab.scenarios.restarts import EVERY, is_of_restarts, next_of_restarts
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
 from aiocontroller.lab.simulation.simulation import Report, simulate_plan
 
 SEEDS = range(1, 200)
+SIMULATED = range(1, 9)
 PLANS = [restarts(seed) for seed in SEEDS]
 
 
@@ -58,17 +63,23 @@ def test_all_numbers_of_replicas_in_sync_are_needed() -> None:
     assert changes == {f"min.insync.replicas:{number}" for number in (1, 2, 3)}
 
 
-@pytest.fixture(scope="module")
-def reports() -> list[Report]:
-    return [simulate_plan(restarts(seed)) for seed in range(1, 9)]
+@functools.cache
+def simulated(seed: int) -> Report:
+    return simulate_plan(restarts(seed))
 
 
-def test_they_violate_nothing(reports: list[Report]) -> None:
-    assert [(report.seed, report.violations) for report in reports if report.violations] == []
+@pytest.mark.parametrize("seed", SIMULATED)
+def test_they_violate_nothing(seed: int) -> None:
+    assert simulated(seed).violations == []
 
 
-def test_they_reach_what_they_are_for(reports: list[Report]) -> None:
-    reached = Counter(mark for report in reports for mark in report.marks)
+def test_they_reach_what_they_are_for() -> None:
+    reached = Counter(mark for seed in SIMULATED for mark in simulated(seed).marks)
     assert reached["probe/an eligible replica leads"] >= 3
     assert reached["probe/I13 excused: lost power or a lost disk"] >= 3
     assert reached["probe/records lost with the power"] >= 6
+
+
+def test_restarts_are_for_campaigns() -> None:
+    done = CliRunner().invoke(simulate, ["--restarts", "--zoo"])
+    assert isinstance(done.exception, BadInputError)

@@ -188,7 +188,7 @@ def test_the_steps_that_were_taken_are_the_same_run() -> None:
         (["--fork", "5:1"], "--fork needs --seed"),
         (["--seed", "1", "--fork", "5"], "found the fork '5'"),
         (["--seed", "1", "--fork", "5:1", "--crash-points"], "--fork needs --seed N, and neither"),
-        (["--seed", "1", "--branch", "2"], "--branch and --steer are for campaigns"),
+        (["--seed", "1", "--branch", "2"], "--branch, --steer and --restarts are for campaigns"),
     ],
 )
 def test_words_that_do_not_go_together(words: list[str], found: str) -> None:
