@@ -108,8 +108,10 @@ def find_controller(data: Path | None) -> ControllerReady:
 
 
 @asynccontextmanager
-async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
+async def connected(zookeeper: str, reconnect_s: float = RECONNECT_TIMEOUT_S) -> AsyncIterator[KafkaZkClient]:
     """A client for one command; AioControllerError when ZooKeeper does not answer in time, or not any more.
+
+    A connection that is lost is waited for ``reconnect_s``.
 
     Creates no chroot: BadInputError if it is missing, since it must be a wrong one.
 
@@ -128,7 +130,7 @@ async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
     try:
         await client.start(CONNECT_TIMEOUT_S, create_chroot=False)
         async with asyncio.timeout(None) as limit:
-            client.on_session = partial(_set_limit, limit)
+            client.on_session = partial(_set_limit, limit, reconnect_s)
             if (await client.exists_many(["/"])).code[0] == Code.NO_NODE:
                 raise BadInputError(f"{zookeeper}: ZooKeeper has no such chroot")
             yield KafkaZkClient(client)
@@ -145,6 +147,6 @@ async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
         await client.close()
 
 
-def _set_limit(limit: asyncio.Timeout, event: SessionEvent) -> None:
+def _set_limit(limit: asyncio.Timeout, reconnect_s: float, event: SessionEvent) -> None:
     lost = event.value == "suspended"
-    limit.reschedule(asyncio.get_running_loop().time() + RECONNECT_TIMEOUT_S if lost else None)
+    limit.reschedule(asyncio.get_running_loop().time() + reconnect_s if lost else None)

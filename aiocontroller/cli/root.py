@@ -44,6 +44,10 @@ COMMANDS = {
         "aiocontroller.cli.reassign:reassign",
         "Reassign replicas to other brokers; cancel and list reassignments.",
     ),
+    "move": (
+        "aiocontroller.cli.move:move",
+        "Move replicas by a plan in small steps, throttled; stop or reverse it.",
+    ),
     "elect": ("aiocontroller.cli.elect:elect", "Elect preferred leaders, or leaders from outside the ISR."),
     "recover": (
         "aiocontroller.cli.recover:recover",

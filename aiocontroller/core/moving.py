@@ -1,0 +1,260 @@
+"""What to do next while replicas move: which partitions to begin, which to take back, how fast, and when to stop.
+
+Everything follows from the plan and the cluster as it is, so who carries a plan out may be killed at any time and
+begin again.  Rules.
+ * At most ``Bounds.at_once`` partitions move at the same time; who begins is spread over the brokers that receive.
+ * Nothing begins while a bound is exceeded, and the rate is lowest.  After ``hold_s`` of this the move stops itself.
+ * A replica on its way to a broker that is away for ``patience_s`` is taken back, and its turn comes again when the
+   broker has returned: a move that waits keeps its leader's log and its place among those at once.
+ * Followers that leave an ISR and slow answers halve the rate; a while of calm raises it by half.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from aiocontroller.core.ids import NO_LEADER, ReplicaAssignment, TopicPartition
+
+Plan = Mapping[TopicPartition, tuple[int, ...]]
+CALM_LOOKS = 5
+"""Looks in a row without a reason to slow down, after which the rate rises."""
+
+
+class Now(NamedTuple):
+    """One partition."""
+
+    assignment: ReplicaAssignment
+    leader: int
+    """-1 if no live broker leads."""
+    isr: tuple[int, ...]
+
+
+class View(NamedTuple):
+    """The cluster at one moment."""
+
+    partitions: Mapping[TopicPartition, Now]
+    """All of them, of the plan or not."""
+    live: frozenset[int]
+    answer_ms: float = 0.0
+    """The time that the slowest live broker took to answer."""
+
+
+class Bounds(NamedTuple):
+    """What a move may cost; rates in bytes a second for each broker."""
+
+    at_once: int
+    rate: int
+    least_rate: int
+    absent: int
+    """Brokers that have replicas and are not registered."""
+    under_replicated: int
+    """Partitions without a replica in sync that is not moving."""
+    answer_ms: float
+    patience_s: float
+    hold_s: float
+
+
+class Phase(Enum):
+    """Where a partition of the plan stands."""
+
+    DONE = "done"
+    MOVING = "moving"
+    WAITING = "waiting"
+    AWAY = "new broker away"
+    BUSY = "moved by somebody else"
+    OPPOSITE = "moving the other way"
+    LEADERLESS = "no live leader"
+    REFUSED = "refused by the controller"
+    GONE = "deleted"
+
+
+def phase(target: tuple[int, ...], opposite: tuple[int, ...] | None, now: Now | None, live: Collection[int]) -> Phase:
+    """``opposite`` is where the same plan would move it in the other direction, if it has one."""
+    if now is None:
+        return Phase.GONE
+    assignment = now.assignment
+    if assignment.being_reassigned:
+        if assignment.target == target:
+            return Phase.MOVING
+        return Phase.OPPOSITE if assignment.target == opposite else Phase.BUSY
+    if assignment.replicas == target:
+        return Phase.DONE
+    if now.leader == NO_LEADER:
+        return Phase.LEADERLESS
+    return Phase.WAITING if all(b in live or b in assignment.replicas for b in target) else Phase.AWAY
+
+
+IN_PLACE = (Phase.DONE, Phase.GONE)
+"""Phases that need nothing more."""
+
+
+class Health(NamedTuple):
+    """What the bounds are about."""
+
+    absent: tuple[int, ...]
+    under_replicated: int
+    shrunk: int
+    """Partitions whose ISR has lost a live replica since the look before."""
+    answer_ms: float
+
+
+def health(view: View, before: View | None) -> Health:
+    """``before`` is the look before this one."""
+    named = Counter[int]()
+    under, shrunk = 0, 0
+    for tp, now in view.partitions.items():
+        assignment, in_sync = now.assignment, now.isr
+        named.update(assignment.replicas)
+        leaving = (*assignment.adding, *assignment.removing)
+        under += any(broker not in in_sync and broker not in leaving for broker in assignment.replicas)
+        was = None if before is None else before.partitions.get(tp)
+        if was is not None and was.isr != in_sync:
+            shrunk += any(
+                b not in in_sync and b in view.live and b in assignment.replicas and b not in assignment.removing
+                for b in was.isr
+            )
+    return Health(tuple(sorted(broker for broker in named if broker not in view.live)), under, shrunk, view.answer_ms)
+
+
+def exceeded(found: Health, bounds: Bounds) -> tuple[str, ...]:
+    """Why nothing may begin now, in words."""
+    reasons = []
+    if len(found.absent) > bounds.absent:
+        away = ", ".join(map(str, found.absent))
+        reasons.append(f"brokers away: {away} (at most {bounds.absent})")
+    if found.under_replicated > bounds.under_replicated:
+        reasons.append(f"under-replicated: {found.under_replicated} partitions (at most {bounds.under_replicated})")
+    if found.answer_ms > bounds.answer_ms:
+        reasons.append(f"a broker answers in {found.answer_ms:.0f} ms (at most {bounds.answer_ms:.0f})")
+    return tuple(reasons)
+
+
+class Pace(NamedTuple):
+    """How the move goes; times are seconds of one monotonic clock."""
+
+    rate: int
+    calm: int = 0
+    held_since_s: float | None = None
+    away_since_s: tuple[tuple[int, float], ...] = ()
+    """(broker, since when) of absent brokers, ascending."""
+
+
+def first_pace(bounds: Bounds) -> Pace:
+    """A quarter of the highest rate: calm raises it within half a minute."""
+    return Pace(max(bounds.least_rate, bounds.rate // 4))
+
+
+def adapted(pace: Pace, found: Health, bounds: Bounds, *, held: bool, at_s: float) -> Pace:
+    """The pace after a look; ``held``: nothing could begin or go on."""
+    rate, calm = pace.rate, pace.calm + 1
+    if exceeded(found, bounds):
+        rate, calm = bounds.least_rate, 0
+    elif found.shrunk:
+        rate, calm = max(bounds.least_rate, rate // 2), 0
+    elif calm >= CALM_LOOKS:
+        rate, calm = min(bounds.rate, rate + rate // 2), 0
+    since = dict(pace.away_since_s)
+    away = tuple((broker, since.get(broker, at_s)) for broker in found.absent)
+    held_since = (at_s if pace.held_since_s is None else pace.held_since_s) if held else None
+    return Pace(rate, calm, held_since, away)
+
+
+class Step(NamedTuple):
+    """What to do now."""
+
+    begin: dict[TopicPartition, tuple[int, ...]]
+    take_back: list[TopicPartition]
+    elect: list[TopicPartition]
+    """Moved partitions that another than the preferred replica leads, although that could."""
+    held: tuple[str, ...]
+    """Why nothing begins or goes on."""
+    phases: Mapping[TopicPartition, Phase]
+
+    @property
+    def over(self) -> bool:
+        """Every partition has moved, or is gone."""
+        return all(each in IN_PLACE for each in self.phases.values())
+
+
+def phases(plan: Plan, opposite: Plan, view: View) -> dict[TopicPartition, Phase]:
+    """Of every partition of the plan."""
+    return {tp: phase(target, opposite.get(tp), view.partitions.get(tp), view.live) for tp, target in plan.items()}
+
+
+def next_step(
+    plan: Plan,
+    opposite: Plan,
+    view: View,
+    bounds: Bounds,
+    pace: Pace,
+    found: Health,
+    at_s: float,
+    refused: Collection[TopicPartition] = (),
+) -> Step:
+    """See the module's rules; ``pace`` is that before this look, and ``refused`` may not begin again yet."""
+    phases_now = phases(plan, opposite, view)
+    phases_now |= {tp: Phase.REFUSED for tp in plan if tp in refused and phases_now[tp] is Phase.WAITING}
+    lost = {broker for broker, since in pace.away_since_s if at_s - since >= bounds.patience_s}
+    take_back = [
+        tp
+        for tp, each in phases_now.items()
+        if each is Phase.OPPOSITE
+        or (each is Phase.MOVING and lost.intersection(view.partitions[tp].assignment.adding).difference(view.live))
+    ]
+    held = exceeded(found, bounds)
+    begin = {} if held else _begin(plan, phases_now, view, bounds.at_once)
+    elect = [
+        tp
+        for tp, each in phases_now.items()
+        if each is Phase.DONE and view.partitions[tp].leader not in (NO_LEADER, plan[tp][0])
+        if plan[tp][0] in view.partitions[tp].isr and plan[tp][0] in view.live
+    ]
+    if not held and not begin and not take_back and Phase.MOVING not in phases_now.values():
+        rest = Counter[Phase](each for each in phases_now.values() if each not in IN_PLACE)
+        held = tuple(f"{each.value}: {rest[each]} partitions" for each in Phase if rest[each])
+    return Step(begin, take_back, elect, held, phases_now)
+
+
+def _begin(
+    plan: Plan, phases: Mapping[TopicPartition, Phase], view: View, at_once: int
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Fill the free places with partitions whose new brokers receive least now; else in the plan's order."""
+    receiving: Counter[int] = Counter()
+    moving = [tp for tp, each in phases.items() if each is Phase.MOVING]
+    for tp in moving:
+        receiving.update(view.partitions[tp].assignment.adding)
+    new = {
+        tp: [broker for broker in plan[tp] if broker not in view.partitions[tp].assignment.replicas]
+        for tp, each in phases.items()
+        if each is Phase.WAITING
+    }
+    chosen: dict[TopicPartition, tuple[int, ...]] = {}
+    for _ in range(min(at_once - len(moving), len(new))):
+        tp = min(new, key=lambda tp: max((receiving[broker] for broker in new[tp]), default=0))
+        receiving.update(new.pop(tp))
+        chosen[tp] = plan[tp]
+    return chosen
+
+
+def to_stop(plan: Plan, opposite: Plan, view: View) -> list[TopicPartition]:
+    """The partitions to take back, so that nothing of the plan moves any more, in either direction."""
+    under_way = (Phase.MOVING, Phase.OPPOSITE)
+    return [tp for tp, each in phases(plan, opposite, view).items() if each in under_way]
+
+
+def misordered(opposite: Plan, view: View) -> dict[TopicPartition, tuple[int, ...]]:
+    """Where partitions belong that are on their brokers of before, in another order.
+
+    Kafka's cancellation leaves the target's order: of (1, 2) that moved to (3, 2) it makes (2, 1).
+    """
+    found = {}
+    for tp, replicas in opposite.items():
+        now = view.partitions.get(tp)
+        if now is None or now.assignment.being_reassigned:
+            continue
+        if now.assignment.replicas != replicas and sorted(now.assignment.replicas) == sorted(replicas):
+            found[tp] = replicas
+    return found

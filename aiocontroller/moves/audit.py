@@ -1,0 +1,97 @@
+"""The record of what a command does to a cluster: who, what, when, with which result; a line of JSON each.
+
+Each line is on the disk before what it announces is done, so a command that was killed finds here what the cluster
+cannot tell: where replicas were, and which settings throttles have replaced.  The file is locked while one works.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.net.ports import Clock
+
+
+class InUseError(AioControllerError):
+    """Another process works by this file; ``pid`` names it, if it has said so."""
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        super().__init__(f"{path}: process {pid or 'unknown'} works by this file already")
+        self.pid = pid
+
+
+class Audit:
+    """Records of one file, in order.  Raises OSError when the disk does not take a record."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        """BadInputError for a file that holds something else, InUseError while another process has it."""
+        self.path = path
+        self._clock = clock
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BadInputError(f"{path}: {error.strerror}") from None
+        try:
+            text = path.read_bytes()
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                pids = [record["pid"] for record in _records(path, text) if isinstance(record.get("pid"), int)]
+                raise InUseError(path, pids[-1] if pids else None) from None
+            text = path.read_bytes()  # the last holder may have written between
+            self.records = _records(path, text)
+            torn = len(text) - (text.rfind(b"\n") + 1)
+            if torn:
+                os.ftruncate(self._file, len(text) - torn)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def write(self, what: str, **fields: Any) -> None:
+        """Append a record and wait for the disk."""
+        at = self._clock.wall_time_us() // 1000
+        record = {"at_ms": at, "who": _who(), "pid": os.getpid(), "what": what, **fields}
+        os.write(self._file, msgspec.json.encode(record) + b"\n")
+        os.fsync(self._file)
+        self.records.append(record)
+
+    def close(self) -> None:
+        """Let others have the file."""
+        os.close(self._file)
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Those of a file that may be in use or missing; BadInputError for a file that holds something else."""
+    try:
+        return _records(path, path.read_bytes())
+    except FileNotFoundError:
+        return []
+
+
+def _records(path: Path, text: bytes) -> list[dict[str, Any]]:
+    """All whole lines: the last one may be torn by a crash, and then announces nothing that was done."""
+    found = []
+    for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            record = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise BadInputError(f"{path}, line {number}: {error}; expected a record of this program") from None
+        if not isinstance(record.get("what"), str):
+            raise BadInputError(f"{path}, line {number}: found no 'what', expected a record of this program")
+        found.append(record)
+    return found
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,61 @@
+"""What the audit file tells of a plan's moves: where replicas were, and what throttles have replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.throttles import Entity, Settings
+
+Assignment = dict[TopicPartition, tuple[int, ...]]
+ENDED = ("moved", "reversed")
+"""Results after which a plan that begins again is a new move."""
+
+
+class History(msgspec.Struct):
+    """Of the last move by the plan that has not ended, or of the one that a reversal takes back."""
+
+    before: Assignment | None = None
+    """Where the plan's replicas were; None if it has not begun."""
+    absent: int = 0
+    under_replicated: int = 0
+    """As many there were when it began."""
+    replaced: dict[Entity, Settings] | None = None
+    """What the settings were that throttles have in their place; None if there are none."""
+
+
+def history(records: Iterable[Mapping[str, Any]], digest: str, *, reverse: bool) -> History:
+    """BadInputError if the records are of another plan, or damaged."""
+    found = History()
+    for number, record in enumerate(records, 1):
+        try:
+            found = _after(found, record, digest, reverse=reverse)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadInputError(f"audit record {number}: found {error!r}, expected one of this program") from None
+    return found
+
+
+def _after(found: History, record: Mapping[str, Any], digest: str, *, reverse: bool) -> History:
+    what = record["what"]
+    if what == "begin":
+        if record["plan"] != digest:
+            raise BadInputError("the audit file is of another plan: name another by --audit")
+        before = {TopicPartition(t, p): tuple(replicas) for t, p, replicas in record["before"]}
+        return History(before, record["absent"], record["under_replicated"], found.replaced)
+    if what == "throttle":
+        replaced = {(kind, name): dict(settings) for kind, name, settings in record["replaced"]}
+        return msgspec.structs.replace(found, replaced=replaced)
+    if what == "unthrottled":
+        return msgspec.structs.replace(found, replaced=None)
+    if what == "end" and record["result"] in ENDED and not reverse:
+        return History(replaced=found.replaced)
+    return found
+
+
+def plain(assignment: Mapping[TopicPartition, tuple[int, ...]]) -> list[tuple[str, int, tuple[int, ...]]]:
+    """As in a record."""
+    return [(tp.topic, tp.partition, replicas) for tp, replicas in assignment.items()]

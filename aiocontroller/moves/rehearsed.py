@@ -1,0 +1,65 @@
+"""What a move would send and write: the same mover on a copy of the cluster, where every move ends at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aiocontroller.core.ids import NO_LEADER, ReplicaAssignment, TopicPartition
+from aiocontroller.core.moving import View
+from aiocontroller.core.throttles import Entity, Settings
+from aiocontroller.moves.mover import Cluster
+
+
+class RehearsedCluster:
+    """Answers as ``cluster`` did when it was looked at first, and changes that answer alone.
+
+    ``tell`` hears of each request and write, as values for JSON.
+    """
+
+    def __init__(self, cluster: Cluster, tell: Callable[[dict[str, Any]], object]) -> None:
+        self._cluster, self._tell = cluster, tell
+        self._view: View | None = None
+        self._rated: set[Entity] = set()  # membership only
+
+    async def look(self) -> View:
+        """The first look is real."""
+        if self._view is None:
+            self._view = await self._cluster.look()
+        return self._view
+
+    async def sizes(self, partitions: Sequence[TopicPartition]) -> Mapping[int, Mapping[TopicPartition, int]]:
+        """As they are."""
+        return await self._cluster.sizes(partitions)
+
+    async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
+        """Every move ends at once."""
+        assert self._view is not None
+        partitions = dict(self._view.partitions)
+        for tp, target in targets.items():
+            now = partitions[tp]
+            replicas = now.assignment.origin if target is None else target
+            leads = now.leader in replicas or not replicas
+            in_sync = tuple(broker for broker in replicas if broker in self._view.live)
+            leader = now.leader if leads else next(iter(in_sync), NO_LEADER)
+            partitions[tp] = now._replace(assignment=ReplicaAssignment(replicas), leader=leader, isr=in_sync)
+        self._view = self._view._replace(partitions=partitions)
+        self._tell({"send": "AlterPartitionReassignments", "partitions": [(*tp, to) for tp, to in targets.items()]})
+        return {}
+
+    async def elect(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
+        """All that are asked for lead."""
+        self._tell({"send": "ElectLeaders", "partitions": [tuple(tp) for tp in partitions]})
+        return {}
+
+    async def settings(self, entity: Entity, names: Sequence[str]) -> Settings:
+        """As they are."""
+        return await self._cluster.settings(entity, names)
+
+    async def set(self, entity: Entity, settings: Mapping[str, str | None]) -> None:
+        """Told once for each value; how the rate follows the cluster is not known."""
+        removed = all(value is None for value in settings.values())
+        if entity in self._rated and entity[0] == "brokers" and not removed:
+            return
+        self._rated.add(entity)
+        self._tell({"write": f"/config/{entity[0]}/{entity[1]}", "settings": dict(settings)})

@@ -1,0 +1,69 @@
+"""A record of what was done: on the disk before it is done, locked, and readable after a crash within a line."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.moves.audit import Audit, InUseError, read_records
+from aiocontroller.net.real import RealClock
+
+
+def test_records_are_lines_of_who_what_and_when(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path, RealClock())
+    audit.write("begin", before=[("t", 0, (1, 2))])
+    (line,) = path.read_text().splitlines()
+    record = json.loads(line)
+    assert record["what"] == "begin"
+    assert record["pid"] == os.getpid()
+    assert "@" in record["who"]
+    assert record["at_ms"] > 1_700_000_000_000
+    audit.close()
+    again = Audit(path, RealClock())
+    assert [each["what"] for each in again.records] == ["begin"]
+    again.write("end")
+    assert [each["what"] for each in read_records(path)] == ["begin", "end"]
+    again.close()
+
+
+def test_a_torn_line_announced_nothing_that_was_done(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(b'{"what":"begin"}\n{"what":"thro')
+    assert [each["what"] for each in read_records(path)] == ["begin"]
+    audit = Audit(path, RealClock())
+    audit.write("move")
+    assert [each["what"] for each in read_records(path)] == ["begin", "move"]
+    audit.close()
+
+
+def test_one_process_at_a_time_has_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path, RealClock())
+    with pytest.raises(InUseError, match="process unknown works by this file already"):
+        Audit(path, RealClock())
+    audit.write("begin")
+    with pytest.raises(InUseError) as error:
+        Audit(path, RealClock())
+    assert error.value.pid == os.getpid()
+    audit.close()
+    Audit(path, RealClock()).close()
+
+
+@pytest.mark.parametrize("text", [b"\x00\xff\n", b"[1]\n", b'{"at": 1}\n', b"retention.ms=1\n"])
+def test_another_file_is_refused_and_stays_as_it_is(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "server.properties"
+    path.write_bytes(text)
+    with pytest.raises(BadInputError, match=r"server\.properties, line 1: .*expected a record of this program"):
+        Audit(path, RealClock())
+    assert path.read_bytes() == text
+
+
+def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="no/audit: No such file or directory"):
+        Audit(tmp_path / "no" / "audit", RealClock())
+    assert read_records(tmp_path / "none") == []
