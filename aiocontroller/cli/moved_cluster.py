@@ -46,7 +46,7 @@ class MovedCluster:
         self._config, self._security = config, Security(config)
 
     async def look(self) -> View:
-        """Also asks every broker something small, to see how busy it is."""
+        """Also asks every broker something small, to see how busy it is; BadInputError during a migration to KRaft."""
         tree = await read_cluster_tree(self._zk)
         if tree.migration is not None and tree.migration.controller_id >= 0:
             raise BadInputError(f"{paths.MIGRATION}: the cluster is being migrated to KRaft: move replicas afterwards")

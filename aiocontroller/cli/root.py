@@ -48,6 +48,10 @@ COMMANDS = {
         "aiocontroller.cli.move:move",
         "Move replicas by a plan in small steps, throttled; stop or reverse it.",
     ),
+    "roll": (
+        "aiocontroller.cli.roll:roll",
+        "Restart brokers one after the other by a command, each behind gates.",
+    ),
     "elect": ("aiocontroller.cli.elect:elect", "Elect preferred leaders, or leaders from outside the ISR."),
     "recover": (
         "aiocontroller.cli.recover:recover",

@@ -138,6 +138,14 @@ class Tally:
         ends = [later for earlier, later in itertools.pairwise(inside) if later - earlier > gap_us]
         return max(0, ends[-1] - since_us) if ends else 0
 
+    def latencies_us(self, since_us: int, until_us: int) -> list[int]:
+        """From sending to acknowledgement, of the records that were sent in this interval and are acknowledged."""
+        found: list[int] = []
+        for sent, acknowledged in zip(self._sent_us, self._times_us, strict=True):
+            span = slice(bisect.bisect_left(sent, since_us), bisect.bisect_left(sent, until_us))
+            found += (ended - began for began, ended in zip(sent[span], acknowledged[span], strict=True))
+        return found
+
     def lost_between(self, since_us: int, until_us: int) -> int:
         """Records acknowledged in this interval that some consumer never read; a sum over consumers.  Valid when
         everything was read back."""

@@ -1,0 +1,161 @@
+"""Restarts brokers one after the other by an operator's command, behind the gates of ``core.rolling``.
+
+The audit file names a broker, and the registration that it had, before its command runs.  So a roll that was killed
+sees whether the broker has registered anew since, and runs the command again only if it has not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from aiocontroller.core.moving import View
+from aiocontroller.core.rolling import Gate, Restarted, gate, order, returned
+from aiocontroller.moves.mover import Records
+from aiocontroller.net.commands import CommandResult
+from aiocontroller.net.ports import Clock
+
+LOOK_EVERY_S = 1.0
+
+
+class Seen(NamedTuple):
+    """The cluster at one moment."""
+
+    view: View
+    epochs: Mapping[int, int]
+    """Live broker -> that of its registration."""
+    addresses: Mapping[int, tuple[str, int]]
+    """Live broker -> host and port."""
+    controller: int | None
+
+
+class Cluster(Protocol):
+    """The cluster as a roll sees it."""
+
+    async def look(self) -> Seen:
+        """What ZooKeeper holds now.  AioControllerError or OSError if it cannot be asked."""
+
+    async def without(self, broker: int) -> Gate:
+        """What would become of the cluster if this broker were shut down; the first three are empty."""
+
+    async def elect_preferred(self) -> None:
+        """Ask the controller in office for every preferred leader."""
+
+
+class Result(msgspec.Struct):
+    """How a roll ended."""
+
+    result: str
+    """``rolled``, ``stopped``, ``held`` if a gate did not open in time, or ``failed`` if a command did."""
+    reasons: tuple[str, ...]
+    restarted: tuple[int, ...]
+    left: tuple[int, ...]
+
+
+class Roller:
+    """One run; ``stopping`` has it end before the next broker."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        records: Records,
+        clock: Clock,
+        run: Callable[[int], Awaitable[CommandResult]],
+        *,
+        wait_s: float,
+        elect: bool = False,
+        look_every_s: float = LOOK_EVERY_S,
+        tell: Callable[[str], object] = lambda line: None,
+    ) -> None:
+        """``run`` restarts a broker, also one that is down; each wait for a gate may take ``wait_s``."""
+        self.stopping = asyncio.Event()
+        self._cluster, self._records, self._clock, self._run = cluster, records, clock, run
+        self._wait_s, self._elect, self._look_every_s, self._tell = wait_s, elect, look_every_s, tell
+
+    async def roll(self, wanted: Collection[int] | None, past: Restarted | None) -> Result:
+        """Restart ``wanted`` (None: all registered brokers) that ``past`` does not name as done."""
+        seen = await self._cluster.look()
+        done = list(past.done if past else ())
+        known = {*seen.epochs, *(wanted or ()), *done}
+        todo = [b for b in order(known if wanted is None else wanted, seen.controller) if b not in done]
+        addresses = [(broker, *seen.addresses[broker]) for broker in sorted(seen.addresses)]
+        self._records.write("roll", brokers=todo, resumed=past is not None, addresses=addresses)
+        under_way = past.under_way if past else None
+        if under_way in todo:
+            todo.remove(under_way)
+            todo.insert(0, under_way)
+        while todo:
+            if self.stopping.is_set():
+                return self._ended("stopped", (), done, todo)
+            broker = todo[0]
+            resuming = past if past is not None and broker == under_way else None
+            refused = await self._one(broker, known, resuming)
+            if refused is not None:
+                return self._ended(*refused, done, todo)
+            done.append(todo.pop(0))
+        return self._ended("rolled", (), done, todo)
+
+    def _ended(self, result: str, reasons: tuple[str, ...], done: Sequence[int], todo: Sequence[int]) -> Result:
+        self._records.write("end", result=result, reasons=reasons, restarted=list(done), left=list(todo))
+        return Result(result, reasons, tuple(done), tuple(todo))
+
+    async def _one(
+        self, broker: int, known: Collection[int], past: Restarted | None
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """Restart one broker; returns why not, as a result and its reasons."""
+        epoch = (await self._cluster.look()).epochs.get(broker)
+        before = past.epoch if past is not None else epoch
+        if past is None or epoch == before or epoch is None:
+            if epoch is not None:  # who is down already, by a command that was cut off, has passed its gate
+                shut = await self._until_open(broker, known)
+                if shut:
+                    return "stopped" if self.stopping.is_set() else "held", shut
+                before = (await self._cluster.look()).epochs.get(broker)
+            self._records.write("restart", broker=broker, epoch=before)
+            self._tell(f"broker {broker}: restarting")
+            ended = await self._run(broker)
+            self._records.write("command", broker=broker, code=ended.code, output=ended.output)
+            if ended.code != 0:
+                how = "took too long" if ended.code is None else f"ended with code {ended.code}"
+                return "failed", (f"the command for broker {broker} {how}: {ended.output.strip()[-200:]}",)
+        back = await self._until_back(broker, before, known)
+        if back:
+            return "held", back
+        self._records.write("restarted", broker=broker)
+        self._tell(f"broker {broker}: back, and in sync")
+        if self._elect:
+            await self._cluster.elect_preferred()
+        return None
+
+    async def _until_open(self, broker: int, known: Collection[int]) -> tuple[str, ...]:
+        """Wait until the broker may go; the reasons why it may not, if that takes too long."""
+        deadline = self._clock.monotonic() + self._wait_s
+        said: tuple[str, ...] = ()
+        while True:
+            found = gate((await self._cluster.look()).view, known)
+            if found.open:
+                found = await self._cluster.without(broker)
+            if found.open:
+                return ()
+            if self._clock.monotonic() >= deadline or self.stopping.is_set():
+                return found.reasons()
+            if said != found.reasons():
+                said = found.reasons()
+                self._tell(f"broker {broker}: waiting: {'; '.join(said)}")
+            await self._clock.sleep(self._look_every_s)
+
+    async def _until_back(self, broker: int, before: int | None, known: Collection[int]) -> tuple[str, ...]:
+        deadline = self._clock.monotonic() + self._wait_s
+        while True:
+            seen = await self._cluster.look()
+            if returned(seen.view, broker, seen.epochs.get(broker), before):
+                return ()
+            if self._clock.monotonic() >= deadline:
+                same = seen.epochs.get(broker) == before and before is not None
+                if same:
+                    return (f"broker {broker} has not registered anew",)
+                return gate(seen.view, known).reasons() or (f"broker {broker} is not back",)
+            await self._clock.sleep(self._look_every_s)
