@@ -45,7 +45,7 @@ from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingEr
 from aiocontroller.lab.cluster.slowness import compiler_missing
 from aiocontroller.lab.kafka.events import EVENTS, SLOW, Felt, play
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, kraft_cluster, zookeeper_cluster
-from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_table, stalls, verdict_lines
+from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_markdown, stall_table, stalls, verdict_lines
 
 PLAYED = [event for event in EVENTS if event not in ("takeover", "release")]
 EARLY = {
@@ -173,6 +173,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="draws the victims")
     parser.add_argument("--version", default=DEFAULT_VERSION, help=f"Kafka's (default {DEFAULT_VERSION})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to this file")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave logs, journals and records in this folder")
     options = parser.parse_args()
     try:
@@ -202,11 +203,14 @@ def parsed() -> argparse.Namespace:
     return options
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: Report, console: Console, markdown: bool) -> None:
     trials = max((row.trials for row in report.stalls), default=0)
     settings_shown = "".join(f", {key}={value}" for key, value in report.brokers.items())
     title = f"Kafka {report.version}, sessions {report.session_ms:,} ms{settings_shown}, {trials} trials, {report.load}"
-    console.print(stall_table(report.stalls, title))
+    if markdown:
+        console.print("\n".join((title, "", *stall_markdown(report.stalls), "")), markup=False)
+    else:
+        console.print(stall_table(report.stalls, title))
     for outcome in report.outcomes:
         for line in verdict_lines(outcome.verdicts):
             console.print(f"{outcome.subject}, {line}", markup=False)
@@ -219,7 +223,7 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 150, highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="bench-clients-") as name:
         report = asyncio.run(Bench(options, options.keep or Path(name), console).run())
-    show(report, console)
+    show(report, console, options.markdown)
     if options.json is not None:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
     return 0 if all(outcome.ok for outcome in report.outcomes) else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 import msgspec
@@ -70,21 +70,37 @@ def stall_table(rows: Sequence[Stalls], title: str) -> Table:
         f"of a slow broker's partitions takes more than {FLOWS_GAP_MS:,} ms; interference: so late was a process that "
         "wanted to run",
     )
-    table.add_column("event", no_wrap=True)
-    for heading in ("client", "partitions", "subject"):
-        table.add_column(heading)
-    for heading in ("trials", "median", "p95", "worst", "flows\nafter", "inter-\nference"):
-        table.add_column(heading, justify="right")
+    for n, heading in enumerate(_HEADINGS):
+        table.add_column(heading, justify="left" if n < _NAMES else "right", no_wrap=n == 0)
+    for cells in _lines(rows):
+        table.add_row(*cells)
+    return table
+
+
+def stall_markdown(rows: Sequence[Stalls]) -> list[str]:
+    """Return the lines of the same table as Markdown."""
+    rule = ["---"] * _NAMES + ["---:"] * (len(_HEADINGS) - _NAMES)
+    return [f"| {' | '.join(cells)} |" for cells in (_HEADINGS, rule, *_lines(rows))]
+
+
+_HEADINGS = (
+    *("event", "client", "partitions", "subject"),
+    *("trials", "median", "p95", "worst", "flows after", "interference"),
+)
+_NAMES = 4
+"""So many columns are no numbers."""
+
+
+def _lines(rows: Sequence[Stalls]) -> Iterator[list[str]]:
     last: tuple[str, ...] = ("", "", "")
     for row in rows:
         names = (row.event, row.client, row.partitions)
         shown = ["" if names[: n + 1] == last[: n + 1] else name for n, name in enumerate(names)]
         times = (row.median_ms, row.p95_ms, row.max_ms)
         flows = f"{row.flows_after_ms:,.0f}" if row.event in SLOW else ""
-        cells = [str(row.trials), *(f"{ms:,.0f}" for ms in times), flows, f"{row.interference_ms:,.0f}"]
-        table.add_row(*shown, row.subject, *cells)
+        numbers = [str(row.trials), *(f"{ms:,.0f}" for ms in times), flows, f"{row.interference_ms:,.0f}"]
+        yield [*shown, row.subject, *numbers]
         last = names
-    return table
 
 
 def felt_line(felt: Felt) -> str:

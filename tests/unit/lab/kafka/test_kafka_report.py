@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from aiocontroller.lab.kafka.events import Felt, Stall
-from aiocontroller.lab.kafka.report import felt_line, percentile, stall_table, stalls, surfaced_in
+from aiocontroller.lab.kafka.report import felt_line, percentile, stall_markdown, stall_table, stalls, surfaced_in
 from aiocontroller.lab.kafka.view import PartitionView, led_by, moved_off, whole
 
 KILL = "broker SIGKILL"
@@ -56,6 +56,11 @@ def test_a_slow_brokers_partitions_are_shown_to_flow_again() -> None:
         ["", "", "others", "ours", "1", "2", "3", "3", "", "9"],
         ["slow disk", "java", "led", "ours", "2", "20", "30", "30", "250", "40"],
         ["", "", "others", "ours", "2", "2", "3", "3", "0", "40"],
+    ]
+    assert stall_markdown(rows)[1:4] == [
+        "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        f"| {KILL} | java | led | ours | 1 | 9 | 9 | 9 |  | 9 |",
+        "|  |  | others | ours | 1 | 2 | 3 | 3 |  | 9 |",
     ]
 
 
