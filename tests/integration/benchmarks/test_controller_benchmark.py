@@ -95,6 +95,17 @@ def test_a_standby_decides_when_controller_and_broker_die_together(tmp_path: Pat
         assert 0 < one["decided_ms"] <= one["last_s"] * 1000
 
 
+@pytest.mark.timeout(300)
+def test_the_best_logs_of_leaderless_partitions_lead(tmp_path: Path) -> None:
+    """The benchmark ends with an error if another log leads."""
+    rows_file = tmp_path / "took.json"
+    printed = run("benchmarks.recovery", "--partitions", "250", "--rounds", "1", "--json", str(rows_file))
+    [took] = json.loads(rows_file.read_bytes())
+    assert took["partitions"] == 250
+    assert 0 < took["asked_s"] < took["led_s"]
+    assert "250 leaderless partitions on three brokers" in " ".join(printed.split())
+
+
 @pytest.mark.parametrize(
     "partitions, cases, runs",
     [(999_900, USUAL, 3), (2_000_000, ("failover", "broker-failure", "controlled-shutdown"), 1)],
