@@ -112,7 +112,7 @@ def _needs_logs(
     if not recovery.compares or table.isr_of[row] == NO_ISR or recovery.of(table.topic(row).name) == "None":
         return False
     if outcome is not None:
-        return outcome.leader in unproven_replicas(context, row, started)
+        return outcome.leader in table.isr(row) and outcome.leader in unproven_replicas(context, row, started)
     # A suspected member of the ISR may hold more, and serve clients.
     return row in recovery.overdue and context.suspected.keys().isdisjoint(table.isr(row))
 

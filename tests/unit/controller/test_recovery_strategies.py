@@ -144,6 +144,25 @@ def test_an_eligible_replica_leads_at_once() -> None:
     assert not asking.waits
 
 
+def test_so_does_one_that_started_uncleanly_before_it_was_in_sync() -> None:
+    """Its start is older than its membership: what it had when it left the ISR, it has still."""
+    it = cluster(1, 2, 3, t=[[1, 2, 3]])
+    it.znodes.configs["t"] = {"min.insync.replicas": "2"}
+    it.shell.config = msgspec.structs.replace(it.shell.config, aiocontroller_unclean_recovery_strategy="Balanced")
+    asking = Asking(it)
+    die(it, 2)
+    come(it, 2)
+    shrink(it, 1, 2)  # it has caught up, and broker 3 falls behind
+    assert 2 in it.shell.context.started_uncleanly()
+    shrink(it, 1)
+    it.unregister(1)
+    led = it.znodes.states[T0]
+    it.znodes.states[T0] = msgspec.structs.replace(led, leader=-1, partition_epoch=led.partition_epoch + 1)
+    it.failover()  # the controller before got no further
+    assert state(it) == (2, (2,))
+    assert not asking.waits
+
+
 # -- Balanced ----------------------------------------------------------------------------------------------------------
 
 
