@@ -77,7 +77,7 @@ def _show(found: Sequence[dict[str, Any]]) -> None:
 
 
 def _unreadable(each: dict[str, Any]) -> str:
-    if each["readable"] is not False:
+    if each.get("readable") is not False:  # an older controller does not say it
         return ""
     return " Nothing can be read until min.insync.replicas are in sync."
 

@@ -61,6 +61,18 @@ def test_the_logs_are_a_table_and_the_loss_a_sentence(answers: list[Any]) -> Non
     assert answers[1] == ("recover", {"topic": "t", "partition": None, "leader": None, "dry_run": True})
 
 
+def test_a_leader_that_serves_no_reads_is_told_from_one_that_does(answers: list[Any]) -> None:
+    elected = partition(0, "elected", 2, "x")
+    answers.append({"partitions": [elected | {"readable": value} for value in (False, True, None)]})
+    code, out = run("--topic", "t")
+    assert code == 0
+    assert out.splitlines() == [
+        "t-0: broker 2 leads. X. Nothing can be read until min.insync.replicas are in sync.",
+        "t-0: broker 2 leads. X.",
+        "t-0: broker 2 leads. X.",
+    ]
+
+
 def test_who_is_not_elected_is_an_error(answers: list[Any]) -> None:
     answers.append(
         {"partitions": [partition(0, "failed", None, "broker 3 has not told"), partition(1, "elected", 2, "x")]}
