@@ -28,6 +28,7 @@ from aiocontroller.lab.scenarios.verbs import VERBS  # noqa: E402
 from aiocontroller.lab.testing import Faults, KafkaCluster  # noqa: E402  # the path comes first
 from aiocontroller.metric_meanings import MEANINGS  # noqa: E402
 from aiocontroller.metrics import rendered_name  # noqa: E402
+from aiocontroller.migration.kinds import KINDS as FINDINGS_OF_MIGRATIONS  # noqa: E402
 from tests.journal_calls import calls  # noqa: E402
 from tests.scenario_places import verbs_by_place  # noqa: E402
 
@@ -98,6 +99,13 @@ A *critical* finding: clients are cut off, or data is at stake, now. A *warning*
 something never ends by itself. A *notice* is worth knowing.
 
 | finding | severity | what is found | what follows |
+|---|---|---|---|
+"""
+MIGRATION_FINDINGS_HEAD = """
+
+`aiocontroller migration check` ([leaving.md](../leaving.md)) has some of these, and its own:
+
+| kind | severity | what | consequence |
 |---|---|---|---|
 """
 
@@ -267,7 +275,12 @@ def findings_page() -> str:
         f"| `{kind.name}` | {kind.severity.name.lower()} | {_cell(kind.title)} | {_cell(kind.consequence)} |"
         for kind in sorted(FINDINGS.values(), key=lambda kind: -kind.severity)
     )
-    return FINDINGS_HEAD + "\n".join(rows) + "\n"
+    of_migrations = (
+        f"| `{kind.name}` | {kind.severity.name.lower()} | {_cell(kind.title)} | {_cell(kind.consequence)} |"
+        for kind in sorted(FINDINGS_OF_MIGRATIONS.values(), key=lambda kind: -kind.severity)
+        if kind.name not in FINDINGS
+    )
+    return FINDINGS_HEAD + "\n".join(rows) + MIGRATION_FINDINGS_HEAD + "\n".join(of_migrations) + "\n"
 
 
 def _type(type_: Any) -> str:

@@ -210,7 +210,7 @@ _TABLE = (
         "migration-running",
         _NOTICE,
         "The cluster is being migrated to KRaft, or was",
-        "aiocontroller does not take the role over.",
+        "aiocontroller does not take the role over; brokers in KRaft mode are not in ZooKeeper and seem to be away.",
     ),
 )
 

@@ -89,8 +89,9 @@ def controller(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def epochs(tree: ClusterTree) -> Iterator[Hit]:
-    """States of a later controller than the present one."""
-    if any(bad.path == paths.CONTROLLER_EPOCH for bad in tree.bad):
+    """States of a later controller than the present one.  A KRaft controller writes an epoch of its own into them."""
+    of_kraft = tree.holder is not None and tree.holder.kraft_controller_epoch > 0
+    if of_kraft or any(bad.path == paths.CONTROLLER_EPOCH for bad in tree.bad):
         return
     for partition in tree.partitions:
         if partition.state is not None and partition.state.controller_epoch > tree.controller_epoch:
@@ -475,7 +476,11 @@ def migration(tree: ClusterTree) -> Iterator[Hit]:
     if tree.migration is not None and tree.migration.controller_id >= 0:
         why = f"{paths.MIGRATION} names KRaft controller {tree.migration.controller_id}"
         yield Hit(
-            "migration-running", "the cluster", paths.MIGRATION, why, f"after a rollback: delete {paths.MIGRATION}"
+            "migration-running",
+            "the cluster",
+            paths.MIGRATION,
+            why,
+            "aiocontroller migration status, check; after a rollback by hand: aiocontroller migration rollback",
         )
     ids = tree.known_controllers
     for partition in tree.partitions:
@@ -485,7 +490,7 @@ def migration(tree: ClusterTree) -> Iterator[Hit]:
                 str(partition.name),
                 paths.topic(partition.name.topic),
                 f"a replica is assigned to {_names(named)}, an aiocontroller, not a broker",
-                "move it to a broker: aiocontroller reassign",
+                "aiocontroller migration move-replicas",
             )
     for name in tree.deletions:
         why = "a topic is being deleted"

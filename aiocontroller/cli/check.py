@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,15 +131,19 @@ def as_text(report: Report) -> str:
     who = "no controller" if report.controller is None else f"controller {report.controller}"
     looked = f"{plural(len(report.brokers), 'broker')}, {plural(report.topics, 'topic')}"
     head = f"{looked}, {plural(report.partitions, 'partition')}; {who}, epoch {report.controller_epoch}."
-    lines = [head]
+    return "\n".join([head, *findings_as_text(report.findings)])
+
+
+def findings_as_text(findings: Sequence[Finding]) -> list[str]:
+    """Lines: the findings by severity, and their numbers."""
+    lines = []
     for severity in ("critical", "warning", "notice"):
-        own = [finding for finding in report.findings if finding.severity == severity]
+        own = [finding for finding in findings if finding.severity == severity]
         if own:
             lines += ["", f"{severity.upper()}"]
         for kind in dict.fromkeys(finding.kind for finding in own):
             lines += _of_kind([finding for finding in own if finding.kind == kind])
-    lines += ["", _summary(report)]
-    return "\n".join(lines)
+    return [*lines, "", _summary(findings)]
 
 
 def _of_kind(found: list[Finding]) -> list[str]:
@@ -157,9 +162,9 @@ def _of_kind(found: list[Finding]) -> list[str]:
     return lines
 
 
-def _summary(report: Report) -> str:
+def _summary(findings: Sequence[Finding]) -> str:
     nouns = {"critical": "critical finding", "warning": "warning", "notice": "notice"}
-    counts = [plural(sum(f.severity == severity for f in report.findings), noun) for severity, noun in nouns.items()]
+    counts = [plural(sum(f.severity == severity for f in findings), noun) for severity, noun in nouns.items()]
     return f"{', '.join(counts)}. Nothing was written."
 
 

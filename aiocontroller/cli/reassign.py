@@ -47,8 +47,8 @@ def reassign(
         ongoing = asyncio.run(_listed(address, None if wanted is None else list(wanted.targets)))
         _show_ongoing(ongoing, as_json)
         return
-    targets, results = asyncio.run(_altered(address, None if wanted is None else wanted.targets, cancel))
-    _show_results(targets, results, as_json, cancel=cancel)
+    targets, results = asyncio.run(alter(address, None if wanted is None else wanted.targets, cancel))
+    show_results(targets, results, as_json, cancel=cancel)
 
 
 MAX_PLAN_BYTES = 100 * 1024 * 1024
@@ -131,7 +131,8 @@ async def _ongoing(
     return answer.ongoing
 
 
-async def _altered(address: str, wanted: Targets | None, cancel: bool) -> tuple[Targets, dict[TopicPartition, Outcome]]:
+async def alter(address: str, wanted: Targets | None, cancel: bool) -> tuple[Targets, dict[TopicPartition, Outcome]]:
+    """Begin or cancel reassignments by the controller: (what was asked for, how each ended)."""
     from aiocontroller.cli.controller_client import ask_controller
     from aiocontroller.net.real import real_world
     from aiocontroller.wire import reassignments as wire
@@ -194,7 +195,8 @@ def _show_ongoing(ongoing: dict[TopicPartition, ReplicaAssignment], as_json: boo
         say("No reassignment is in progress.")
 
 
-def _show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_json: bool, *, cancel: bool) -> None:
+def show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_json: bool, *, cancel: bool) -> None:
+    """Exit code 1 if one of them was refused."""
     shown = [outcome_row(tp, *results.get(tp, (int(KafkaErrorCode.NONE), ""))) for tp in sorted(targets)]
     failed = sum(row["error"] is not None for row in shown)
     if as_json:

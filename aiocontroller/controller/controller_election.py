@@ -186,9 +186,10 @@ class ControllerElection:
                 reasons = ["another controller was elected first"]
         return reasons
 
-    async def roll_back(self, *, dry_run: bool) -> tuple[Rollback, list[str]]:
+    async def roll_back(self, *, dry_run: bool, force: bool = False) -> tuple[Rollback, list[str]]:
         """Take the role from a KRaft controller that is gone: (what is written, the reasons if it is refused).
 
+        Brokers in KRaft mode are not registered, so it would take all their leaders from them; ``force`` does.
         RollbackRefusedError if no migration is to be rolled back.
         """
         await self._guard.all_asked()
@@ -197,6 +198,12 @@ class ControllerElection:
         plan = await plan_rollback(self._shell.zk)
         if plan.deleted[-1] != before.deleted[-1]:
             return plan, [f"{plan.deleted[-1].path} changes: the KRaft controller still writes; stop the whole quorum"]
+        if plan.missing_brokers and not force:
+            names = ", ".join(map(str, plan.missing_brokers))
+            return plan, [
+                f"broker {names} has replicas and is not registered: restart it in migration mode first (--force: its "
+                "replicas are taken for offline)"
+            ]
         found = await self._guard.permit_to_roll_back()
         if not isinstance(found, StandingPermit):
             self._refuse(found)

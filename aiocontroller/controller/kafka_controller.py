@@ -289,7 +289,7 @@ class KafkaController:
             event.reply.answer("this controller is active already: there is nothing to roll back")
             return
         try:
-            event.reply.answer(await self.election.roll_back(dry_run=event.dry_run))
+            event.reply.answer(await self.election.roll_back(dry_run=event.dry_run, force=event.force))
         except RollbackRefusedError as error:
             event.reply.answer(str(error))
 

@@ -1,9 +1,8 @@
 """Everything that can happen to a controller, as typed events (Kafka's ``ControllerEvent``s, by their names).
 
-There are three kinds.  A *signal* says that something changed and carries at most the name of what changed: its handler
-reads ZooKeeper again, which re-arms the watch; a signal equal to a queued one is dropped.  A *request* carries a
-``Reply`` and is always answered: with NOT_CONTROLLER when it is preempted, with UNKNOWN_SERVER_ERROR when its handler
-fails.  A *response* carries a broker's answer.
+There are three kinds.  A *signal* carries at most the name of what changed: its handler reads ZooKeeper again, which
+re-arms the watch; one that equals a queued one is dropped.  A *request* is always answered by its ``Reply``: with
+NOT_CONTROLLER when it is preempted, UNKNOWN_SERVER_ERROR when its handler fails.  A *response* has a broker's answer.
 """
 
 from __future__ import annotations
@@ -180,6 +179,7 @@ class RollBack(CertainRequest, frozen=True, gc=False, kw_only=True):
 
     state = ControllerState.ControllerChange
     dry_run: bool = False
+    force: bool = False
 
 
 class Release(CertainRequest, frozen=True, gc=False, kw_only=True):

@@ -51,6 +51,8 @@ class RollBackAsked(msgspec.Struct, frozen=True):
 
     dry_run: bool = False
     """Say what would be written, and write nothing."""
+    force: bool = False
+    """Even if brokers that have replicas are not registered."""
 
 
 class ReleaseAsked(msgspec.Struct, frozen=True):
@@ -127,8 +129,8 @@ class Commands:
         try:
             asked = msgspec.json.decode(body or b"{}", type=RollBackAsked)
         except msgspec.MsgspecError as error:
-            raise BadInputError(f"rollback: found {error}, expected dry_run") from None
-        found = await self._ask(lambda reply: RollBack(dry_run=asked.dry_run, reply=reply))
+            raise BadInputError(f"rollback: found {error}, expected dry_run and force") from None
+        found = await self._ask(lambda reply: RollBack(dry_run=asked.dry_run, force=asked.force, reply=reply))
         if found == KafkaErrorCode.UNKNOWN_SERVER_ERROR:
             raise CommandRefusedError("it failed; the log names the reason")
         if isinstance(found, KafkaErrorCode):

@@ -33,6 +33,8 @@ class ApiVersions(msgspec.Struct, frozen=True):
     """The peer is a broker migrating to KRaft, which makes other demands on a controller."""
     supported_features: tuple[tuple[str, int, int], ...] = ()
     """(name, min version, max version)."""
+    finalized_features: tuple[tuple[str, int], ...] = ()
+    """(name, max version)."""
 
 
 def encode_api_versions_request(version: int, software_name: str, software_version: str) -> bytes:
@@ -91,6 +93,7 @@ def decode_api_versions_response(version: int, body: Buffer) -> ApiVersions:
         {api.api_key: VersionRange(api.min_version, api.max_version) for api in message.api_keys},
         getattr(message, "zk_migration_ready", False),
         tuple((f.name, f.min_version, f.max_version) for f in getattr(message, "supported_features", ())),
+        tuple((f.name, f.max_version_level) for f in getattr(message, "finalized_features", ())),
     )
 
 

@@ -12,10 +12,11 @@ that KRaft has written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.errors import AioControllerError, ControllerEpochError
-from aiocontroller.core.ids import MAX_CONTROLLER_EPOCH, LeaderAndIsr
+from aiocontroller.core.ids import MAX_CONTROLLER_EPOCH, LeaderAndIsr, TopicAssignment, distinct
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode, decode_migration
 from aiocontroller.zookeeper.errors import Code
@@ -46,6 +47,8 @@ class Rollback(NamedTuple):
     because: str
     """What has the highest epoch so far."""
     deleted: tuple[ZNodeAt, ...]
+    missing_brokers: tuple[int, ...]
+    """Those that have replicas and are not registered: dead, or still in KRaft mode."""
 
 
 async def plan_rollback(zk: KafkaZkClient) -> Rollback:
@@ -79,7 +82,8 @@ async def plan_rollback(zk: KafkaZkClient) -> Rollback:
         known[f"{paths.MIGRATION} (kraft_controller_epoch)"] = migration.kraft_controller_epoch
     if isinstance(holder, ControllerZNode):
         known[f"{paths.CONTROLLER} (kraftControllerEpoch)"] = holder.kraft_controller_epoch
-    known |= await _highest_of_states(zk)
+    topics = (await zk.get_topic_assignments(await zk.get_all_topics_in_cluster(watch=False), watch=False)).found
+    known |= await _highest_of_states(zk, topics)
     where, highest = max(known.items(), key=lambda each: each[1])
     if highest > MAX_CONTROLLER_EPOCH:
         raise ControllerEpochError(f"{where}: found {highest}, expected at most {MAX_CONTROLLER_EPOCH}")
@@ -88,6 +92,7 @@ async def plan_rollback(zk: KafkaZkClient) -> Rollback:
         ZNodeAt(paths.CONTROLLER_EPOCH, present.version[1], str(now)),
         f"{where} has {highest}",
         tuple(deleted),
+        await _missing_brokers(zk, topics),
     )
 
 
@@ -105,11 +110,16 @@ def _check(migration: MigrationZNode | BadZNode, holder: ControllerZNode | BadZN
         )
 
 
-async def _highest_of_states(zk: KafkaZkClient) -> dict[str, int]:
+async def _missing_brokers(zk: KafkaZkClient, topics: Sequence[TopicAssignment]) -> tuple[int, ...]:
+    brokers, bad = await zk.get_all_brokers_in_cluster(watch=False)
+    there = {paths.broker_id(broker.id) for broker in brokers}.union(each.path for each in bad)
+    replicas = {broker for topic in topics for each in distinct(topic.partitions.values()) for broker in each.replicas}
+    return tuple(sorted(broker for broker in replicas if paths.broker_id(broker) not in there))
+
+
+async def _highest_of_states(zk: KafkaZkClient, found: Sequence[TopicAssignment]) -> dict[str, int]:
     """The path of a state with the highest epoch that is possible -> that epoch; empty without states."""
-    names = await zk.get_all_topics_in_cluster(watch=False)
-    found = await zk.get_topic_assignments(names, watch=False)
-    keys = [(each.topic, number) for each in found.found for number in sorted(each.partitions)]
+    keys = [(each.topic, number) for each in found for number in sorted(each.partitions)]
     topics, numbers = [topic for topic, _ in keys], [number for _, number in keys]
     highest, where, at = -1, "", 0
 

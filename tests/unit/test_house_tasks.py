@@ -19,6 +19,8 @@ BARE_TASKS = {
     "net/tasks.py LooseTasks.start_soon": "tells the loop's exception handler of a death; for commands and tests",
     "net/real.py RealListener._enter": "the loop accepts, not a task; ``close`` cancels what still opens",
     "controller/guard.py Guard._look": "gather: awaited on the spot; after an error the other reads end by themselves",
+    "migration/asking.py Asker.ask": "gather: awaited on the spot; no question raises an error",
+    "migration/asking.py Asker._ask_all": "gather: awaited on the spot; no question raises an error",
 }
 """Of everything but the laboratory."""
 BARE_TIMERS = {

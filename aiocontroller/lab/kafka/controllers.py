@@ -129,7 +129,7 @@ class OurController(ZooKeeperController):
     ) -> None:
         super().__init__(zk, brokers)
         self.controller_id = controller_id
-        self._folder = folder
+        self.folder = folder
         self._zookeeper = zookeeper
         self.properties = {"aiocontroller.takeover.policy": "takeover", **properties}
         self._child: Child | None = None
@@ -143,11 +143,11 @@ class OurController(ZooKeeperController):
         """Start the process without waiting; it is a standby while another controller is active."""
         assert not self.running
         self._wanted = True
-        own = ["--id", str(self.controller_id), "--http-port", "0", "--data", str(self._folder)]
+        own = ["--id", str(self.controller_id), "--http-port", "0", "--data", str(self.folder)]
         command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", self._zookeeper, *own]
         for key, value in self.properties.items():
             command += ["--property", f"{key}={value}"]
-        self._child = Child("aiocontroller", command, log=self._folder / "log")
+        self._child = Child("aiocontroller", command, log=self.folder / "log")
 
     async def take(self) -> None:
         self.launch()

@@ -14,7 +14,7 @@ from aiocontroller.core.ids import (
     LeaderAndIsr,
 )
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
-from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, ProducerIdBlock
+from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, MigrationZNode, ProducerIdBlock, encode_migration
 from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError
 from aiocontroller.zookeeper.kafka_zk_client import BadZNode, Change, ControllerZNode, KafkaZkClient
 from aiocontroller.zookeeper.registration import (
@@ -22,8 +22,10 @@ from aiocontroller.zookeeper.registration import (
     KnownEpoch,
     known_epoch,
     release_controller,
+    roll_back_migration,
     seize_controller,
 )
+from aiocontroller.zookeeper.rollback import RollbackRefusedError, plan_rollback
 from tests.integration.zookeeper.typed import (
     TP,
     Changes,
@@ -104,6 +106,30 @@ class TestElection:
         with pytest.raises(ControllerMovedError, match="migrated"):
             await zk.register_controller_and_increment_controller_epoch(8, 0, takeover=True)
         assert await exists(zk, "/controller")
+
+    @pytest.mark.parametrize("answered", [True, False])
+    async def test_migration_is_rolled_back_in_one_event(
+        self, zk: KafkaZkClient, connect: Connect, answered: bool
+    ) -> None:
+        await put(zk, "/controller", b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":52}')
+        await put(zk, "/controller_epoch", b"5")
+        await put(zk, "/migration", encode_migration(MigrationZNode(3000, 52, 100, 52)))
+        observer = await connect()
+        changes = Changes(observer)
+        await observer.get_controller()
+        plan = await plan_rollback(zk)
+        if not answered:
+            Lossy(zk, applied=True)
+        assert await roll_back_migration(zk.client, plan, 8, 0) == (53, 1)
+        assert await zk.get_controller_epoch() == (53, 1)
+        assert not await exists(zk, "/migration")
+        assert await changes.next() == (Change.CONTROLLER_DELETED, "")
+        holder = await observer.get_controller()
+        assert isinstance(holder, ControllerZNode)
+        assert (holder.controller_id, holder.owner_session) == (8, zk.client.session_id)
+        assert changes.empty()
+        with pytest.raises(RollbackRefusedError):
+            await plan_rollback(observer)
 
     async def test_our_own_leftover_is_replaced(self, zk: KafkaZkClient) -> None:
         await zk.register_controller_and_increment_controller_epoch(8, 0)

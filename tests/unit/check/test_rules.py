@@ -258,6 +258,10 @@ CASES: list[tuple[Change, set[tuple[str, str]]]] = [
             ("lost-with-a-broker", "a-0"),
         },
     ),
+    (
+        lambda tree: state(controller_epoch=9)(with_(holder=ControllerZNode(3000, 0, 0, 0, 9))(tree)),
+        set(),  # a KRaft controller's epoch is its own
+    ),
     (with_(migration=MigrationZNode(3000, 1, 1, 1)), {("migration-running", "the cluster")}),
     (racked("xxy"), {("lost-with-a-rack", "a-0"), ("lost-with-a-rack", "a-1")}),
     (racked("xyx"), set()),

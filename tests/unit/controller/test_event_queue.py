@@ -298,6 +298,7 @@ def test_only_clients_requests_are_refused() -> None:
         "ControlledShutdown",
         "RecoverPartitions",
         "Release",
+        "RollBack",
         "TakeOver",
     }
 

@@ -28,6 +28,7 @@ async def migrated(it: Stage, **changes: Any) -> Service:
     """A KRaft controller has led the cluster, has written a state with its epoch, and is stopped."""
     await it.add_broker(1)
     await offline_topic(it)
+    await it.client.set_data("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}', -1)
     state = b'{"controller_epoch":52,"leader":1,"leader_epoch":3,"version":1,"isr":[1]}'
     await it.client.set_data("/brokers/topics/t/partitions/0/state", state, -1)
     await it.create("/controller_epoch", b"5")
@@ -71,6 +72,22 @@ async def test_kraft_controller_that_still_writes_is_not_rolled_back() -> None:
         assert await holder(it) == 3000
         assert await it.zk.get_controller_epoch() == (5, 0)
         assert not is_active(service)
+
+
+@virtual_time
+async def test_broker_that_is_not_registered_is_restarted_first_or_taken_for_dead() -> None:
+    """In KRaft mode it is not, and this controller would take its leaders from it."""
+    async with stage() as it:
+        service = await migrated(it)
+        await it.client.set_data("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,9]}}', -1)
+        plan, reasons = await ask(service, RollBack, dry_run=True)
+        assert plan.missing_brokers == (9,)
+        assert reasons[0].startswith("broker 9 has replicas and is not registered")
+        _, reasons = await ask(service, RollBack)
+        assert len(reasons) == 1
+        assert await holder(it) == 3000
+        assert (await ask(service, RollBack, force=True))[1] == []
+        assert is_active(service)
 
 
 @virtual_time

@@ -68,6 +68,7 @@ async def test_epoch_is_above_everything_that_bears_one(
         plan = await plan_rollback(zk)
         assert (plan.epoch, plan.because) == (epoch, because)
         assert plan.epoch_before == ("/controller_epoch", 0, "5")
+        assert plan.missing_brokers == ((1,) if states else ())
         gone = ["/migration"] if controller is None else ["/controller", "/migration"]
         assert [each.path for each in plan.deleted] == gone
         assert await roll_back_migration(zk.client, plan, 7, 0) == (epoch, 1)

@@ -1,0 +1,176 @@
+"""The kinds of findings of ``aiocontroller migration check``, beside those of ``aiocontroller check``."""
+
+from __future__ import annotations
+
+from aiocontroller.check.findings import Kind, Severity
+from aiocontroller.check.kinds import KINDS as OF_CHECK
+
+_CRITICAL, _WARNING, _NOTICE = Severity.CRITICAL, Severity.WARNING, Severity.NOTICE
+
+_TABLE = (
+    # -- what blocks the claim
+    Kind(
+        "replica-on-no-broker",
+        _CRITICAL,
+        "A replica on a broker that is not there",
+        "The KRaft controller waits for this broker without end, and says so in one INFO line.",
+    ),
+    Kind(
+        "id-of-a-broker",
+        _CRITICAL,
+        "A KRaft controller has the id of a broker",
+        "One of the two cannot register.",
+    ),
+    Kind(
+        "broker-too-old",
+        _CRITICAL,
+        "A broker that cannot take part in a migration",
+        "The KRaft controller waits for it without end.",
+    ),
+    Kind(
+        "controller-does-not-migrate",
+        _CRITICAL,
+        "A KRaft controller without zookeeper.metadata.migration.enable",
+        "The migration does not begin, or ends when this controller leads.",
+    ),
+    Kind("no-quorum-leader", _CRITICAL, "The KRaft quorum has no leader", "Nothing can be claimed, moved or elected."),
+    Kind(
+        "metadata-version-too-low",
+        _CRITICAL,
+        "metadata.version is too low for a migration",
+        "The KRaft controllers refuse to migrate.",
+    ),
+    Kind(
+        "not-in-migration-mode",
+        _WARNING,
+        "Brokers that are not in migration mode",
+        "The KRaft controller waits for them.",
+    ),
+    # -- what goes wrong later
+    Kind(
+        "left-over",
+        _CRITICAL,
+        "/migration is left of a migration that was rolled back",
+        "The next migration begins in the middle, and aiocontroller does not take the role.",
+    ),
+    Kind(
+        "epochs-above",
+        _NOTICE,
+        "States bear the KRaft controller's epoch, above /controller_epoch",
+        "If /controller is deleted by hand, a broker is elected that cannot write them (KAFKA-20488).",
+    ),
+    Kind(
+        "still-in-zookeeper-mode",
+        _CRITICAL,
+        "Brokers that still use ZooKeeper",
+        "Without the KRaft controllers' connection to ZooKeeper they are cut off.",
+    ),
+    Kind(
+        "kraft-broker-in-the-way",
+        _CRITICAL,
+        "Brokers in KRaft mode",
+        "After a rollback nobody controls them: ZooKeeper does not know them.",
+    ),
+    Kind(
+        "quorum-still-runs",
+        _CRITICAL,
+        "KRaft controllers that still run",
+        "They write on, and claim the cluster again.",
+    ),
+    Kind(
+        "differs",
+        _WARNING,
+        "Brokers know partitions otherwise than ZooKeeper",
+        "One of the two is behind: what is rolled back now loses the difference.",
+    ),
+    Kind(
+        "zookeeper-behind",
+        _WARNING,
+        "ZooKeeper is behind the metadata log",
+        "The KRaft controller cannot write, or not fast enough: a rollback loses what is missing.",
+    ),
+    Kind(
+        "broker-left-behind",
+        _WARNING,
+        "Brokers that do not follow the metadata log",
+        "They are fenced, or act on old metadata.",
+    ),
+    Kind(
+        "does-not-answer",
+        _WARNING,
+        "A node that does not answer",
+        "What it would have said was not checked.",
+    ),
+    Kind(
+        "controller-does-not-answer",
+        _WARNING,
+        "A KRaft controller that does not answer",
+        "One more failure may leave the quorum without a majority.",
+    ),
+    Kind(
+        "settings-not-told",
+        _WARNING,
+        "A broker that does not tell its settings",
+        "They were not checked.",
+    ),
+    Kind(
+        "protocol-version",
+        _WARNING,
+        "inter.broker.protocol.version is below 3.9",
+        "What a later release needs is enabled only afterwards, in a cluster that cannot go back.",
+    ),
+    Kind(
+        "settings-differ",
+        _WARNING,
+        "Brokers differ in a setting of the migration",
+        "Some of them look for other controllers, or in another way.",
+    ),
+    Kind(
+        "control-plane-listener",
+        _WARNING,
+        "control.plane.listener.name is set",
+        "Brokers do not start with it in KRaft mode.",
+    ),
+    Kind(
+        "several-log-directories",
+        _WARNING,
+        "Brokers with several log directories",
+        "They need metadata.version 3.7-IV2 or later in KRaft mode.",
+    ),
+    Kind(
+        "one-controller",
+        _WARNING,
+        "A quorum of one",
+        "If it dies, nothing can be elected until it returns; if its disk is lost, so is the metadata.",
+    ),
+    Kind(
+        "under-way",
+        _WARNING,
+        "A deletion or a reassignment is under way",
+        "It is carried over in the middle.",
+    ),
+    # -- worth knowing
+    Kind(
+        "authorizer-of-zookeeper",
+        _NOTICE,
+        "An authorizer that needs ZooKeeper",
+        "In KRaft mode neither brokers nor controllers start with it.",
+    ),
+    Kind(
+        "aiocontroller-in-office",
+        _NOTICE,
+        "aiocontroller holds the role",
+        "The KRaft controller takes it over by its claim.",
+    ),
+    Kind("carried-over", _NOTICE, "What is carried over beside topics", "Compare it when the claim has been made."),
+)
+
+OF_HEALTH = (
+    "no-controller", "unreadable", "not-shown", "offline", "not-elected", "never-led", "under-min-isr",
+    "leader-outside-isr", "isr-outside-replicas", "damaged-assignment", "duplicate-topic-id", "stray-partition",
+    "under-replicated", "broker-away",
+)  # fmt: skip
+"""Kinds of ``aiocontroller check`` that speak against any step: a cluster should be whole before it is changed."""
+
+KINDS = {kind.name: kind for kind in _TABLE} | {name: OF_CHECK[name] for name in (*OF_HEALTH, "epoch-regression")}
+"""By name, in the order in which they are shown within one severity."""

@@ -1,0 +1,188 @@
+"""Looks at a migration, twice where findings are to last, and reports it; the form that ``--json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from aiocontroller.check.findings import Finding, Hit, findings, lasting
+from aiocontroller.migration.answers import IBP
+from aiocontroller.migration.asking import Asker
+from aiocontroller.migration.kinds import KINDS
+from aiocontroller.migration.rules import NEXT, Step, all_hits, metadata_version_name
+from aiocontroller.migration.view import Load, View
+from aiocontroller.migration.ways import NEXT_STEPS, WAY_BACK
+from aiocontroller.net.ports import Clock
+from aiocontroller.wire.quorum import DescribedQuorum
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.cluster_tree import Progress, read_cluster_tree, read_evidence
+from aiocontroller.zookeeper.cluster_znodes import MigrationZNode
+from aiocontroller.zookeeper.from_aiozk import exc
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znode_access import ZNodeAccess
+
+BETWEEN_S = 2.0
+"""Between two looks: they are not of one instant, and what moves is no finding."""
+
+
+class Bootstrap(NamedTuple):
+    """Addresses that an operator has given."""
+
+    servers: Sequence[tuple[str, int]] = ()
+    controllers: Sequence[tuple[str, int]] = ()
+
+
+class BrokerLine(msgspec.Struct, frozen=True):
+    """One broker."""
+
+    id: int
+    registered: bool
+    """In ZooKeeper."""
+    mode: str
+    """``zookeeper``, ``migration``, ``kraft``, or ``?`` if it does not answer."""
+    protocol: str | None
+    """Its ``inter.broker.protocol.version``; None in KRaft mode, or if it does not tell."""
+    log_end_offset: int | None
+    """Of its copy of the metadata log; None if it fetches none."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Where a migration stands, and what speaks against ``before``."""
+
+    at: str
+    """UTC, ISO 8601."""
+    phase: str
+    before: str | None
+    """The step that was checked for."""
+    controller: int | None
+    kraft_controller_epoch: int
+    """-1 while no KRaft controller holds the role."""
+    controller_epoch: int
+    highest_state_epoch: int
+    migration: MigrationZNode | None
+    quorum: DescribedQuorum | None
+    metadata_version: str | None
+    behind_records: int | None
+    brokers: tuple[BrokerLine, ...]
+    topics: int
+    partitions: int
+    next: tuple[str, ...]
+    way_back: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+async def look(zk: KafkaZkClient, asker: Asker, bootstrap: Bootstrap, progress: Progress | None = None) -> View:
+    """One look; AioControllerError if ZooKeeper does not answer."""
+    tree = await read_cluster_tree(zk, progress)
+    holder = () if tree.holder is None else (tree.holder.controller_id,)
+    answers = await asker.ask(
+        list(tree.brokers.values()),
+        tree.known_controllers.union(n for n in holder if n not in tree.live),
+        bootstrap_servers=bootstrap.servers,
+        bootstrap_controllers=bootstrap.controllers,
+    )
+    return View(tree, answers, await _load(zk))
+
+
+async def _load(zk: KafkaZkClient) -> Load | None:
+    try:
+        return await _counted(zk)
+    except exc.NoAuth:
+        return None
+
+
+async def _counted(zk: KafkaZkClient) -> Load:
+    admin, znodes = AdminZkClient(zk), ZNodeAccess(zk.client)
+    users = await admin.get_all_entity_configs("users")
+    clients = await admin.get_all_entity_configs("clients")
+    both = await admin.get_all_user_client_configs()
+    ips = await admin.get_all_entity_configs("ips")
+    limits = [
+        name for configs in (*users.values(), *clients.values(), *both.values(), *ips.values()) for name in configs
+    ]
+    acls = 0
+    for root in (paths.ACL, f"{paths.EXTENDED_ACL}/prefixed"):
+        for kind in await znodes.children(root, watch=False):
+            acls += len(await znodes.children(f"{root}/{kind}", watch=False))
+    return Load(
+        acls=acls,
+        scram_users=sum(any(name.startswith("SCRAM-") for name in configs) for configs in users.values()),
+        quotas=sum(not name.startswith("SCRAM-") for name in limits),
+        tokens=len(await znodes.children(paths.DELEGATION_TOKENS, watch=False)),
+    )
+
+
+async def examine(
+    zk: KafkaZkClient,
+    asker: Asker,
+    clock: Clock,
+    bootstrap: Bootstrap,
+    *,
+    before: Step | None = None,
+    between_s: float = BETWEEN_S,
+    progress: Progress | None = None,
+) -> Report:
+    """Look twice; report what both looks show.  ``before``: the step to check for, by default the next one."""
+    first = await look(zk, asker, bootstrap, progress)
+    await clock.sleep(between_s)
+    second = await look(zk, asker, bootstrap, progress)
+    step = before or NEXT[second.phase]
+    hits = lasting(all_hits(first, step), all_hits(second, step))
+    return msgspec.structs.replace(
+        summary(second, clock), before=None if step is None else step.value, findings=await _with_evidence(zk, hits)
+    )
+
+
+async def _with_evidence(zk: KafkaZkClient, hits: Sequence[Hit]) -> tuple[Finding, ...]:
+    found, shown_by = findings(hits, KINDS)
+    evidence = iter(await read_evidence(zk, [path for some in shown_by for path in some]))
+    return tuple(
+        msgspec.structs.replace(finding, evidence=tuple(tuple(next(evidence)) for _ in some))
+        for finding, some in zip(found, shown_by, strict=True)
+    )
+
+
+def summary(view: View, clock: Clock) -> Report:
+    """A look as a report without findings."""
+    tree, level = view.tree, view.metadata_version
+    return Report(
+        at=datetime.fromtimestamp(clock.wall_time_us() / 1e6, UTC).isoformat(timespec="seconds"),
+        phase=view.phase.value,
+        before=None,
+        controller=None if tree.holder is None else tree.holder.controller_id,
+        kraft_controller_epoch=-1 if tree.holder is None else tree.holder.kraft_controller_epoch,
+        controller_epoch=tree.controller_epoch,
+        highest_state_epoch=view.highest_state_epoch,
+        migration=tree.migration,
+        quorum=view.quorum,
+        metadata_version=None if level is None else metadata_version_name(level),
+        behind_records=view.behind_records,
+        brokers=tuple(_broker_line(view, number) for number in sorted(tree.live.union(view.answers.brokers))),
+        topics=len(tree.topics),
+        partitions=len(tree.partitions),
+        next=NEXT_STEPS[view.phase],
+        way_back=WAY_BACK[view.phase],
+    )
+
+
+def _broker_line(view: View, number: int) -> BrokerLine:
+    node = view.answers.brokers.get(number)
+    observers = () if view.quorum is None else view.quorum.observers
+    replica = next((each for each in observers if each.id == number), None)
+    if node is None:
+        mode = "?"
+    elif node.in_kraft_mode:
+        mode = "kraft"
+    else:
+        mode = "migration" if node.ready else "zookeeper"
+    return BrokerLine(
+        id=number,
+        registered=number in view.tree.live,
+        mode=mode,
+        protocol=None if node is None or node.in_kraft_mode else node.settings.get(IBP),
+        log_end_offset=None if replica is None else replica.log_end_offset,
+    )

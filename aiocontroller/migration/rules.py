@@ -1,0 +1,370 @@
+"""The rules: each looks at the view and yields what it hits.  ``OF_STEP`` says which apply before which step.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from itertools import chain
+
+from aiocontroller.check import rules as of_check
+from aiocontroller.check.findings import Hit
+from aiocontroller.migration.answers import IBP, VOTERS, Node
+from aiocontroller.migration.kinds import OF_HEALTH
+from aiocontroller.migration.view import METADATA_VERSIONS, Phase, View, differences
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znodes import SOFTWARE
+
+Rule = Callable[[View], Iterator[Hit]]
+
+OLDEST_METADATA_VERSION = 8
+SEVERAL_LOG_DIRS_FROM = 17
+BRIDGE = (3, 9)
+"""The last release with ZooKeeper, from which Kafka advises to migrate."""
+OLDEST = (3, 4)
+LEADER_AND_ISR_OF_3_4 = 7
+MOST_BEHIND = 100
+"""Records of the metadata log: 50 s of a quiet one."""
+
+
+class Step(StrEnum):
+    """A step of Kafka's migration, by what an operator does."""
+
+    PROVISION = "provisioning"
+    """Start the KRaft controllers."""
+    CLAIM = "migration-mode"
+    """Restart the brokers in migration mode; the claim follows by itself."""
+    KRAFT = "kraft-mode"
+    """Restart the brokers in KRaft mode."""
+    FINALIZE = "finalizing"
+    """Restart the KRaft controllers without ZooKeeper."""
+    ROLLBACK = "rollback"
+    """Go back to ZooKeeper."""
+
+
+NEXT = {
+    Phase.NOT_BEGUN: Step.PROVISION,
+    Phase.WAITING: Step.CLAIM,
+    Phase.COPYING: Step.KRAFT,
+    Phase.DUAL_WRITE: Step.KRAFT,
+    Phase.MOVING_BROKERS: Step.FINALIZE,
+    Phase.READY_TO_FINALIZE: Step.FINALIZE,
+    Phase.FINALIZED: None,
+    Phase.ROLLED_BACK: Step.ROLLBACK,
+}
+"""The step that follows."""
+
+
+def all_hits(view: View, step: Step | None) -> list[Hit]:
+    """What the rules hit that apply before this step."""
+    return list(chain.from_iterable(rule(view) for rule in OF_STEP[step]))
+
+
+def health(view: View) -> Iterator[Hit]:
+    """What ``aiocontroller check`` finds, as far as it speaks against any step.
+
+    When the last broker has left ZooKeeper, nothing can be said without the address of one.
+    """
+    if view.kraft_holds_office and not view.tree.live and not view.kraft_brokers:
+        remedy = "name brokers by --bootstrap-server"
+        yield Hit("does-not-answer", "the brokers", paths.BROKER_IDS, "ZooKeeper knows none of them", remedy)
+        return
+    for hit in of_check.all_hits(view.with_all_brokers()):
+        if hit.kind in OF_HEALTH:
+            yield hit
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+
+def replicas(view: View) -> Iterator[Hit]:
+    """Replicas on what is no broker; one of them keeps the KRaft controller waiting."""
+    there = view.tree.live | view.kraft_brokers
+    for partition in view.tree.partitions:
+        for broker in partition.assignment.replicas:
+            if broker in there:
+                continue
+            if broker in view.tree.known_controllers:
+                why, remedy = f"{broker} is an aiocontroller, not a broker", "aiocontroller migration move-replicas"
+            else:
+                why = f"broker {broker} is not registered"
+                remedy = f"start broker {broker}, or move its replicas: aiocontroller reassign"
+            yield Hit("replica-on-no-broker", str(partition.name), paths.topic(partition.name.topic), why, remedy)
+
+
+def releases(view: View) -> Iterator[Hit]:
+    """Releases and protocol versions of brokers."""
+    for number, node in _of_zookeeper(view):
+        versions = node.versions.get(ApiKey.LEADER_AND_ISR)
+        if versions is not None and versions.max < LEADER_AND_ISR_OF_3_4:
+            yield _of_broker(
+                "broker-too-old", number, "its release is older than 3.4", "upgrade it to 3.9 before anything else"
+            )
+            continue
+        text = node.settings.get(IBP)
+        version = _version(text)
+        if version is None:
+            continue
+        if version < OLDEST:
+            remedy = f"set {IBP}=3.9 and restart it"
+            yield _of_broker("broker-too-old", number, f"its {IBP} is {text}, and a migration needs 3.4", remedy)
+        elif version < BRIDGE:
+            yield _of_broker("protocol-version", number, f"it is {text}", f"set {IBP}=3.9 and restart it")
+
+
+def settings(view: View) -> Iterator[Hit]:
+    """Brokers' settings that a migration depends on."""
+    voters: dict[str, list[int]] = {}
+    for number, node in _of_zookeeper(view):
+        if not node.settings:
+            yield _of_broker(
+                "settings-not-told", number, "it refuses DescribeConfigs", "allow DescribeConfigs on the cluster"
+            )
+            continue
+        if text := node.settings.get(VOTERS):
+            voters.setdefault(text, []).append(number)
+        if name := node.settings.get("control.plane.listener.name"):
+            yield _of_broker("control-plane-listener", number, f"it is {name}", "leave it out in KRaft mode")
+        directories = [each for each in (node.settings.get("log.dirs") or "").split(",") if each.strip()]
+        level = view.metadata_version
+        if len(directories) > 1 and level is not None and level < SEVERAL_LOG_DIRS_FROM:
+            why = f"{len(directories)} log directories, and metadata.version is {metadata_version_name(level)}"
+            yield _of_broker("several-log-directories", number, why, "format the quorum with --release-version 3.9")
+        if (node.settings.get("authorizer.class.name") or "").endswith("AclAuthorizer"):
+            yield _of_broker(
+                "authorizer-of-zookeeper",
+                number,
+                "authorizer.class.name is AclAuthorizer",
+                "in KRaft mode, and on the KRaft controllers: org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            )
+    if len(voters) > 1:
+        for text, numbers in voters.items():
+            for number in numbers:
+                yield _of_broker("settings-differ", number, f"{VOTERS} is {text}", "give all brokers the same")
+
+
+def migration_mode(view: View) -> Iterator[Hit]:
+    """Registered brokers that the claim waits for."""
+    for number, node in _of_zookeeper(view):
+        if not node.ready:
+            yield _of_broker(
+                "not-in-migration-mode",
+                number,
+                "it is registered, and not ready to migrate",
+                f"restart broker {number} with zookeeper.metadata.migration.enable=true, {VOTERS} and "
+                "controller.listener.names",
+            )
+
+
+def silent(view: View) -> Iterator[Hit]:
+    """Nodes that did not answer."""
+    for who, why in view.answers.silent.items():
+        kind = "controller-does-not-answer" if who.startswith("controller ") else "does-not-answer"
+        yield Hit(kind, who, paths.BROKER_IDS, why, "start it, or read its log; name credentials in AIOCONTROLLER_…")
+
+
+def zookeeper_mode(view: View) -> Iterator[Hit]:
+    """Brokers that must be in KRaft mode before the end."""
+    for number in sorted(view.tree.live - view.kraft_brokers):
+        remedy = f"restart broker {number} with process.roles=broker and node.id={number}, without zookeeper.*"
+        yield _of_broker("still-in-zookeeper-mode", number, "it is registered in ZooKeeper", remedy)
+
+
+def kraft_mode(view: View) -> Iterator[Hit]:
+    """Brokers that must not be in KRaft mode when ZooKeeper takes over again."""
+    for number in sorted(view.kraft_brokers):
+        remedy = f"restart broker {number} in migration mode, with broker.id={number} and zookeeper.connect"
+        yield _of_broker("kraft-broker-in-the-way", number, "it is in KRaft mode", remedy)
+
+
+def left_behind(view: View) -> Iterator[Hit]:
+    """Brokers and voters that do not follow the metadata log."""
+    quorum = view.quorum
+    if quorum is None:
+        return
+    following = {replica.id: replica for replica in (*quorum.voters, *quorum.observers)}
+    expected = view.migrating_brokers | view.kraft_brokers
+    for number in sorted(expected | {voter.id for voter in quorum.voters}):
+        who = "broker" if number in expected else "controller"
+        replica = following.get(number)
+        if replica is None:
+            why = "it does not fetch the metadata log"
+        elif quorum.high_watermark - replica.log_end_offset > MOST_BEHIND:
+            why = f"it has the metadata log up to {replica.log_end_offset}, of {quorum.high_watermark}"
+        else:
+            continue
+        remedy = f"read the log of {who} {number}; its network to the KRaft controllers; restart it"
+        yield Hit("broker-left-behind", f"{who} {number}", paths.broker_id(number), why, remedy)
+
+
+# -- KRaft controllers -------------------------------------------------------------------------------------------------
+
+
+def quorum(view: View) -> Iterator[Hit]:
+    """Ids, number, leader and settings of the KRaft controllers."""
+    brokers = view.tree.live | view.kraft_brokers
+    known = {number for _, node in sorted(view.answers.brokers.items()) for number in node.voters}
+    for number in sorted(known | view.answers.controllers.keys()):
+        if number in brokers or number in view.tree.known_controllers:
+            why = "a broker has this id" if number in brokers else "an aiocontroller has this id"
+            yield _of_controller("id-of-a-broker", number, why, "give it another node.id, and format it again")
+    if len(known) == 1:
+        yield _of_controller("one-controller", next(iter(known)), "it is the only voter", "have three of them")
+    if view.answers.controllers and view.quorum is None:
+        yield _of_controller(
+            "no-quorum-leader",
+            min(view.answers.controllers),
+            "no controller knows a leader",
+            "start a majority of the KRaft controllers; read their logs",
+        )
+    level = view.metadata_version
+    if level is not None and level < OLDEST_METADATA_VERSION:
+        yield _of_controller(
+            "metadata-version-too-low",
+            min(view.answers.controllers),
+            f"it is {metadata_version_name(level)}, and a migration needs 3.4-IV0",
+            "format the quorum again, with --release-version 3.9",
+        )
+
+
+def controllers_migrate(view: View) -> Iterator[Hit]:
+    """KRaft controllers that do not take part."""
+    for number, node in sorted(view.answers.controllers.items()):
+        if not node.ready:
+            yield _of_controller(
+                "controller-does-not-migrate",
+                number,
+                "it is not ready to migrate",
+                "restart it with zookeeper.metadata.migration.enable=true and zookeeper.connect",
+            )
+
+
+def quorum_runs(view: View) -> Iterator[Hit]:
+    """KRaft controllers that must be stopped before a rollback."""
+    for number in sorted(view.answers.controllers):
+        yield _of_controller("quorum-still-runs", number, "it answers", f"stop controller {number}")
+
+
+# -- what is in ZooKeeper ----------------------------------------------------------------------------------------------
+
+
+def under_way(view: View) -> Iterator[Hit]:
+    """Deletions and reassignments."""
+    for name in view.tree.deletions:
+        why = "the topic is being deleted"
+        yield Hit("under-way", name, paths.delete_topics_topic(name), why, "wait until it is gone")
+    for partition in view.tree.partitions:
+        if partition.assignment.being_reassigned:
+            path = paths.topic(partition.name.topic)
+            why = "its replicas are being moved"
+            yield Hit("under-way", str(partition.name), path, why, "wait for it, or: aiocontroller reassign --cancel")
+
+
+def in_step(view: View) -> Iterator[Hit]:
+    """ZooKeeper, the quorum and the brokers, compared."""
+    behind = view.behind_records
+    if behind is not None and behind > MOST_BEHIND:
+        why = f"{behind:,} records of the metadata log are missing"
+        remedy = "read the log of the active KRaft controller; its network to ZooKeeper"
+        yield Hit("zookeeper-behind", "the cluster", paths.MIGRATION, why, remedy)
+    for found in differences(view):
+        yield Hit(
+            "differs",
+            str(found.partition),
+            paths.topic_partition_state(*found.partition),
+            f"broker {found.broker} says {found.said}; ZooKeeper says {found.in_zookeeper}",
+            f"wait; if it stays: read the logs of broker {found.broker} and of the active KRaft controller",
+        )
+
+
+def epochs(view: View) -> Iterator[Hit]:
+    """States with epochs that a controller elected after a deletion of ``/controller`` could not write."""
+    tree = view.tree
+    if not view.kraft_holds_office:
+        yield from (hit for hit in of_check.epochs(tree))
+        return
+    for partition in tree.partitions:
+        state = partition.state
+        if state is not None and state.controller_epoch > tree.controller_epoch:
+            why = f"up to {view.highest_state_epoch}, and {paths.CONTROLLER_EPOCH} is {tree.controller_epoch}"
+            path = paths.topic_partition_state(*partition.name)
+            remedy = "do not delete /controller; go back by: aiocontroller migration rollback"
+            yield Hit("epochs-above", str(partition.name), path, why, remedy)
+
+
+def left_over(view: View) -> Iterator[Hit]:
+    """What a rollback by hand has forgotten."""
+    if view.phase is Phase.ROLLED_BACK:
+        assert view.tree.migration is not None
+        why = f"it names KRaft controller {view.tree.migration.controller_id}, which does not hold the role"
+        yield Hit("left-over", "the cluster", paths.MIGRATION, why, "aiocontroller migration rollback")
+
+
+def office(view: View) -> Iterator[Hit]:
+    """An aiocontroller that the claim will depose."""
+    holder = view.tree.holder
+    if holder is not None and holder.software == SOFTWARE:
+        why = f"it is controller {holder.controller_id}"
+        remedy = "aiocontroller migration hand-over, or give the role back before: aiocontroller release"
+        yield Hit("aiocontroller-in-office", "the cluster", paths.CONTROLLER, why, remedy)
+
+
+def load(view: View) -> Iterator[Hit]:
+    """What to compare by hand."""
+    if view.load is None:
+        remedy = "name credentials in AIOCONTROLLER_ZOOKEEPER_…, as for a controller"
+        yield Hit("not-shown", "users and ACLs", "/config/users", "ZooKeeper does not show them", remedy)
+        return
+    for what, count, path, remedy in (
+        ("ACLs", view.load.acls, paths.ACL, "kafka-acls --list"),
+        ("users with SCRAM credentials", view.load.scram_users, "/config/users", "kafka-configs --describe"),
+        ("quotas", view.load.quotas, "/config/users", "kafka-configs --describe"),
+        ("delegation tokens", view.load.tokens, paths.DELEGATION_TOKENS, "kafka-delegation-tokens --describe"),
+    ):
+        if count:
+            yield Hit("carried-over", what, path, f"{count:,} in ZooKeeper", f"{remedy}, before and after")
+
+
+# -- helpers -----------------------------------------------------------------------------------------------------------
+
+
+def metadata_version_name(level: int) -> str:
+    """``21 (3.9-IV0)``, or the bare level of an unknown one."""
+    return f"{level} ({METADATA_VERSIONS[level]})" if level in METADATA_VERSIONS else str(level)
+
+
+def _of_zookeeper(view: View) -> Iterator[tuple[int, Node]]:
+    """The brokers that answered and are not in KRaft mode."""
+    return ((n, node) for n, node in sorted(view.answers.brokers.items()) if not node.in_kraft_mode)
+
+
+def _of_broker(kind: str, number: int, why: str, remedy: str) -> Hit:
+    return Hit(kind, f"broker {number}", paths.broker_id(number), why, remedy)
+
+
+def _of_controller(kind: str, number: int, why: str, remedy: str) -> Hit:
+    return Hit(kind, f"controller {number}", paths.MIGRATION, why, remedy)
+
+
+def _version(text: str | None) -> tuple[int, int] | None:
+    """``3.9-IV0`` -> (3, 9); None if it is not of that form."""
+    major, _, rest = (text or "").partition(".")
+    minor = rest.partition("-")[0].partition(".")[0]
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+
+
+_BEFORE_THE_CLAIM = (
+    health, releases, settings, silent, replicas, quorum, controllers_migrate, under_way, left_over, epochs, office,
+    load,
+)  # fmt: skip
+_AFTER_THE_CLAIM = (health, silent, quorum, controllers_migrate, left_behind, in_step, under_way, epochs)
+
+OF_STEP: dict[Step | None, tuple[Rule, ...]] = {
+    Step.PROVISION: _BEFORE_THE_CLAIM,
+    Step.CLAIM: (*_BEFORE_THE_CLAIM, migration_mode),
+    Step.KRAFT: (*_AFTER_THE_CLAIM, settings, load),
+    Step.FINALIZE: (*_AFTER_THE_CLAIM, zookeeper_mode),
+    Step.ROLLBACK: (health, quorum_runs, kraft_mode, epochs, left_over),
+    None: (silent, quorum, left_behind),
+}
+"""The rules that apply before a step; None: there is none."""

@@ -1,0 +1,167 @@
+"""Where a migration stands: what ZooKeeper holds, and what brokers and KRaft controllers answer.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.migration.answers import METADATA_VERSION, Answers, Node
+from aiocontroller.wire.quorum import DescribedQuorum
+from aiocontroller.zookeeper.cluster_tree import ClusterTree
+
+METADATA_VERSIONS = {
+    8: "3.4-IV0", 9: "3.5-IV0", 10: "3.5-IV1", 11: "3.5-IV2", 12: "3.6-IV0", 13: "3.6-IV1", 14: "3.6-IV2",
+    15: "3.7-IV0", 16: "3.7-IV1", 17: "3.7-IV2", 18: "3.7-IV3", 19: "3.7-IV4", 20: "3.8-IV0", 21: "3.9-IV0",
+}  # fmt: skip
+"""Level of ``metadata.version`` -> its name; a migration needs 8."""
+
+
+class Phase(StrEnum):
+    """Where the migration stands."""
+
+    NOT_BEGUN = "not begun"
+    WAITING = "provisioned, waiting for the brokers"
+    COPYING = "claimed, copying to KRaft"
+    DUAL_WRITE = "dual write"
+    MOVING_BROKERS = "dual write, brokers are moving to KRaft mode"
+    READY_TO_FINALIZE = "dual write, all brokers in KRaft mode"
+    FINALIZED = "finalized"
+    ROLLED_BACK = "rolled back by hand, and /migration is left"
+
+
+CLAIMED = frozenset({Phase.COPYING, Phase.DUAL_WRITE, Phase.MOVING_BROKERS, Phase.READY_TO_FINALIZE, Phase.FINALIZED})
+DUAL_WRITES = frozenset({Phase.DUAL_WRITE, Phase.MOVING_BROKERS, Phase.READY_TO_FINALIZE})
+
+
+class Load(NamedTuple):
+    """What is beside topics in ZooKeeper and has to be carried over: numbers of entities."""
+
+    acls: int = 0
+    scram_users: int = 0
+    quotas: int = 0
+    tokens: int = 0
+
+
+class View(msgspec.Struct, frozen=True):
+    """One look."""
+
+    tree: ClusterTree
+    answers: Answers
+    load: Load | None = Load()
+    """None if ZooKeeper does not show it."""
+
+    @property
+    def kraft_brokers(self) -> frozenset[int]:
+        """Brokers that were found in KRaft mode."""
+        return frozenset(n for n, node in self.answers.brokers.items() if node.in_kraft_mode)
+
+    @property
+    def migrating_brokers(self) -> frozenset[int]:
+        """Registered brokers in migration mode."""
+        return frozenset(
+            n
+            for n, node in self.answers.brokers.items()
+            if node.ready and n in self.tree.live and not node.in_kraft_mode
+        )
+
+    @property
+    def quorum(self) -> DescribedQuorum | None:
+        """As its leader describes it; None if no node told."""
+        nodes = (*self.answers.controllers.values(), *self.answers.brokers.values())
+        told = [node.quorum for node in nodes if node.quorum is not None and node.quorum.leader >= 0]
+        return max(told, key=lambda quorum: (quorum.leader_epoch, quorum.high_watermark), default=None)
+
+    @property
+    def metadata_version(self) -> int | None:
+        """The quorum's level; None if no controller told."""
+        levels = (node.features.get(METADATA_VERSION) for node in self.answers.controllers.values())
+        return max((level for level in levels if level is not None), default=None)
+
+    @property
+    def kraft_holds_office(self) -> bool:
+        """Whether ``/controller`` names a KRaft controller."""
+        return self.tree.holder is not None and self.tree.holder.kraft_controller_epoch > 0
+
+    @property
+    def behind_records(self) -> int | None:
+        """Records of the metadata log that ZooKeeper lacks; None if both are not written, or it is unknown."""
+        quorum, migration = self.quorum, self.tree.migration
+        if quorum is None or migration is None or self.phase not in DUAL_WRITES:
+            return None
+        return max(0, quorum.high_watermark - 1 - migration.kraft_metadata_offset)
+
+    @property
+    def highest_state_epoch(self) -> int:
+        """The highest controller epoch of all partition states; -1 without states."""
+        return max((p.state.controller_epoch for p in self.tree.partitions if p.state is not None), default=-1)
+
+    @property
+    def phase(self) -> Phase:
+        """Judged by ZooKeeper first: a silent node changes nothing but ``FINALIZED``."""
+        migration = self.tree.migration
+        if not self.kraft_holds_office:
+            if migration is None:
+                return Phase.NOT_BEGUN
+            return Phase.ROLLED_BACK if migration.claimed else Phase.WAITING
+        controllers = self.answers.controllers.values()
+        if controllers and not any(node.ready for node in controllers):
+            return Phase.FINALIZED
+        if migration is None or migration.kraft_metadata_offset <= 0:
+            return Phase.COPYING
+        if not self.tree.live:
+            return Phase.READY_TO_FINALIZE
+        return Phase.MOVING_BROKERS if self.kraft_brokers else Phase.DUAL_WRITE
+
+    def with_all_brokers(self) -> ClusterTree:
+        """The tree as if brokers in KRaft mode were registered: they live, and ZooKeeper does not know it."""
+        others = self.tree.unreadable_brokers | self.kraft_brokers
+        return msgspec.structs.replace(self.tree, unreadable_brokers=others)
+
+
+class Difference(NamedTuple):
+    """A partition that a broker knows otherwise than ZooKeeper."""
+
+    broker: int
+    partition: TopicPartition
+    said: str
+    in_zookeeper: str
+
+
+def differences(view: View) -> Iterator[Difference]:
+    """Leaders, epochs and ISRs in the brokers' Metadata, which the quorum's records make, against the states."""
+    deleting = set(view.tree.deletions)
+    states = {
+        each.name: (each.state.leader, each.state.leader_epoch, frozenset(each.state.isr))
+        for each in view.tree.partitions
+        if each.state is not None and each.name.topic not in deleting
+    }
+    for number, node in sorted(view.answers.brokers.items()):
+        if node.metadata is not None:
+            yield from _of_broker(number, node, states, deleting)
+
+
+def _of_broker(
+    number: int, node: Node, states: Mapping[TopicPartition, tuple[int, int, frozenset[int]]], deleting: set[str]
+) -> Iterator[Difference]:
+    assert node.metadata is not None
+    seen = set()
+    for topic in node.metadata.topics:
+        for partition in topic.partitions:
+            name = TopicPartition(topic.name or "", partition.partition)
+            seen.add(name)
+            said = partition.leader, partition.leader_epoch, frozenset(partition.isr)
+            stored = states.get(name)
+            if partition.error_code == 0 and said != stored and name.topic not in deleting:
+                yield Difference(number, name, _text(said), "nothing" if stored is None else _text(stored))
+    for name, stored in states.items():
+        if name not in seen:
+            yield Difference(number, name, "nothing", _text(stored))
+
+
+def _text(leadership: tuple[int, int, frozenset[int]]) -> str:
+    leader, epoch, isr = leadership
+    return f"leader {leader}, leader epoch {epoch}, ISR {sorted(isr)}"

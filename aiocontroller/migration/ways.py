@@ -1,0 +1,70 @@
+"""What an operator does next, and the way back from each point, in words and commands."""
+
+from __future__ import annotations
+
+from aiocontroller.migration.view import Phase
+
+_STOP = "stop all KRaft controllers"
+_OUT_OF_MIGRATION_MODE = (
+    "restart the brokers one by one without zookeeper.metadata.migration.enable, controller.quorum.voters and "
+    "controller.listener.names"
+)
+_ROLLBACK = (
+    _STOP,
+    "aiocontroller migration check --before rollback",
+    "aiocontroller migration rollback --dry-run    # on a running aiocontroller, which may be a standby",
+    "aiocontroller migration rollback",
+    _OUT_OF_MIGRATION_MODE,
+    "aiocontroller release    # if a broker shall be the controller again",
+)
+_OUT_OF_KRAFT_MODE = (
+    "restart the brokers that are in KRaft mode one by one in migration mode: broker.id and zookeeper.* again, without "
+    "process.roles and node.id"
+)
+_INTO_KRAFT_MODE = (
+    "restart the brokers one by one in KRaft mode: process.roles=broker and node.id in the place of broker.id, without "
+    "zookeeper.* and inter.broker.protocol.version"
+)
+
+NEXT_STEPS: dict[Phase, tuple[str, ...]] = {
+    Phase.NOT_BEGUN: (
+        "aiocontroller migration check",
+        "set inter.broker.protocol.version=3.9, and restart the brokers one by one",
+        "kafka-storage format --cluster-id CLUSTER --config controller.properties    # on each KRaft controller",
+        "start the KRaft controllers, with zookeeper.metadata.migration.enable=true and zookeeper.connect",
+    ),
+    Phase.WAITING: (
+        "aiocontroller migration hand-over    # if aiocontroller holds the role",
+        "restart the brokers one by one with zookeeper.metadata.migration.enable=true, controller.quorum.voters and "
+        "controller.listener.names; after the last one the KRaft controller claims the cluster",
+    ),
+    Phase.COPYING: ("wait until the copy is complete: aiocontroller migration watch --until dual-write",),
+    Phase.DUAL_WRITE: ("aiocontroller migration check", _INTO_KRAFT_MODE),
+    Phase.MOVING_BROKERS: (_INTO_KRAFT_MODE,),
+    Phase.READY_TO_FINALIZE: (
+        "aiocontroller migration check --before finalizing",
+        "restart the KRaft controllers one by one without zookeeper.metadata.migration.enable and zookeeper.connect: "
+        "there is no way back after that",
+    ),
+    Phase.FINALIZED: ("stop ZooKeeper", "raise metadata.version when you are content: kafka-features upgrade"),
+    Phase.ROLLED_BACK: (
+        _STOP,
+        "aiocontroller migration rollback    # it also raises the epoch above everything that KRaft has written",
+    ),
+}
+
+WAY_BACK: dict[Phase, tuple[str, ...]] = {
+    Phase.NOT_BEGUN: (),
+    Phase.WAITING: (
+        _STOP,
+        "zookeeper-shell ZOOKEEPER delete /migration",
+        _OUT_OF_MIGRATION_MODE,
+    ),
+    Phase.COPYING: _ROLLBACK,
+    Phase.DUAL_WRITE: _ROLLBACK,
+    Phase.MOVING_BROKERS: (_OUT_OF_KRAFT_MODE, *_ROLLBACK),
+    Phase.READY_TO_FINALIZE: (_OUT_OF_KRAFT_MODE, *_ROLLBACK),
+    Phase.FINALIZED: (),
+    Phase.ROLLED_BACK: (),
+}
+"""Empty where there is none, or none is needed."""
