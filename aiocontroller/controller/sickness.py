@@ -5,8 +5,9 @@ watch, and in the mode ``act`` treats the broker that is judged sick:
 
  1. its leaders move to other members of their ISRs, and it leaves the ISRs that can do without it, in one fenced write
     for each partition (``core.sick_brokers`` has the limits);
- 2. ``UNLIST_AFTER_S`` later, when clients have moved, too, and if it leads nothing, it is left out of the live brokers
-    of UpdateMetadata: before that, leaders still wait for it;
+ 2. if it leads nothing then, it is left out of the live brokers of UpdateMetadata, since leaders wait for it otherwise,
+    and they hear of that before they hear of their new ISRs: Kafka's leaders look for whom to wait when their ISR
+    changes and when a follower has got more, and a follower that has everything gets no more while producers wait;
  3. every ``AGAIN_S`` what could not be done without is looked at again: an ISR may have grown;
  4. once it has been well for a while it is listed again, and its leaders may add it to their ISRs.  Leaders return as
     after a restart, by the election of preferred leaders.
@@ -36,9 +37,8 @@ log = logging.getLogger(__name__)
 SAMPLE = "replicas to watch for sickness"
 SAMPLE_EVERY_S = 2.0
 UNLIST = "sick broker to unlist"
-UNLIST_AFTER_S = 1.0
-"""Clients that move off the broker at once still find it in their metadata: librdkafka waits a second more if it does
-not find its old leader in its first metadata after the move.  All others wait for as long as the broker is listed."""
+UNLIST_AGAIN_S = 1.0
+"""Between two looks whether a broker that led something leads nothing by now."""
 AGAIN = "replicas of a sick broker"
 AGAIN_S = 10.0
 MIN_ISR = "min.insync.replicas"
@@ -89,7 +89,7 @@ async def _follow_verdict(shell: ControllerShell) -> None:
         return
     apply(context, BrokerSick(SickBroker(verdict.broker, verdict.epoch)))
     await _relieve(shell, context.sick)
-    shell.queue.schedule(UNLIST, UNLIST_AFTER_S, UnlistSickBroker(verdict.broker, verdict.epoch))
+    shell.queue.schedule(UNLIST, UNLIST_AGAIN_S, UnlistSickBroker(verdict.broker, verdict.epoch))
 
 
 async def _relieve(shell: ControllerShell, sick: SickBroker | None) -> None:
@@ -103,12 +103,12 @@ async def _relieve(shell: ControllerShell, sick: SickBroker | None) -> None:
         return
     change, batch = SickReplicas(sick.broker, rows, min_isr), shell.new_batch()
     await carry_out(shell, change, batch=batch)
-    await shell.send(batch)
     if not change.done:
         return
     if change.moved:
         schedule_fencing_of_sick(shell, sick.broker, sick.epoch)
-    apply(context, BrokerSick(sick._replace(relieved=sick.relieved.union(change.done))))
+    sick = sick._replace(relieved=sick.relieved.union(change.done))
+    apply(context, BrokerSick(sick))
     shell.journal.append(
         "sickness",
         event="relieved",
@@ -124,6 +124,9 @@ async def _relieve(shell: ControllerShell, sick: SickBroker | None) -> None:
         len(rows),
         change.moved,
     )
+    if not context.leads_any(sick.broker):
+        await _unlist(shell, sick, change.done)
+    await shell.send(batch)
 
 
 async def unlist_sick_broker(shell: ControllerShell, event: UnlistSickBroker) -> None:
@@ -133,11 +136,18 @@ async def unlist_sick_broker(shell: ControllerShell, event: UnlistSickBroker) ->
     if sick is None or (sick.broker, sick.epoch) != (event.broker, event.broker_epoch) or sick.unlisted:
         return
     if context.leads_any(sick.broker):
-        shell.queue.schedule(UNLIST, UNLIST_AFTER_S, event)
+        shell.queue.schedule(UNLIST, UNLIST_AGAIN_S, event)
         return
-    apply(context, BrokerSick(sick._replace(unlisted=True)))
+    await _unlist(shell, sick)
+
+
+async def _unlist(shell: ControllerShell, sick: SickBroker, rows: Sequence[int] = ()) -> None:
+    """Tell all brokers, with the present leaders of these rows."""
+    if sick.unlisted:
+        return
+    apply(shell.context, BrokerSick(sick._replace(unlisted=True)))
     shell.journal.append("sickness", event="unlisted", broker=sick.broker, broker_epoch=sick.epoch)
-    await shell.send_update_metadata(context.brokers)
+    await shell.send_update_metadata(shell.context.brokers, rows)
 
 
 async def _read_min_isr(shell: ControllerShell, rows: Sequence[int]) -> MinIsr | None:

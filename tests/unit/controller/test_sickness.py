@@ -95,18 +95,37 @@ def test_leaders_and_isrs_are_taken_from_a_sick_broker(it: Judging) -> None:
     it.judge(2)
     assert it.states() == [(1, (1, 3)), (1, (1, 3))]
     assert it.shell.context.live == {1, 2, 3}
-    [record] = it.journal.of_kind("sickness")
+    record, unlisted = it.journal.of_kind("sickness")
     assert (record.event, record.broker, record.partitions, record.count) == ("relieved", 2, 2, 1)
+    assert (unlisted.event, unlisted.broker) == ("unlisted", 2)
     assert it.it.views[2].hosted[T0].leader == 1, "it hears of its leader, and follows"
     assert it.it.queue.scheduled(UNLIST)
     assert it.it.queue.scheduled(AGAIN)
 
 
-def test_it_is_unlisted_later_and_listed_again_when_it_is_well(it: Judging) -> None:
+def test_leaders_hear_for_whom_they_need_not_wait_before_they_hear_of_their_isrs(
+    it: Judging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They look for whom to wait when they hear of their ISRs, and then perhaps for seconds not again."""
+    heard: list[tuple[int, list[int]]] = []
+    channels = type(it.shell.channels)
+    deliver = channels._leader_and_isr  # type: ignore[union-attr]
+
+    def hear(self: Any, broker: int, *given: Any) -> None:
+        heard.append((broker, it.listed(broker)))
+        deliver(self, broker, *given)
+
+    monkeypatch.setattr(channels, "_leader_and_isr", hear)
     it.judge(2)
-    assert it.listed(1) == [1, 2, 3, it.shell.id]
-    it.unlist()
+    assert {broker for broker, _ in heard} == {1, 2, 3}
+    assert all(listed == [1, 3, it.shell.id] for _, listed in heard)
+    assert {view.metadata[T0].leader for view in it.it.views.values()} == {1}
+
+
+def test_it_is_unlisted_and_listed_again_when_it_is_well(it: Judging) -> None:
+    it.judge(2)
     assert it.listed(1) == it.listed(2) == [1, 3, it.shell.id]
+    it.unlist()
     assert status(it.shell)["unlisted"]
     it.judge(None)
     assert it.listed(1) == [1, 2, 3, it.shell.id]
