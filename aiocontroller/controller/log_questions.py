@@ -26,6 +26,8 @@ ANSWER_WITHIN_S = 2.0
 ANSWER_WITHIN_S_EACH = 0.0005
 """More time for each partition: 10,000 take a second or two on a busy machine."""
 
+LONGEST_PATIENCE = 4
+"""So that a busy machine gets through all questions at last, and a hung broker holds up others' for seconds only."""
 ASK_AGAIN_S, LONGEST_ASK_AGAIN_S = 0.25, 5.0
 Leaderless = tuple[TopicPartition, int]
 """A partition without a leader, and its leader epoch."""
@@ -146,6 +148,10 @@ class LogQuestions:
         self._fruitless = self._fruitless + 1 if fruitless else 0
         return min(ASK_AGAIN_S * 2.0 ** (self._fruitless - 1), LONGEST_ASK_AGAIN_S)
 
+    def _patience(self) -> int:
+        """By how much longer brokers may take: the more, the more rounds in a row had too little time for someone."""
+        return min(1 + self._fruitless, LONGEST_PATIENCE)
+
     def forget(self) -> None:
         """The term ends: nobody waits for answers any more."""
         self._recorded.clear()
@@ -167,7 +173,7 @@ class LogQuestions:
                 self._asked, self._waiting = self._waiting, {}
                 term, asked = self._term, list(self._asked.values())
                 began_s = self._clock.monotonic()
-                within_s = ANSWER_WITHIN_S + len(asked) * ANSWER_WITHIN_S_EACH
+                within_s = (ANSWER_WITHIN_S + len(asked) * ANSWER_WITHIN_S_EACH) * self._patience()
                 try:
                     found = await self._gather(self._brokers, asked, within_s)
                 except Exception:  # a bug: elections go on as Kafka's do

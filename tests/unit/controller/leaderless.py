@@ -34,7 +34,7 @@ class Asking:
     async def gather(
         self, brokers: Mapping[int, Broker], questions: Sequence[Question], within_s: float
     ) -> dict[TopicPartition, Evidence]:
-        assert within_s == ANSWER_WITHIN_S + len(questions) * ANSWER_WITHIN_S_EACH
+        assert within_s >= ANSWER_WITHIN_S + len(questions) * ANSWER_WITHIN_S_EACH
         self.brokers = brokers
         self.rounds.append({question.partition: question for question in questions})
         if self.error is not None:

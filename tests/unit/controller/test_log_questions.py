@@ -6,7 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.controller.log_questions import Leaderless, LogQuestions, WaitingRequest
+from aiocontroller.controller.log_questions import (
+    ANSWER_WITHIN_S,
+    ANSWER_WITHIN_S_EACH,
+    Leaderless,
+    LogQuestions,
+    WaitingRequest,
+)
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import LogEndsReceived, Reply
 from aiocontroller.core.ids import Broker, TopicPartition
@@ -31,6 +37,7 @@ class Stage:
         self.queue = EventQueue(self.clock)
         self.questions = LogQuestions(self.queue, self.clock)
         self.rounds: list[tuple[list[Question], list[int]]] = []
+        self.within_s: list[float] = []
         self.tasks = LooseTasks()
         assert not self.questions.can_ask
         self.questions.start(self.tasks, self.gather)
@@ -40,6 +47,7 @@ class Stage:
         self, brokers: Mapping[int, Broker], asked: Sequence[Question], within_s: float
     ) -> dict[TopicPartition, Evidence]:
         self.rounds.append((list(asked), list(brokers)))
+        self.within_s.append(within_s)
         await self.clock.sleep(1)
         return {question.partition: FOUND for question in asked}
 
@@ -184,3 +192,19 @@ async def test_what_is_not_told_is_asked_again_less_and_less_often() -> None:
     assert waits == [0.25, 0.5, 1, 2, 4, 5, 5]
     it.questions.ask_again_after_s(fruitless=False)
     assert it.questions.ask_again_after_s(fruitless=True) == 0.25
+
+
+@virtual_time
+async def test_brokers_that_had_too_little_time_get_more() -> None:
+    """Else a busy machine would ask the same for ever."""
+    it = Stage()
+    for _ in range(6):
+        it.questions.ask([A], ONE)
+        await it.clock.sleep(5)
+        it.questions.ask_again_after_s(fruitless=True)
+    it.questions.ask_again_after_s(fruitless=False)
+    it.questions.ask([A], ONE)
+    await it.clock.sleep(5)
+    usual_s = it.within_s[0]
+    assert usual_s == ANSWER_WITHIN_S + ANSWER_WITHIN_S_EACH
+    assert [within_s / usual_s for within_s in it.within_s] == [1, 2, 3, 4, 4, 4, 1]

@@ -1,0 +1,168 @@
+"""Difficult cases of recovery by evidence (docs/recovery.md), on real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from aiocontroller.lab.kafka.acknowledged import states_of, write_acknowledged
+from aiocontroller.lab.kafka.controllers import OurController, until
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
+from aiocontroller.lab.storms.power_loss import cut_off
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from tests.integration.kafka.conftest import take_over
+from tests.integration.kafka.test_log_recovery import command, end_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(400)]
+
+STRATEGY = "aiocontroller.unclean.recovery.strategy"
+CONFIGS = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
+_numbers = itertools.count(1)
+
+
+def with_strategy(stage: PlayedCluster, strategy: str, **more: str) -> None:
+    ours = stage.controllers["aiocontroller"]
+    assert isinstance(ours, OurController)
+    ours.properties = {**ours.properties, STRATEGY: strategy, **more}
+
+
+async def in_isr(stage: PlayedCluster, topic: str, isr: Sequence[int]) -> bool:
+    """Every partition has this ISR, in any order."""
+    controller: Any = stage.controller
+    states = await states_of(controller.zk, topic)
+    return bool(states) and all(set(state.isr) == set(isr) for state in states)
+
+
+async def led_by(stage: PlayedCluster, topic: str, *leaders: int) -> bool:
+    """Every partition is led by one of these; -1 is nobody."""
+    controller: Any = stage.controller
+    states = await states_of(controller.zk, topic)
+    return bool(states) and all(state.leader in leaders for state in states)
+
+
+async def created(
+    stage: PlayedCluster, replicas: Sequence[int] = (1, 2, 3), partitions: int = 1, **configs: str
+) -> tuple[OurController, str]:
+    """A topic under aiocontroller, led by the first of these replicas; every one of them is in sync."""
+    controller = await take_over(stage)
+    topic = f"recovery-{next(_numbers)}"
+    assignment = dict.fromkeys(range(partitions), tuple(replicas))
+    dotted = {key.replace("_", "."): value for key, value in configs.items()}
+    await AdminZkClient(controller.zk).create_topic(topic, assignment, configs=CONFIGS | dotted)
+    await until(lambda: in_isr(stage, topic, tuple(replicas)), "every replica is in sync")
+    return controller, topic
+
+
+async def write(stage: PlayedCluster, topic: str, count: int, partitions: int = 1) -> None:
+    """So many records to each partition, acknowledged by the ISR."""
+    alive = ",".join(broker.address for broker in stage.brokers.values() if broker.running)
+    await asyncio.to_thread(write_acknowledged, alive, topic, dict.fromkeys(range(partitions), count))
+
+
+async def die(stage: PlayedCluster, topic: str, broker: int, *isr: int) -> None:
+    """The broker dies, and this ISR is left; if it is the broker's own, nobody leads."""
+    stage.brokers[broker].kill()
+    await until(lambda: in_isr(stage, topic, isr), f"the ISR is {isr}")
+    if isr == (broker,):
+        await until(lambda: led_by(stage, topic, -1), "nobody leads")
+
+
+async def start(stage: PlayedCluster, *brokers: int) -> None:
+    for broker in brokers:
+        await stage.start(stage.brokers[broker])
+
+
+async def readable(stage: PlayedCluster, topic: str, broker: int, end: int) -> None:
+    async def reached() -> bool:
+        return await asyncio.to_thread(end_of, stage.brokers[broker].address, topic) == end
+
+    await until(reached, f"{topic} can be read up to {end}")
+
+
+async def recovered(folder: Path, topic: str, *more: str) -> dict[str, Any]:
+    """What ``recover`` says of partition 0."""
+    code, out, err = await command("recover", "--topic", topic, "--json", *more, folder=folder)
+    assert out, (code, err)
+    found: dict[str, Any] = json.loads(out)["partitions"][0]
+    return found
+
+
+async def test_a_log_that_lost_its_end_does_not_lead_before_a_better_one(stage: PlayedCluster) -> None:
+    """Under Kafka's own controller broker 1 would lead with 80 records, and 2 and 3 would be cut to match."""
+    with_strategy(stage, "Balanced")
+    _, topic = await created(stage)
+    await write(stage, topic, 100)
+    for broker, isr in ((2, (1, 3)), (3, (1,))):
+        await die(stage, topic, broker, *isr)
+    await write(stage, topic, 100)
+    await die(stage, topic, 1, 1)
+    cut_off(stage.brokers[1], f"{topic}-0", 0.6)
+    await start(stage, 2, 3)
+    assert await led_by(stage, topic, -1)
+    await start(stage, 1)
+    await until(lambda: led_by(stage, topic, 2, 3), "a complete log leads")
+    await until(lambda: in_isr(stage, topic, (1, 2, 3)), "all have joined")
+    await readable(stage, topic, 2, 100)
+
+
+async def test_logs_that_end_within_a_transaction(stage: PlayedCluster, tmp_path: Path) -> None:
+    """Its records count, and its coordinator aborts it when its time is up."""
+    _, topic = await created(stage)
+
+    def begun() -> Producer:
+        addresses = ",".join(broker.address for broker in stage.brokers.values())
+        made = Producer({"bootstrap.servers": addresses, "transactional.id": topic, "transaction.timeout.ms": 60_000})
+        made.init_transactions(60)
+        made.begin_transaction()
+        return made
+
+    producer = await asyncio.to_thread(begun)
+
+    def add(count: int) -> None:
+        failed: list[Any] = []
+        for value in range(count):
+            producer.produce(topic, str(value), partition=0, on_delivery=lambda e, _: failed.append(e) if e else None)
+        assert producer.flush(60) == 0
+        assert not failed, failed[:3]
+
+    await asyncio.to_thread(add, 30)
+    await die(stage, topic, 1, 2, 3)
+    await asyncio.to_thread(add, 20)
+    await die(stage, topic, 2, 3)
+    await asyncio.to_thread(add, 10)
+    await die(stage, topic, 3, 3)
+    await start(stage, 1, 2)
+    found = await recovered(tmp_path, topic)
+    assert (found["result"], found["leader"], found["unknown"]) == ("elected", 2, [3]), found
+    assert [(log["broker"], log["end_offset"]) for log in found["logs"]] == [(1, 30), (2, 50)]
+    await start(stage, 3)  # which may hold the coordinator
+    await readable(stage, topic, 2, 51)  # 50 records, and the marker of the abort
+    values = await asyncio.to_thread(read, stage.brokers[2].address, topic, 51, "read_committed")
+    assert values == []
+
+
+def read(bootstrap: str, topic: str, end: int, isolation: str = "read_uncommitted") -> list[bytes]:
+    """What a consumer sees of partition 0 up to this offset."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "isolation.level": isolation})
+    try:
+        place = TopicPartition(topic, 0, OFFSET_BEGINNING)
+        consumer.assign([place])
+        found: list[bytes] = []
+        for _ in range(600):
+            message = consumer.poll(0.1)
+            if message is not None:
+                assert message.error() is None, message.error()
+                found.append(message.value() or b"")
+            [at] = consumer.position([place])
+            if at.offset >= end:
+                return found
+        raise AssertionError(f"read up to {at.offset} of {end}")
+    finally:
+        consumer.close()
