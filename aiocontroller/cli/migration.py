@@ -97,7 +97,7 @@ def check(
     if as_json:
         print_json(report)
     else:
-        say(printable(_checked_as_text(report)))
+        say(printable(as_checked(report)))
     severity = worst(report.findings)
     raise click.exceptions.Exit(EXIT_CODES[None if severity is None else severity.name])
 
@@ -338,7 +338,8 @@ def _numbered(title: str, steps: tuple[str, ...]) -> list[str]:
     return ["", title, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))] if steps else []
 
 
-def _checked_as_text(report: Report) -> str:
+def as_checked(report: Report) -> str:
+    """What speaks against a step, as a person reads it."""
     before = f", before {report.before}" if report.before is not None else ""
     head = f"{report.phase[0].upper()}{report.phase[1:]}{before}: {plural(len(report.brokers), 'broker')}, " + (
         f"{plural(report.topics, 'topic')}, {plural(report.partitions, 'partition')}."

@@ -69,8 +69,10 @@ def health(view: View) -> Iterator[Hit]:
         remedy = "name brokers by --bootstrap-server"
         yield Hit("does-not-answer", "the brokers", paths.BROKER_IDS, "ZooKeeper knows none of them", remedy)
         return
+    controllers = {f"broker {number}" for number in view.tree.known_controllers - view.tree.live}
     for hit in of_check.all_hits(view.with_all_brokers()):
-        if hit.kind in OF_HEALTH:
+        of_a_controller = hit.subject in controllers or hit.why.removesuffix(" is not registered") in controllers
+        if hit.kind in OF_HEALTH and not of_a_controller:  # which ``replicas`` names, with what helps
             yield hit
 
 

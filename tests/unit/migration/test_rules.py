@@ -82,9 +82,8 @@ WELL = [
 ]
 OLD = OF_ZOOKEEPER | {int(ApiKey.LEADER_AND_ISR): VersionRange(0, 6)}
 FAULTS: list[tuple[Change, Step, set[tuple[str, str]]]] = [
-    (all_of(WAITING, on(1, 1_000_001)), Step.CLAIM, {("replica-on-no-broker", "a-0"), ("broker-away", "broker 1000001"),
-        ("isr-outside-replicas", "a-0"),
-        ("under-replicated", "a-0")}),
+    (all_of(WAITING, on(1, 1_000_001)), Step.CLAIM, {("replica-on-no-broker", "a-0"),
+        ("isr-outside-replicas", "a-0")}),
     (all_of(NOT_BEGUN, on(1, 2, 9)), Step.PROVISION, {("replica-on-no-broker", "a-0"), ("broker-away", "broker 9"),
         ("under-replicated", "a-0")}),
     (all_of(NOT_BEGUN, nodes({2: broker(2, ready=False, versions=OLD)})), Step.PROVISION, {
