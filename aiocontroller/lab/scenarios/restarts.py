@@ -83,8 +83,9 @@ class _Author:
         acts: dict[Callable[[], Iterator[Happening]], int] = {
             self._fall_and_return: 6,
             self._restart_unseen: 3,
-            self._restart_at_once: 2,
+            self._restart_at_once: 1,
             self._lose_a_disk: 2,
+            self._reboot_and_stay_behind: 2,
             self._change_min_isr: 1,
             self._roll: 1,
         }
@@ -99,11 +100,16 @@ class _Author:
     # -- acts ------------------------------------------------------------------------------------------------------
 
     def _fall_and_return(self) -> Iterator[Happening]:
-        """All brokers leave one after the other.  Mostly the last one returns last, and some leave again."""
+        """All brokers leave one after the other.  Mostly the last one returns last; some leave again.
+
+        Now and then no controller is in office when they return.
+        """
         gone = self._order()
         for broker, ways in zip(gone, AWAY, strict=True):
             yield self._leaves(broker, ways)
             yield from self._perhaps(0.07, self._another_controller)
+        unseen = self._chance.random() < 0.2
+        yield from self._no_controllers() if unseen else ()
         first = self._chance.sample(gone[:2], self._chance.choice((1, 2, 2)))
         for broker in (*first, gone[2]) if self._chance.random() < 0.75 else (gone[2], *first):
             yield self._returns(broker)
@@ -111,18 +117,19 @@ class _Author:
             if self._chance.random() < 0.2:
                 yield self._leaves(broker)
                 yield self._returns(broker)
+        if unseen:
+            yield self._a_controller()
 
     def _restart_unseen(self) -> Iterator[Happening]:
         """Brokers leave and return while no controller is in office."""
-        for number in range(1, self._controllers + 1):
-            yield Happening("kill_controller", 0.0, (str(number),))
+        yield from self._no_controllers()
         gone = self._order()[: self._chance.choice((1, 2))]
         for broker in gone:
             yield Happening(CUT, self._chance.choice((0.1, 1.0)), (str(broker),))
         yield Happening("wait", 0.0, (str(NOTICED_S),))
         for broker in gone:
             yield self._returns(broker)
-        yield Happening("start_controller", 1.0, (str(self._chance.randint(1, self._controllers)),))
+        yield self._a_controller()
 
     def _restart_at_once(self) -> Iterator[Happening]:
         """All brokers that are left restart before the controller looks, and some have lost power."""
@@ -152,6 +159,16 @@ class _Author:
         yield self._leaves(last)
         yield self._returns(lost)
 
+    def _reboot_and_stay_behind(self) -> Iterator[Happening]:
+        """A broker loses power, is back before the controller looks, and does not catch up before its leader leaves."""
+        first, last, behind = self._order()
+        yield self._leaves(first, AWAY[0])
+        yield Happening("reboot_broker", BEGUN_S, (str(behind),))
+        yield Happening("block", self._chance.choice(BACK_PAUSES_S), (str(behind), str(last)))
+        yield self._leaves(last)
+        yield Happening("heal", 0.0)
+        yield self._returns(last)
+
     def _change_min_isr(self) -> Iterator[Happening]:
         """Fewer or more replicas must be in sync while all brokers leave and return."""
         topic = self._chance.choice(self._topics)
@@ -176,6 +193,13 @@ class _Author:
 
     def _returns(self, broker: int) -> Happening:
         return Happening("start_broker", self._chance.choice(BACK_PAUSES_S), (str(broker),))
+
+    def _no_controllers(self) -> Iterator[Happening]:
+        for number in range(1, self._controllers + 1):
+            yield Happening("kill_controller", 0.0, (str(number),))
+
+    def _a_controller(self) -> Happening:
+        return Happening("start_controller", 1.0, (str(self._chance.randint(1, self._controllers)),))
 
     def _perhaps(self, share: float, part: Callable[[], Iterator[Happening]]) -> Iterator[Happening]:
         if self._chance.random() < share:

@@ -1,4 +1,8 @@
-"""Ways to get eligible replicas wrong: each elects a log that has lost what was acknowledged (I13, I14)."""
+"""Ways to get eligible replicas wrong: each elects a log that has lost what was acknowledged (I13, I14).
+
+One leaves an ISR behind that says too much; it costs records only if its new leader dies within milliseconds, so all
+checks may find it.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +134,9 @@ ELIGIBLE_BUGS = [
     _new("eligible replicas are not judged by their brokers' starts", _eligible_with_any_log),
     _new("replicas are entered as eligible after an unclean start", _entered_after_an_unclean_start),
     _new("what a state says of eligible replicas counts as it stands", _eligible_as_long_as_it_is_written),
-    _new("the ISR stays when an eligible replica leads", _the_isr_stays_with_an_eligible_leader, "KIP-966"),
+    Bug(
+        "the ISR stays when an eligible replica leads", "KIP-966", _the_isr_stays_with_an_eligible_leader, restarts=True
+    ),
     _new("a failed disk costs no eligibility", _a_failed_disk_costs_nothing),
     _new("a partition with an eligible replica may be led by any", _all_replicas_are_eligible),
 ]

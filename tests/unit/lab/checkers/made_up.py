@@ -220,6 +220,15 @@ def a_damaged_log_is_chosen_before_a_complete_one(s: Story) -> None:
 
 
 @case()
+def a_damaged_log_has_led_before_it_was_damaged(s: Story) -> None:
+    two_in_sync_are_needed(s)
+    s.history.data.damaged(1, ("t", 0), 3, 6)
+    s.asked(("t", 0), 0, (1, 2), 1)
+    s.state(1, 0, (1, 2), version=2)
+    assert s.history.probes["a damaged log was chosen before a complete one"] == 0
+
+
+@case()
 def the_complete_one_has_restarted(s: Story) -> None:
     two_in_sync_are_needed(s)
     s.change("/brokers/ids/2", b"{}", writer=s.writer(60))
