@@ -1,8 +1,8 @@
 """Liveness during faults: how long a partition may have no live leader while a controller could elect one.
 
 The simulation looks every ``EVERY_S``.  The time counts while an in-sync replica is alive, and a controller is in
-office whose links, brokers and ZooKeeper work (``able``).  Any hindrance starts the time anew.  There is a budget for
-each such time, and one for all of them together.
+office whose links, brokers and ZooKeeper work (``able``).  Any hindrance starts the time anew, and so does an election.
+There is a budget for each such time, and one for all of them together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr
 from aiocontroller.zookeeper import paths
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Leaderless:
         self._complain = complain
         self._in_all_s = in_all_s
         self._since_s: dict[Partition, float] = {}
+        self._leaders: dict[Partition, int] = {}
+        """The leaders of those that waited at the last look."""
         self._looked_s = 0.0
         self.spent_s = 0.0
         """The time in which some partition waited, and had waited at the look before."""
@@ -49,23 +51,31 @@ class Leaderless:
         able: bool,
     ) -> None:
         """Take in the partitions' states, and which brokers are alive; those of ``damaged`` cannot lead everything."""
-        waiting = [
-            partition
+        waiting = {
+            partition: state.leader
             for partition, state in states.items()
             if able
             and state.leader not in alive
             and any(broker in alive and broker not in damaged for broker in state.isr)
-        ]
+        }
         within = self.spent_s <= self._in_all_s
         if any(partition in self._since_s for partition in waiting):
             self.spent_s += now_s - self._looked_s
         if within and self.spent_s > self._in_all_s:
-            self._complain("leaderless", waiting[0], f"and others, for {self.spent_s:.0f} s in all")
+            self._complain("leaderless", next(iter(waiting)), f"and others, for {self.spent_s:.0f} s in all")
         self._looked_s = now_s
-        self._since_s = {partition: self._since_s.get(partition, now_s) for partition in waiting}
+        self._since_s = {
+            partition: self._since_s.get(partition, now_s) if self._waits_on(partition, leader) else now_s
+            for partition, leader in waiting.items()
+        }
+        self._leaders = waiting
         for partition, since_s in self._since_s.items():
             if now_s - since_s > BUDGET_S:
                 self._complain("leaderless", partition, f"for {now_s - since_s:.0f} s: {states[partition]}")
+
+    def _waits_on(self, partition: Partition, leader: int) -> bool:
+        """Whether nobody was elected since the last look; who is elected may have died a moment ago."""
+        return leader in (NO_LEADER, self._leaders.get(partition))
 
 
 class LeaderWatch:

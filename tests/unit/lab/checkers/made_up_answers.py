@@ -534,6 +534,30 @@ def a_dead_leader_for_long(w: Waiting) -> None:
 
 
 @waited()
+def a_leader_is_elected_that_has_just_died(w: Waiting) -> None:
+    w.look(0, 1)
+    w.look(3.5, 1)
+    w.look(0, 4)
+    w.look(3.5, 4)
+
+
+@waited("leaderless")
+def none_is_elected_after_a_dead_leader(w: Waiting) -> None:
+    w.look(0, 1)
+    w.look(3, 1)
+    w.look(0, -1)
+    w.look(2.5, -1)
+
+
+@waited("leaderless")
+def a_dead_leader_is_elected_and_stays(w: Waiting) -> None:
+    w.look(0, 1)
+    w.look(1, 1)
+    w.look(0, 4)
+    w.look(5.5, 4)
+
+
+@waited()
 def no_replica_in_sync_is_alive(w: Waiting) -> None:
     w.look(0, -1, (1, 4))
     w.look(11, -1, (1, 4))
