@@ -80,13 +80,6 @@ MUTATIONS = (
         "broker.epoch == request.broker_epoch",
     ),
     Mutation(
-        alter_partition,
-        "core/alter_partition.py:check_partition: guard removed: if change.leader_epoch < current.leader_epoch:",
-        "    if change.leader_epoch < current.leader_epoch:\n"
-        "        return Verdict(row, KafkaErrorCode.FENCED_LEADER_EPOCH)\n",
-        "    pass\n",
-    ),
-    Mutation(
         rsm,
         "core/replica_state_machine.py:plan_offline: operator: leader_epoch + 1",
         "leader_epoch + 1",
