@@ -147,12 +147,15 @@ class _Author:
             yield self._returns(broker)
 
     def _lose_a_disk(self) -> Iterator[Happening]:
-        """A broker returns, does not catch up, loses a log directory, and gets an empty one by a clean restart."""
+        """A broker returns, does not catch up, loses a log directory, and gets an empty one by a clean restart.
+
+        It has registered before: of a disk that fails or is exchanged earlier, no controller hears.
+        """
         first, last, lost = self._order()
         yield Happening(STOP, 0.5, (str(first),))
         yield Happening(STOP, 0.5, (str(lost),))
         yield Happening("start_broker", BEGUN_S, (str(lost),))
-        yield Happening("block", self._chance.choice(BACK_PAUSES_S), (str(lost), str(last)))
+        yield Happening("block", self._chance.choice((0.2, 0.5, 1.0)), (str(lost), str(last)))
         topic = self._chance.choice(self._topics)
         yield Happening("fail_log_dir", self._chance.choice((0.0, 0.5, 1.0)), (str(lost), f"{topic}-0"))
         yield Happening(STOP, 0.5, (str(lost),))
