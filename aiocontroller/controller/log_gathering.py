@@ -22,6 +22,7 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, TopicPartition
 from aiocontroller.core.log_evidence import (
+    NOT_IN_TIME,
     UNKNOWN_EPOCH,
     EpochEnd,
     Evidence,
@@ -98,7 +99,7 @@ class _AskedBroker:
         self.ends: dict[TopicPartition, LogEnd] = {}
         self.silent: dict[TopicPartition, str] = {}
         """Why it has told nothing about a partition."""
-        self.why_silent = "it has not answered in time" if broker is not None else "it is not registered"
+        self.why_silent = NOT_IN_TIME if broker is not None else "it is not registered"
         self.diverging: dict[TopicPartition, int] = {}
         self.logs: LogClient | None = None
         self._connection = AsyncExitStack()

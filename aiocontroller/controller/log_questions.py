@@ -148,6 +148,11 @@ class LogQuestions:
         self._fruitless = self._fruitless + 1 if fruitless else 0
         return min(ASK_AGAIN_S * 2.0 ** (self._fruitless - 1), LONGEST_ASK_AGAIN_S)
 
+    @property
+    def patient(self) -> bool:
+        """Whether brokers may still be given more time."""
+        return 1 + self._fruitless < LONGEST_PATIENCE
+
     def _patience(self) -> int:
         """By how much longer brokers may take: the more, the more rounds in a row had too little time for someone."""
         return min(1 + self._fruitless, LONGEST_PATIENCE)

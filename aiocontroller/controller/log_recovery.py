@@ -30,6 +30,7 @@ from aiocontroller.core.log_recovery import (
     awaited,
     awaited_elsewhere,
     evidence_by_row,
+    late_brokers,
     not_readable,
     questions_about,
     readable,
@@ -110,13 +111,13 @@ def _loss_by_best(shell: ControllerShell, evidence: RowEvidence, row: int, quest
 
 
 def _ask_again(shell: ControllerShell, waiting: RowEvidence) -> None:
-    """Soon, if a live broker that is awaited has not told where its log ends; the sweep asks."""
+    """Soon, if a live broker that is awaited, or late, has not told where its log ends; the sweep asks."""
     context = shell.context
     silent = any(
         context.is_replica_online(row, broker) and broker not in waiting[row].ends
         for row in waiting
         if shell.config.recovery.of(context.table.topic(row).name) != "None"
-        for broker in awaited(context, row)
+        for broker in (*awaited(context, row), *late_brokers(waiting[row]))
     )
     after_s = shell.log_questions.ask_again_after_s(fruitless=silent)
     if silent:

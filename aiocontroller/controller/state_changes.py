@@ -129,7 +129,8 @@ async def _begin_election(
     led = [row for row in valid if table.isr_of[row] != NO_ISR and row not in new]
     if evidence is None and shell.log_questions.can_ask:
         evidence = {}  # where logs decide, replicas are asked first
-    recovery = shell.config.recovery._replace(overdue=shell.log_questions.overdue_rows(table))
+    asked = shell.log_questions
+    recovery = shell.config.recovery._replace(overdue=asked.overdue_rows(table), patient=asked.patient)
     return psm.LeaderElection(led + found, strategy, force_unclean=force_unclean, evidence=evidence, recovery=recovery)
 
 

@@ -26,6 +26,8 @@ NO_RECORDS = -1
 """The last epoch of an empty log, and of one whose records have no epochs (message format before Kafka 0.11)."""
 UNKNOWN_EPOCH = -2
 """The last epoch of a log whose broker cannot tell epochs (before Kafka 2.7)."""
+NOT_IN_TIME = "it has not answered in time"
+"""Why a broker is silent that has told nothing yet, neither a log's end nor an error."""
 MAX_EPOCH = (1 << 31) - 1
 MAX_QUESTIONS = 80
 """Each search ends after at most about 64 coherent answers."""

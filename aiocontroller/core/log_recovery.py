@@ -24,7 +24,7 @@ from aiocontroller.core.election import NEVER_UNCLEAN, Elections, Outcome, Strat
 from aiocontroller.core.eligible_replicas import NONE_UNPROVEN, Replicas, needed_in_sync, unproven_replicas
 from aiocontroller.core.events import RecoverPartitions
 from aiocontroller.core.ids import MinIsr, TopicPartition
-from aiocontroller.core.log_evidence import Evidence, Question, brokers_named, loss
+from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, Question, brokers_named, loss
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_content import PartitionRecovery, ToldLog
 from aiocontroller.core.states import PartitionState
@@ -42,6 +42,8 @@ class Recovery(NamedTuple):
     """Topics with a strategy of their own."""
     overdue: Collection[int] = frozenset()
     """Rows that have waited until the deadline of ``Aggressive``; membership only."""
+    patient: bool = False
+    """Live replicas that have not answered in time are waited for, also where they are not awaited."""
 
     def of(self, topic: str) -> RecoveryStrategy:
         """The topic's strategy."""
@@ -82,14 +84,15 @@ def choose_best_logs(
     for row, outcome in (*by_rule, *((row, None) for row in elections.failed)):
         if _needs_logs(context, row, outcome, recovery, started):
             hurried = row in recovery.overdue or unclean.allows(topic(row).name)
+            told = evidence.get(row, NO_EVIDENCE)
             needed = () if hurried else awaited(context, row)
-            told = evidence.get(row, NO_EVIDENCE).ends
+            late = late_brokers(told) if recovery.patient and not hurried else ()
             if strategy is not Strategy.OFFLINE:
                 outcome = None  # the logs decide in an election of offline partitions
             elif row not in evidence and all(context.is_replica_online(row, broker) for broker in needed):
                 unasked.append(row)
                 continue
-            elif missing := tuple(broker for broker in needed if broker not in told):
+            elif missing := tuple(dict.fromkeys((*(broker for broker in needed if broker not in told.ends), *late))):
                 outcome, waiting[row] = None, missing
             else:
                 outcome = _led_by_the_best(context, row, outcome, evidence[row])
@@ -100,6 +103,11 @@ def choose_best_logs(
             chosen.rows.append(row)
             chosen.outcomes.append(outcome)
     return chosen._replace(unasked=unasked, waiting=waiting, by_logs=by_logs)
+
+
+def late_brokers(evidence: Evidence) -> list[int]:
+    """Live brokers that were asked, and have not answered in time; more time may show that theirs is the best log."""
+    return [broker for broker, why in evidence.silent.items() if why == NOT_IN_TIME]
 
 
 def _needs_logs(

@@ -9,7 +9,7 @@ import pytest
 
 from aiocontroller.controller import log_recovery
 from aiocontroller.core import events as ev
-from aiocontroller.core.log_evidence import Evidence, LogEnd
+from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, LogEnd
 from aiocontroller.core.request_content import AlterPartition, PartitionRecovery
 from aiocontroller.journal.journal import MemoryJournal
 from tests.unit.controller.leaderless import T0, Asking, change, die, leader, records
@@ -220,6 +220,23 @@ def test_a_live_broker_that_has_not_told_is_asked_again(monkeypatch: pytest.Monk
     asking.answer(t0=Evidence({1: CUT, 2: WHOLE, 3: CUT}))
     assert state(it) == (2, (2,))
     assert [record[0] for record in records(it)] == ["evidence", "evidence", "elected"]
+
+
+@pytest.mark.parametrize("told_in_the_end, after", [(True, 2), (False, 1)])
+def test_a_live_replica_that_is_late_gets_some_more_time(
+    monkeypatch: pytest.MonkeyPatch, told_in_the_end: bool, after: int
+) -> None:
+    """It is not awaited, but its log may be the best: a busy machine must not decide."""
+    it, asking = begun("Balanced", 1)
+    die(it, 1)
+    come(it, 1)
+    late = Evidence({1: CUT, 3: CUT}, {2: NOT_IN_TIME})
+    for at_s in (1, 2, 3):
+        asking.answer(t0=late)
+        assert leader(it) == -1
+        sweep(it, monkeypatch, at_s)
+    asking.answer(t0=Evidence({1: CUT, 2: WHOLE, 3: CUT}) if told_in_the_end else late)
+    assert state(it) == (after, (after,))
 
 
 def test_where_unclean_elections_are_allowed_one_round_is_enough() -> None:
