@@ -29,8 +29,10 @@ from aiocontroller.net.ports import Clock
 
 LOOK_EVERY_S = 1.0
 SIZES_EVERY_S = 5.0
-FAILURES = 30
-"""Looks and writes in a row that may fail, a second apart, before the move gives up: a controller may be elected."""
+AGAIN_S = 60.0
+"""For so long nobody may answer before the move gives up: a controller may be elected."""
+STOPS = 30
+"""Looks, a second apart, until everything that moves is taken back."""
 REFUSED_S = 10.0
 """A partition that the controller has refused waits this long."""
 
@@ -139,6 +141,8 @@ class Mover:
     def _begun(self, view: View, stop: bool) -> History:
         if self._past.before is not None:
             return self._past
+        if not stop:
+            self._check(view)
         before = {tp: now.assignment.origin for tp in self._forward if (now := view.partitions.get(tp)) is not None}
         if stop or all(each in moving.IN_PLACE for each in moving.phases(self._forward, {}, view).values()):
             return msgspec.structs.replace(self._past, before=before)  # nothing begins that could be reversed
@@ -152,6 +156,18 @@ class Mover:
             before=plain(before),
         )
         return past
+
+    def _check(self, view: View) -> None:
+        """BadInputError naming the first partition of a new plan that cannot move as it says."""
+        for tp, target in self._forward.items():
+            now = view.partitions.get(tp)
+            if now is None:
+                raise BadInputError(f"the plan: found {tp}, expected a partition that exists")
+            if not target or len(set(target)) < len(target):
+                raise BadInputError(f"the plan: {tp}: found replicas {list(target)}, expected different brokers")
+            for broker in target:
+                if broker not in view.live and broker not in now.assignment.replicas:
+                    raise BadInputError(f"the plan: {tp}: found broker {broker}, expected one that is registered")
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -214,7 +230,7 @@ class Mover:
     async def _stop(self, step: Step) -> Step:
         """Take back what is under way, until nothing is."""
         wanted: list[TopicPartition] = []
-        for _ in range(FAILURES):
+        for _ in range(STOPS):
             view = await self._again(self._cluster.look)
             wanted = moving.to_stop(self._plan, self._opposite, view)
             if not wanted:
@@ -236,14 +252,16 @@ class Mover:
 
     async def _again(self, ask: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """Ask until there is an answer: who is asked may be restarting.  BadInputError at once."""
-        for _ in range(FAILURES - 1):
+        deadline = self._clock.monotonic() + AGAIN_S
+        while True:
             try:
                 return await ask(*arguments)
             except BadInputError:
                 raise
             except (AioControllerError, OSError):
+                if self._clock.monotonic() >= deadline:
+                    raise
                 await self._clock.sleep(self._look_every_s)
-        return await ask(*arguments)
 
     # -- throttles -------------------------------------------------------------------------------------------------
 
@@ -266,11 +284,18 @@ class Mover:
         return new
 
     async def _present(self, wanted: Mapping[Entity, Mapping[str, str]]) -> dict[Entity, Settings]:
-        """What the settings are that throttles replace."""
+        """What the settings are that throttles replace; BadInputError for a broker that has a rate already."""
         found = {entity: await self._again(self._cluster.settings, entity, list(own)) for entity, own in wanted.items()}
         if any(_named(own) <= _named(found[entity]) for entity, own in wanted.items() if entity[0] == "topics"):
             # The new replicas are throttled already: by a run of this plan whose audit file is lost.
             return {entity: dict.fromkeys(own) for entity, own in wanted.items()}
+        for (kind, name), settings in found.items():
+            if kind == "brokers" and settings:
+                rates = ", ".join(f"{key}={value}" for key, value in settings.items())
+                raise BadInputError(
+                    f"broker {name}: found {rates}, expected no throttle: another move is under way, or has left it; "
+                    "end that, or remove the setting"
+                )
         return {entity: {name: found[entity].get(name) for name in own} for entity, own in wanted.items()}
 
     async def _unthrottle(self) -> None:

@@ -204,6 +204,25 @@ async def test_a_destination_that_dies_holds_up_its_own_moves_only_and_gets_them
     await AdminZkClient(cluster.zk).delete_topic(topic)
 
 
+@pytest.mark.slow_kafka
+async def test_a_controller_that_dies_in_the_middle_changes_nothing(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    if "aiocontroller" not in request.node.callspec.id:
+        pytest.skip("Kafka's own controller dies with its broker, which is a source or a destination here")
+    topic = f"headless-{request.node.callspec.id}"
+    await filled(cluster, topic, 6, (1, 2))
+    await cluster.run("plan", "--drain", "2", "--topic", topic, "--out", str(cluster.plan))
+    process = await cluster.start("move", "--plan", str(cluster.plan), "--at-once", "1")
+    await until(cluster.moving, "a partition moves")
+    await cluster.stage.controller.kill()
+    await cluster.stage.controller.succeeded()
+    assert "Result: moved." in await ended(process)
+    assert set((await cluster.replicas(topic)).values()) == {(1, 3)}
+    assert await cluster.throttles() == set()
+    await AdminZkClient(cluster.zk).delete_topic(topic)
+
+
 async def test_settings_of_others_stay_and_another_plan_is_refused(
     cluster: Cluster, request: pytest.FixtureRequest
 ) -> None:

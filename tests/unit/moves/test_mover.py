@@ -15,7 +15,7 @@ from aiocontroller.core.moving import Bounds, Now, Phase, View
 from aiocontroller.core.throttles import FOLLOWER_REPLICAS, RATES, Entity, Settings
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.moves.history import History, history
-from aiocontroller.moves.mover import FAILURES, Mover, Result
+from aiocontroller.moves.mover import AGAIN_S, Mover, Result
 from aiocontroller.net.real import RealClock
 
 PLAN = {TopicPartition("t", number): (3, 2) for number in range(5)}
@@ -78,7 +78,8 @@ class Memory:
 
     async def sizes(self, partitions: Sequence[TopicPartition]) -> Mapping[int, Mapping[TopicPartition, int]]:
         self._call()
-        return {broker: {tp: 10 for tp in partitions if broker in self.nows[tp].isr} for broker in sorted(self.live)}
+        there = [tp for tp in partitions if tp in self.nows]
+        return {broker: {tp: 10 for tp in there if broker in self.nows[tp].isr} for broker in sorted(self.live)}
 
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
         self._call()
@@ -191,7 +192,7 @@ async def test_after_a_kill_at_any_point_every_way_on_leaves_nothing(ending: str
     while killed:
         memory = Memory()
         own: Settings = {"retention.ms": "1", FOLLOWER_REPLICAS: "9:9"}
-        memory.configs = {("topics", "t"): dict(own), ("brokers", "1"): {RATES[0]: "77"}}
+        memory.configs = {("topics", "t"): dict(own), ("brokers", "1"): {"log.cleaner.threads": "7"}}
         was = {entity: dict(settings) for entity, settings in memory.configs.items()}
         killed = await _killed_after(calls, memory)
         begun = any(each["what"] == "begin" for each in memory.records)
@@ -262,7 +263,7 @@ async def test_one_that_is_refused_does_not_hold_up_the_others() -> None:
 @virtual_time
 async def test_nobody_answers_for_a_while() -> None:
     memory = Memory()
-    mover = memory.mover(tell=lambda progress: setattr(memory, "silent", FAILURES - 1))
+    mover = memory.mover(tell=lambda progress: setattr(memory, "silent", int(AGAIN_S) - 1))
     assert (await mover.run()).result == "moved"
     memory = Memory()
     mover = memory.mover(tell=lambda progress: setattr(memory, "silent", 1000))
@@ -272,6 +273,51 @@ async def test_nobody_answers_for_a_while() -> None:
     memory.silent = 0
     assert (await moved(memory, stop=True)).result == "stopped"
     assert memory.throttles() == {}
+
+
+@virtual_time
+async def test_a_topic_that_is_deleted_meanwhile_is_no_reason_to_stop() -> None:
+    memory = Memory()
+    found = await moved(memory, tell=lambda progress: progress.moving and memory.nows.pop(FIRST, None))
+    assert found.result == "moved"
+    assert found.phases[FIRST] is Phase.GONE
+    assert memory.throttles() == {}
+    assert (await moved(memory, reverse=True)).result == "reversed"
+    with pytest.raises(BadInputError, match="the plan: found t-0, expected a partition that exists"):
+        await moved(memory)
+
+
+@pytest.mark.parametrize(
+    "target, said",
+    [
+        ((), r"the plan: t-0: found replicas \[\], expected different brokers"),
+        ((3, 3), r"the plan: t-0: found replicas \[3, 3\], expected different brokers"),
+        ((9, 2), "the plan: t-0: found broker 9, expected one that is registered"),
+    ],
+)
+@virtual_time
+async def test_a_plan_that_cannot_be_carried_out_is_refused_before_anything_is_done(
+    target: tuple[int, ...], said: str
+) -> None:
+    memory = Memory()
+    mover = memory.mover()
+    mover._forward[FIRST] = target
+    with pytest.raises(BadInputError, match=said):
+        await mover.run()
+    assert memory.records == []
+    assert memory.configs == {}
+
+
+@virtual_time
+async def test_two_moves_do_not_mix_up_their_throttles() -> None:
+    memory = Memory()
+    memory.configs = {("brokers", "2"): {RATES[0]: "77"}}
+    with pytest.raises(
+        BadInputError, match=r"broker 2: found leader\.replication\.throttled\.rate=77, expected no throttle"
+    ):
+        await moved(memory)
+    assert memory.configs == {("brokers", "2"): {RATES[0]: "77"}}
+    assert memory.replicas() == BEFORE
 
 
 def test_records_of_another_plan_and_damaged_ones_are_named() -> None:
