@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from aiocontroller.core.errors import BadInputError
@@ -106,7 +107,7 @@ class _Draft:
     def may_go(self, tp: TopicPartition, source: int, target: int) -> int | None:
         """The place of the replica that may go; None if the target has one, or racks would be fewer."""
         replicas = self.replicas[tp]
-        if target in replicas:
+        if target in replicas or source not in replicas:
             return None
         place = replicas.index(source)
         others = replicas[:place] + replicas[place + 1 :]
@@ -115,13 +116,6 @@ class _Draft:
     def by(self, load: Counter[int], brokers: Iterable[int], *, descending: bool = False) -> list[int]:
         """The brokers by their load, then by id."""
         return sorted(brokers, key=lambda broker: (-load[broker] if descending else load[broker], broker))
-
-    def ordered(self, key: Callable[[TopicPartition], int]) -> _Ordered:
-        on: dict[int, list[TopicPartition]] = {}
-        for tp, replicas in self.replicas.items():
-            for broker in replicas:
-                on.setdefault(broker, []).append(tp)
-        return _Ordered(key, on)
 
     def _add(self, tp: TopicPartition, broker: int, place: int, sign: int) -> None:
         self.count[broker] += sign
@@ -187,7 +181,7 @@ def balance_replicas(layout: Layout, onto: Collection[int] | None = None) -> Ass
     """Even out the number of replicas of live brokers; ``onto``: move only to these, as to brokers that were added."""
     draft = _Draft(layout, layout.racks)
     targets = draft.targets if onto is None else sorted(onto)
-    smallest_first = draft.ordered(lambda tp: layout.sizes.get(tp, 0))
+    candidates = _Candidates(draft, lambda tp: layout.sizes.get(tp, 0))
 
     def move() -> _Move | None:
         for source in draft.by(draft.count, draft.targets, descending=True):
@@ -195,14 +189,12 @@ def balance_replicas(layout: Layout, onto: Collection[int] | None = None) -> Ass
                 if draft.count[source] - draft.count[target] < 2:
                     break
                 leads = draft.preferred[source] > draft.preferred[target] + 1
-                for first in (leads, not leads):
-                    for tp in smallest_first[source]:
-                        place = draft.may_go(tp, source, target)
-                        if place is not None and (place == 0) is first:
-                            return tp, place, target
+                found = candidates.next(source, target, (leads, not leads), lambda tp: True)
+                if found is not None:
+                    return found
         return None
 
-    _repeat(draft, move, smallest_first)
+    _repeat(draft, move, candidates)
     return draft.plan()
 
 
@@ -213,7 +205,7 @@ def balance_bytes(layout: Layout, within_percent: int = 10) -> Assignment:
     """
     draft, sizes = _Draft(layout, layout.racks), layout.sizes
     allowed = sum(draft.size[broker] for broker in draft.targets) / max(1, len(draft.targets)) * within_percent / 100
-    largest_first = draft.ordered(lambda tp: -sizes.get(tp, 0))
+    candidates = _Candidates(draft, lambda tp: -sizes.get(tp, 0))
 
     def move() -> _Move | None:
         for source in draft.by(draft.size, draft.targets, descending=True):
@@ -221,41 +213,96 @@ def balance_bytes(layout: Layout, within_percent: int = 10) -> Assignment:
                 excess = draft.size[source] - draft.size[target]
                 if excess <= allowed:
                     break
-                for tp in largest_first[source]:
-                    place = draft.may_go(tp, source, target) if 0 < 2 * sizes.get(tp, 0) <= excess else None
-                    if place is not None:
-                        return tp, place, target
+                fits = partial(_fits, sizes, excess)
+                found = candidates.next(source, target, (False, True), fits)
+                if found is not None:
+                    return found
         return None
 
-    _repeat(draft, move, largest_first)
+    _repeat(draft, move, candidates)
     return draft.plan()
+
+
+def _fits(sizes: Mapping[TopicPartition, int], excess: int, tp: TopicPartition) -> bool:
+    return 0 < 2 * sizes.get(tp, 0) <= excess
 
 
 _Move = tuple[TopicPartition, int, int]
 """A partition, the place of a replica, and the broker that gets it."""
 
 
-def _repeat(draft: _Draft, move: Callable[[], _Move | None], ordered: _Ordered) -> None:
-    while (found := move()) is not None:
-        tp, place, target = found
-        ordered.moved(tp, draft.replicas[tp][place], target)
-        draft.replace(tp, place, target)
+class _Candidates:
+    """For each two brokers, the partitions that may move from one to the other, in the order of a key.
 
+    Which may is found once and then only checked, since looking through all for each move would take minutes on large
+    clusters.  Two brokers without a candidate are left alone until nothing else moves.
+    """
 
-class _Ordered:
-    """Each broker's movable partitions by a key, kept in order while they move."""
+    def __init__(self, draft: _Draft, key: Callable[[TopicPartition], int]) -> None:
+        self._draft, self._key = draft, key
+        self._on: dict[int, list[tuple[int, TopicPartition]]] = {}
+        for tp, replicas in draft.replicas.items():
+            for broker in replicas:
+                self._on.setdefault(broker, []).append((key(tp), tp))
+        for own in self._on.values():
+            own.sort()
+        self._queues: dict[tuple[int, int], dict[bool, deque[TopicPartition]]] = {}
+        """(source, target) -> whether the source is preferred -> candidates."""
+        self._without: set[tuple[int, int]] = set()  # membership only
 
-    def __init__(self, key: Callable[[TopicPartition], int], on: Mapping[int, Iterable[TopicPartition]]) -> None:
-        self._key = key
-        self._on = {broker: sorted((key(tp), tp) for tp in own) for broker, own in on.items()}
-
-    def __getitem__(self, broker: int) -> Iterator[TopicPartition]:
-        return (tp for _, tp in self._on.get(broker, ()))
+    def next(
+        self, source: int, target: int, order: Sequence[bool], wanted: Callable[[TopicPartition], bool]
+    ) -> _Move | None:
+        """The first of those with or without preferred leaders, in this order, that is wanted now."""
+        pair = (source, target)
+        if pair in self._without:
+            return None
+        for fresh in (False, True):
+            if fresh or pair not in self._queues:
+                self._queues[pair] = self._found(source, target, wanted)
+            for leads in order:
+                queue = self._queues[pair][leads]
+                while queue:
+                    tp = queue.popleft()
+                    place = self._draft.may_go(tp, source, target) if wanted(tp) else None
+                    if place is not None and (place == 0) is leads:
+                        return tp, place, target
+        self._without.add(pair)
+        return None
 
     def moved(self, tp: TopicPartition, source: int, target: int) -> None:
         entry = (self._key(tp), tp)
         del self._on[source][bisect_left(self._on[source], entry)]
         insort(self._on.setdefault(target, []), entry)
+
+    def look_again(self) -> bool:
+        """Whether some brokers were left alone, which have another chance now."""
+        some = bool(self._without)
+        self._without.clear()
+        self._queues.clear()
+        return some
+
+    def _found(
+        self, source: int, target: int, wanted: Callable[[TopicPartition], bool]
+    ) -> dict[bool, deque[TopicPartition]]:
+        queues: dict[bool, deque[TopicPartition]] = {True: deque(), False: deque()}
+        for _, tp in self._on.get(source, ()):
+            place = self._draft.may_go(tp, source, target) if wanted(tp) else None
+            if place is not None:
+                queues[place == 0].append(tp)
+        return queues
+
+
+def _repeat(draft: _Draft, move: Callable[[], _Move | None], candidates: _Candidates) -> None:
+    while True:
+        some = False
+        while (found := move()) is not None:
+            tp, place, target = found
+            candidates.moved(tp, draft.replicas[tp][place], target)
+            draft.replace(tp, place, target)
+            some = True
+        if not some or not candidates.look_again():
+            return
 
 
 def balance_leaders(layout: Layout) -> Assignment:

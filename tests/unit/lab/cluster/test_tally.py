@@ -117,3 +117,9 @@ def test_a_partition_flows_after_its_last_long_gap() -> None:
     assert tally.flows_after_us(0, 3000, 14_200, 5000) == 9000 - 3000
     assert tally.flows_after_us(0, 3000, 14_200, 8000) == 0
     assert tally.flows_after_us(1, 3000, 14_200, 3000) == 14_200 - 3000, "nothing at all was acknowledged"
+
+
+def test_latencies_are_those_of_records_sent_within_the_time() -> None:
+    tally = tally_of("a 0 0 100 150", "a 0 1 200 290", "a 0 2 300 310", "a 1 0 199 999", "a 1 1 200 207", partitions=2)
+    assert tally.latencies_us(200, 300) == [90, 7]
+    assert tally.latencies_us(400, 500) == []
