@@ -312,43 +312,53 @@ def balance_leaders(layout: Layout) -> Assignment:
     have (the cost-reducing paths of Harvey, Ladner, Lovász and Tamir, *Semi-matchings for bipartite graphs*, 2006).
     """
     draft = _Draft(layout, layout.racks)
-    preferring: dict[int, dict[TopicPartition, None]] = {}
-    for tp, replicas in draft.replicas.items():
-        preferring.setdefault(replicas[0], {})[tp] = None
+    could: _Could = {}
+    for tp in draft.replicas:
+        _count(draft, could, tp)
     settled: set[int] = set()  # membership only
     while len(settled) < len(draft.targets):
         start = max((b for b in draft.targets if b not in settled), key=lambda b: (draft.preferred[b], -b))
-        chain = _cheaper(draft, preferring, start)
+        chain = _cheaper(draft, could, start)
         if not chain:
             settled.add(start)
             continue
         settled.clear()
         for tp, broker in chain:
-            del preferring[draft.replicas[tp][0]][tp]
+            _count(draft, could, tp, there=False)
             draft.prefer(tp, broker)
-            preferring.setdefault(broker, {})[tp] = None
+            _count(draft, could, tp)
     return draft.plan()
 
 
-def _cheaper(
-    draft: _Draft, preferring: Mapping[int, Mapping[TopicPartition, None]], start: int
-) -> list[tuple[TopicPartition, int]]:
+_Could = dict[int, dict[int, dict[TopicPartition, None]]]
+"""Broker -> another live one -> partitions that prefer the first and could prefer the second."""
+
+
+def _count(draft: _Draft, could: _Could, tp: TopicPartition, *, there: bool = True) -> None:
+    preferred, *others = draft.replicas[tp]
+    for other in others:
+        if other in draft.layout.racks and there:
+            could.setdefault(preferred, {}).setdefault(other, {})[tp] = None
+        elif other in draft.layout.racks:
+            del could[preferred][other][tp]
+
+
+def _cheaper(draft: _Draft, could: _Could, start: int) -> list[tuple[TopicPartition, int]]:
     """Partitions and whom they should prefer, along the shortest way from ``start`` to a broker with two fewer."""
-    came_by: dict[int, tuple[int, TopicPartition] | None] = {start: None}
+    came_from: dict[int, int | None] = {start: None}
     ahead = deque([start])
     while ahead:
         broker = ahead.popleft()
         if draft.preferred[broker] <= draft.preferred[start] - 2:
             chain: list[tuple[TopicPartition, int]] = []
-            while (step := came_by[broker]) is not None:
-                chain.append((step[1], broker))
-                broker = step[0]
+            while (before := came_from[broker]) is not None:
+                chain.append((next(iter(could[before][broker])), broker))
+                broker = before
             return chain
-        for tp in preferring.get(broker, ()):
-            for other in draft.replicas[tp][1:]:
-                if other not in came_by and other in draft.layout.racks:
-                    came_by[other] = (broker, tp)
-                    ahead.append(other)
+        for other, partitions in could.get(broker, {}).items():
+            if partitions and other not in came_from:
+                came_from[other] = broker
+                ahead.append(other)
     return []
 
 
