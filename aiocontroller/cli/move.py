@@ -205,7 +205,9 @@ async def _locked(options: Options, world: World) -> Audit:
     deadline = world.clock.monotonic() + TAKE_OVER_S
     while True:
         try:
-            return Audit(options.audit, world.clock)
+            audit = Audit(options.audit, world.clock)
+            audit.write("open", stop=options.stop, reverse=options.reverse)  # names the process to ask, before all else
+            return audit
         except InUseError as error:
             if not (options.stop or options.reverse) or error.pid is None or world.clock.monotonic() > deadline:
                 raise
