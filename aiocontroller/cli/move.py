@@ -184,7 +184,7 @@ async def _rehearsed(zookeeper: str, world: World, options: Options, targets: As
             targets,
             digest,
             past,
-            lambda past: options.bounds(past)._replace(hold_s=0),
+            lambda past: options.bounds(past)._replace(hold_s=0, answer_ms=float("inf")),
             reverse=options.reverse,
             leaders=not options.keep_leaders,
             look_every_s=0,

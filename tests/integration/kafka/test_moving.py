@@ -24,6 +24,8 @@ from tests.integration.kafka.test_cancelled_move import write
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 THROTTLES = {LEADER_REPLICAS, FOLLOWER_REPLICAS, *RATES}
 WITHIN_S = 120.0
+PATIENT = ("--answer-ms", "60000")
+"""No bound of a machine that is busy with other things."""
 
 
 class Cluster:
@@ -43,7 +45,7 @@ class Cluster:
         return await ended(await self.start(*arguments), code)
 
     async def move(self, *arguments: str, code: int = 0) -> str:
-        return await self.run("move", "--plan", str(self.plan), *arguments, code=code)
+        return await self.run("move", "--plan", str(self.plan), *PATIENT, *arguments, code=code)
 
     async def tree(self) -> ClusterTree:
         return await read_cluster_tree(self.zk)
@@ -130,7 +132,8 @@ async def test_a_broker_is_drained_under_load_and_gets_everything_back(
 
 async def begun(cluster: Cluster) -> asyncio.subprocess.Process:
     """A move that takes very long, since its rate is low."""
-    process = await cluster.start("move", "--plan", str(cluster.plan), "--rate", "1k", "--least-rate", "1k")
+    slow = ("--rate", "1k", "--least-rate", "1k", *PATIENT)
+    process = await cluster.start("move", "--plan", str(cluster.plan), *slow)
     await until(cluster.moving, "a partition moves")
     assert await cluster.throttles() == THROTTLES
     return process
@@ -187,7 +190,18 @@ async def test_a_destination_that_dies_holds_up_its_own_moves_only_and_gets_them
     await filled(cluster, topic, 2, (1, 2))
     await cluster.run("plan", "--drain", "2", "--topic", topic, "--out", str(cluster.plan))
     process = await cluster.start(
-        "move", "--plan", str(cluster.plan), "--rate", "1k", "--least-rate", "1k", "--patience", "2", "--hold", "5"
+        "move",
+        "--plan",
+        str(cluster.plan),
+        "--rate",
+        "1k",
+        "--least-rate",
+        "1k",
+        "--patience",
+        "2",
+        "--hold",
+        "5",
+        *PATIENT,
     )
     await until(cluster.moving, "a partition moves")
     await asyncio.to_thread(cluster.stage.brokers[3].kill)
@@ -213,7 +227,7 @@ async def test_a_controller_that_dies_in_the_middle_changes_nothing(
     topic = f"headless-{request.node.callspec.id}"
     await filled(cluster, topic, 6, (1, 2))
     await cluster.run("plan", "--drain", "2", "--topic", topic, "--out", str(cluster.plan))
-    process = await cluster.start("move", "--plan", str(cluster.plan), "--at-once", "1")
+    process = await cluster.start("move", "--plan", str(cluster.plan), "--at-once", "1", *PATIENT)
     await until(cluster.moving, "a partition moves")
     await cluster.stage.controller.kill()
     await cluster.stage.controller.succeeded()
