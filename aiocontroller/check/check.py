@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from aiocontroller.check.findings import Finding, findings, lasting
 from aiocontroller.check.kinds import KINDS
 from aiocontroller.check.rules import all_hits
+from aiocontroller.check.snapshot import time_text
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.net.ports import Clock
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Progress, read_cluster_tree, read_evidence
@@ -58,8 +58,7 @@ async def examine(
         msgspec.structs.replace(finding, evidence=tuple(tuple(next(evidence)) for _ in some))
         for finding, some in zip(found, shown_by, strict=True)
     ]
-    at = datetime.fromtimestamp(clock.wall_time_us() / 1e6, UTC).isoformat(timespec="seconds")
-    return Examined(_report(tree, with_evidence, at), tree)
+    return Examined(_report(tree, with_evidence, time_text(clock.wall_time_us())), tree)
 
 
 def judge(tree: ClusterTree, at: str) -> Report:

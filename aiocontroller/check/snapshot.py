@@ -155,9 +155,14 @@ class Recorded(NamedTuple):
 
 def encode_snapshot(tree: ClusterTree, at_us: int, key: bytes | None = None) -> bytes:
     """The file's content, the same for the same arguments; ``key`` hashes the names.  ``at_us`` is since 1970."""
-    at = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds")
-    saved = _snapshot(_without_secrets(tree) if key is None else _hashed(_without_secrets(tree), key), at, key)
+    told = _without_secrets(tree)
+    saved = _snapshot(told if key is None else _hashed(told, key), time_text(at_us), hashed=key is not None)
     return msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n"
+
+
+def time_text(at_us: int) -> str:
+    """Microseconds since 1970 -> ``2024-05-01T12:00:00+00:00``."""
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds")
 
 
 def parse_snapshot(data: bytes, where: str) -> Recorded:
@@ -182,7 +187,7 @@ def _check_format(found: int) -> None:
 # -- tree -> file ------------------------------------------------------------------------------------------------------
 
 
-def _snapshot(tree: ClusterTree, at: str, key: bytes | None) -> Snapshot:
+def _snapshot(tree: ClusterTree, at: str, *, hashed: bool) -> Snapshot:
     of: dict[str, list[SavedPartition]] = {name: [] for name in tree.topics}
     for name, assignment, state in tree.partitions:
         saved = None if state is None else _saved_state(state)
@@ -191,7 +196,7 @@ def _snapshot(tree: ClusterTree, at: str, key: bytes | None) -> Snapshot:
     return Snapshot(
         format=FORMAT,
         at=at,
-        hashed=key is not None,
+        hashed=hashed,
         cluster_id=tree.cluster_id,
         controller=tree.holder,
         controller_epoch=tree.controller_epoch,

@@ -39,6 +39,10 @@ COMMANDS = {
         "aiocontroller.cli.migration:migration",
         "Accompany Kafka's migration to KRaft, and roll it back.",
     ),
+    "rehearse": (
+        "aiocontroller.lab.cli.rehearse:rehearse",
+        "Rehearse a cluster's failures and operations in the simulation; write nothing to it.",
+    ),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": (
         "aiocontroller.cli.reassign:reassign",
@@ -83,7 +87,7 @@ COMMANDS = {
     ),
 }
 """Name -> location (imported only when used) and line in the help."""
-NEEDS = {"analyze": "pipeline", **dict.fromkeys(("up", "simulate", "explore", "storm", "cluster"), "lab")}
+NEEDS = {"analyze": "pipeline", **dict.fromkeys(("up", "rehearse", "simulate", "explore", "storm", "cluster"), "lab")}
 """Command -> the extra that it needs."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +16,6 @@ from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
     from aiocontroller.check.snapshot import Recorded
-    from aiocontroller.zookeeper.cluster_tree import ClusterTree
 
 MAX_TREE_BYTES = 2_000_000_000
 
@@ -60,11 +60,14 @@ def result_of(work: Coroutine[Any, Any, T]) -> T:
     return found[0]
 
 
-async def read_any_tree(tree: Path | None, data: Path | None, zookeeper: str | None) -> ClusterTree:
+async def read_any(tree: Path | None, data: Path | None, zookeeper: str | None) -> Recorded:
     """The file's tree, or that of the cluster, which is read without a write."""
+    from aiocontroller.check.snapshot import Recorded, time_text
     from aiocontroller.zookeeper.cluster_tree import read_cluster_tree
 
     if tree is not None:
-        return read_tree(tree).tree
+        return read_tree(tree)
     async with connected(find_zookeeper(data, zookeeper)) as zk:
-        return await read_cluster_tree(zk, reading_progress())
+        return Recorded(
+            await read_cluster_tree(zk, reading_progress()), time_text(time.time_ns() // 1000), hashed=False
+        )

@@ -9,7 +9,7 @@ import click
 
 from aiocontroller.cli.output import JSON, plural, print_json, printable, say, table
 from aiocontroller.cli.properties import key_values
-from aiocontroller.cli.trees import read_any_tree, refuse_two_sources, result_of, tree_options
+from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
 
@@ -67,7 +67,7 @@ def what_if(
         raise click.UsageError(f"broker {min(twice)} is named by --kill and by --shutdown: give it once")
     moves = {} if plan is None else read_plan(plan).targets
     settings = _settings(configs)
-    read = result_of(read_any_tree(tree, data, zookeeper))
+    read = result_of(read_any(tree, data, zookeeper)).tree
     found = _play(read, settings, moves, stopping, dying, racks)
     if as_json:
         left_out = {"unreadable_znodes": len(read.bad), "topics_being_deleted": len(read.deletions)}

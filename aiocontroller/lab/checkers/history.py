@@ -104,6 +104,8 @@ class ZNodeHistory:
         self.states: dict[Partition, LeaderAndIsr] = {}
         self.replicas: dict[Partition, frozenset[int]] = {}
         self.controller_epoch = 0
+        self._began_with_epoch = 0
+        """The highest epoch of a state that was there before the run."""
         self.writes = 0
         self.digest = hashlib.sha256()
         """Over everything that was written."""
@@ -181,6 +183,22 @@ class ZNodeHistory:
             self.data.eligible.registered(int(broker[1]))
         else:
             self.answers.changed(path, data)
+
+    def began_with(self, path: str, data: bytes) -> None:
+        """Take in a znode that was there before the run: nothing is judged by who wrote it."""
+        match = _STATE.fullmatch(path)
+        if match is not None:
+            partition, state = (match[1], int(match[2])), znodes.decode_partition_state(path, data, 0)
+            assert isinstance(state, LeaderAndIsr)
+            self.digest.update(b"%s " % path.encode() + data)
+            self._take_in(partition, state)
+            self._began_with_epoch = max(self._began_with_epoch, state.controller_epoch)
+            if state.leader >= 0:
+                self._leaders[*partition, state.leader_epoch] = state.leader
+        elif path == paths.CONTROLLER_EPOCH:
+            self.controller_epoch = int(data)
+        else:
+            self.changed(path, data, 0, Writer(NO_SESSION))
 
     def deleted(self, path: str, writer: Writer) -> None:
         self.digest.update(b"- " + path.encode())
@@ -289,7 +307,9 @@ class ZNodeHistory:
         if released and epoch == self.controller_epoch:
             self._winner = NO_SESSION  # it gives the role back for good, and says so by writing the same epoch again
             return
-        if epoch <= self.controller_epoch and self.controller_epoch:
+        # a state bears its epoch and is an earlier controller's: it begins again with a higher one
+        outranked = session == self._winner and epoch == self.controller_epoch == self._began_with_epoch
+        if epoch <= self.controller_epoch and self.controller_epoch and not outranked:
             self.complain("I2", paths.CONTROLLER_EPOCH, f"{epoch} after {self.controller_epoch}")
         self.controller_epoch = max(epoch, self.controller_epoch)
         self.data.eligible.term(self.controller_epoch)

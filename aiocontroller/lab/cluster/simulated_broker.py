@@ -50,11 +50,13 @@ from aiocontroller.lab.cluster.zk_isr_manager import ZkIsrManager
 from aiocontroller.net.ports import Listener, World
 from aiocontroller.net.real import real_world
 from aiocontroller.wire.primitives import INT32
+from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.client import SessionEvent, ZooKeeperClient
+from aiocontroller.zookeeper.codec import Create, SetData
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.registration import BrokerIdInUseError
-from aiocontroller.zookeeper.znodes import BrokerInfo
+from aiocontroller.zookeeper.znodes import BrokerInfo, encode_controller, encode_controller_epoch
 
 log = logging.getLogger(__name__)
 
@@ -201,6 +203,13 @@ class SimulatedBroker:
         """Fail a log directory with these partitions: they go offline, and a znode notifies the controller."""
         self._replicas.fail_log_dir(partitions)
         await self._zk.propagate_log_dir_event(self.config.id)
+
+    async def claim_role(self) -> None:
+        """Become the controller in a vacancy, as a broker does, and do nothing with the role."""
+        content = encode_controller(self.config.id, self._world.clock.wall_time_us() // 1000, software="")
+        epoch, version = await self._zk.get_controller_epoch() or (0, 0)
+        raised = SetData(paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch + 1), version)
+        await self._client.multi([Create(paths.CONTROLLER, content, ephemeral=True), raised])
 
     def status(self) -> BrokerStatus:
         """Its replicas and its metadata cache."""

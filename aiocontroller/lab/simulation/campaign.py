@@ -101,7 +101,8 @@ class Stop:
         signal.signal(number, signal.SIG_DFL)  # the second one ends the process
 
 
-def _begin_worker() -> None:
+def begin_worker() -> None:
+    """Prepare a worker process: it ends with its parent, and prints nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to workers too
     die_with_parent()  # otherwise it would simulate to the end without a reader
     quiet()
@@ -209,7 +210,7 @@ def _workers(jobs: int, stop: Stop, spark: str | None = None) -> Iterator[_OnWor
         quiet()
         yield lambda work, items: _one_by_one(work, items, stop)
     else:
-        pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker)
+        pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=begin_worker)
         try:
             yield lambda work, items: _on_all_cores(pool, work, items, jobs, stop)
         finally:
@@ -411,7 +412,7 @@ def run_zoo(
     chosen = [i for i, bug in enumerate(ALL_BUGS) if not only or any(part in bug.name for part in only)]
     results: dict[int, list[_Try]] = {i: [] for i in chosen}
     hunts: dict[int, Hunt] = {}
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=begin_worker) as pool:
         numbers = range(1, tries + 1)
         running = [pool.submit(_attempt, i, number, most, branch, steer) for i in chosen for number in numbers]
         for done in as_completed(running):

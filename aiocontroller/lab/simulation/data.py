@@ -30,7 +30,8 @@ from aiocontroller.zookeeper.znode_json import topic_id_to_text
 from aiocontroller.zookeeper.znodes import BadZNode
 
 if TYPE_CHECKING:
-    from aiocontroller.lab.simulation.simulation import Process, Simulation
+    from aiocontroller.lab.simulation.process import Process
+    from aiocontroller.lab.simulation.simulation import Simulation
 
 LOCK_POLL_S = 0.1
 ELIGIBLE_FROM = (3, 7, 0)

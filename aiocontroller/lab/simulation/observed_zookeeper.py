@@ -7,7 +7,7 @@ answering it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.lab.checkers.history import Writer, ZNodeHistory
@@ -22,7 +22,15 @@ from aiocontroller.lab.zookeeper.zookeeper_model import (
     Session,
     ZooKeeperModel,
 )
-from aiocontroller.lab.zookeeper.zookeeper_tree import CHANGED, CREATED, DELETED, Identity, Transaction
+from aiocontroller.lab.zookeeper.zookeeper_tree import (
+    CHANGED,
+    CREATED,
+    DELETED,
+    OPEN,
+    Identity,
+    Transaction,
+    parent_of,
+)
 from aiocontroller.zookeeper import paths
 
 _MIGRATION = paths.MIGRATION.encode()
@@ -106,6 +114,22 @@ class ObservedZooKeeper(ZooKeeperModel):
             transaction = Transaction(self.tree, self.zxid, now_ms, 0, ())
             transaction.remove(path)
             self._commit(transaction)
+
+    def begin_with(self, znodes: Mapping[str, bytes], now_ms: int) -> None:
+        """Create znodes that were there before the run, with their missing parents."""
+        self.zxid += 1
+        transaction = Transaction(self.tree, self.zxid, now_ms, 0, ())
+        for path, data in znodes.items():
+            self._create(transaction, parent_of(path), b"")
+            self._create(transaction, path, data)
+        super()._commit(transaction)
+        for path, data in znodes.items():
+            self.history.began_with(path, data)
+
+    def _create(self, transaction: Transaction, path: str, data: bytes) -> None:
+        if path not in self.tree.nodes:
+            self._create(transaction, parent_of(path), b"")
+            transaction.create(path, data, OPEN, 0)
 
     def write_by_hand(
         self, write: Callable[[Transaction], object], now_ms: int, identities: Sequence[Identity] = ()

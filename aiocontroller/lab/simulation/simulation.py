@@ -40,7 +40,7 @@ from aiocontroller.lab.scenarios.fleet import Fleet
 from aiocontroller.lab.scenarios.forks import format_forks, recipe
 from aiocontroller.lab.scenarios.limits import in_force
 from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, Step, draw
-from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwork, run, running_loop
+from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, run, running_loop
 from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
 from aiocontroller.lab.simulation.broker_settings import IMBALANCE_CHECK, BrokerSettings
@@ -50,6 +50,7 @@ from aiocontroller.lab.simulation.fencing import fence
 from aiocontroller.lab.simulation.observed_journal import ObservedJournal
 from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.lab.simulation.peace import Peace
+from aiocontroller.lab.simulation.process import Process
 from aiocontroller.lab.simulation.sickness import SicknessWatch
 from aiocontroller.lab.simulation.steps.steps import Steps
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
@@ -118,17 +119,6 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def ok(self) -> bool:
         return not self.violations
-
-
-class Process:
-    """A process with a host of its own, which can be killed without notice."""
-
-    def __init__(self, name: str, host: Host, task: asyncio.Task[None]) -> None:
-        self.name = name
-        self.host = host
-        self.task = task
-        self.begun = False
-        """It runs and is registered among the controllers or brokers."""
 
 
 class Simulation:
@@ -231,14 +221,7 @@ class Simulation:
         self.crash_in = self.plan.crash_await
         with coverage.watching(self.marks), in_force(self.plan.limits):
             try:
-                for broker in range(1, self.plan.brokers + 1):
-                    self.start_broker(broker)
-                for controller in range(1, self.plan.controllers + 1):
-                    self.start_controller(controller)
-                self.leader_watch.start()
-                if self.data is not None:
-                    self.data.start_clients()
-                await self.clock.sleep(2)
+                await self._start_cluster()
                 while self._begun < len(self.plan.steps):
                     step = self.plan.steps[self._begun]
                     self._begun += 1
@@ -254,6 +237,16 @@ class Simulation:
             finally:
                 await self._end(client)
         return self._report(steps.taken)
+
+    async def _start_cluster(self) -> None:
+        for broker in range(1, self.plan.brokers + 1):
+            self.start_broker(broker)
+        for controller in range(1, self.plan.controllers + 1):
+            self.start_controller(controller)
+        self.leader_watch.start()
+        if self.data is not None:
+            self.data.start_clients()
+        await self.clock.sleep(2)
 
     async def _start_followers(self) -> None:
         lag = self.chance.source("followers")

@@ -18,7 +18,8 @@ from aiocontroller.lab.scenarios.shapes import Given
 from aiocontroller.lab.scenarios.verbs import VERBS, verb_of
 
 if TYPE_CHECKING:
-    from aiocontroller.lab.simulation.simulation import Process, Simulation
+    from aiocontroller.lab.simulation.process import Process
+    from aiocontroller.lab.simulation.simulation import Simulation
 
 log = logging.getLogger(__name__)
 

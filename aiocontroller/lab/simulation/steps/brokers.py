@@ -8,7 +8,7 @@ from aiocontroller.lab.scenarios.arguments import known_number
 from aiocontroller.lab.simulation.steps.base import StepTaker
 
 if TYPE_CHECKING:
-    from aiocontroller.lab.simulation.simulation import Process
+    from aiocontroller.lab.simulation.process import Process
 
 
 class BrokerSteps(StepTaker):

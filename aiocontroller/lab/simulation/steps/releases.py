@@ -11,7 +11,7 @@ from aiocontroller.lab.scenarios.fleet import Version, check
 from aiocontroller.lab.simulation.steps.base import StepTaker
 
 if TYPE_CHECKING:
-    from aiocontroller.lab.simulation.simulation import Process
+    from aiocontroller.lab.simulation.process import Process
 
 ENDS_WITHIN_S = 10.0
 LOOK_S = 0.1

@@ -1,0 +1,1 @@
+"""Rehearsals: what a recorded cluster goes through, in the simulation."""

@@ -1,0 +1,318 @@
+"""One rehearsal: a staged cluster in the simulation, and everything that happens to it, one event after the other.
+
+The cluster begins as the tree says: with its epochs, leaders and ISRs; who was away is away.  Brokers' logs begin
+empty, and clients fill them.  The events come in an order that the seed draws.  Between two of them moved replicas
+return and preferred replicas lead again, so that each event meets the same cluster.  In a quarter of the events the
+controller dies at some moment, too.  At the end everything returns, and the simulation's checks must hold.
+
+A rehearsal is a function of the stage, the moves and the seed.
+
+Kafka's own controller is not simulated: where it is to be in office, a broker holds the role and does nothing with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from aiocontroller.check.rules import MIN_ISR, UNCLEAN, is_true
+from aiocontroller.core.events import Release, Reply, TakeOver
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.lab.checkers.leaderless import LeaderWatch
+from aiocontroller.lab.rehearsal.meter import Meter, Went
+from aiocontroller.lab.rehearsal.stage import Stage, Staged
+from aiocontroller.lab.scenarios.plan import Plan, Step
+from aiocontroller.lab.simulated_net import run
+from aiocontroller.lab.simulation.simulation import SESSION_TIMEOUT_MS, Simulation
+from aiocontroller.zookeeper import paths
+
+CLIENTS = 3
+CONTROLLERS = 2
+POLL_S = 0.1
+CALM_POLLS = 3
+CALM_WITHIN_S = 120.0
+AWAY_S = (5.0, 8.0, 12.0)
+"""How long a dead broker is away; its session ends after ``SESSION_TIMEOUT_MS``."""
+SECOND_DEATH = 0.25
+"""The share of events in which the controller dies, too."""
+CONTROLLER_AWAY_S = 6.0
+IN_OFFICE_S = 4.0
+"""How long a broker holds the role."""
+MOST_MOVES = 10
+PREFERRED_WITHIN_S = 10.0
+SESSION_S = SESSION_TIMEOUT_MS / 1000
+
+FAILOVER, DEATH, RESTARTS, MOVES, ROLE = "failover", "death", "restarts", "moves", "role"
+
+Moves = Mapping[TopicPartition, tuple[int, ...]]
+"""Targets of a reassignment, by the simulation's numbers; empty: they are drawn."""
+
+
+class Event(NamedTuple):
+    """``broker`` is the simulation's number of the one that dies."""
+
+    kind: str
+    broker: int = 0
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What an event did."""
+
+    event: Event
+    went: Went
+    seconds: float
+    """Until the cluster was calm again, of its own time."""
+    also: str
+    """What happened besides; empty if nothing."""
+    violations: tuple[str, ...]
+
+
+class Rehearsed(msgspec.Struct, frozen=True):
+    """One seed; the results are in the order of ``events``, not in that of the run."""
+
+    seed: int
+    results: tuple[Result, ...]
+    violations: tuple[str, ...]
+    """Those of the events, and those found when everything had returned."""
+    virtual_s: float
+    digest: str
+
+
+def events(stage: Stage, moves: Moves) -> list[Event]:
+    """Everything that is rehearsed; no moves where no replica has another broker to go to."""
+    deaths = [Event(DEATH, number) for number in sorted(stage.alive)]
+    moving = [Event(MOVES)] if moves or any(_can_move(staged, stage) for staged in stage.partitions) else []
+    return [Event(FAILOVER), *deaths, Event(RESTARTS), *moving, Event(ROLE)]
+
+
+def _can_move(staged: Staged, stage: Stage) -> bool:
+    replicas = set(staged.assignment.replicas)
+    return not staged.assignment.being_reassigned and replicas < stage.alive
+
+
+def rehearse(stage: Stage, moves: Moves, seed: int) -> Rehearsed:
+    """Play one seed."""
+    rehearsal = _Rehearsal(stage, moves, seed)
+    report = run(rehearsal.run())
+    found = {result.event: result for result in rehearsal.results}
+    return Rehearsed(
+        seed,
+        tuple(found[event] for event in events(stage, moves) if event in found),
+        tuple(report.violations),
+        report.virtual_s,
+        report.digest,
+    )
+
+
+def _plan(stage: Stage, seed: int) -> Plan:
+    unclean = "true" if is_true(stage.defaults, UNCLEAN) else "false"
+    return Plan(
+        seed,
+        brokers=len(stage.brokers),
+        controllers=CONTROLLERS,
+        shared_id=False,
+        takeover=False,
+        steps=(),
+        settings=((UNCLEAN, unclean), (MIN_ISR, stage.defaults.get(MIN_ISR, "1").strip())),
+        data=True,
+        clients=CLIENTS,
+        warm=True,
+        task_order=True,
+    )
+
+
+class _Rehearsal(Simulation):
+    def __init__(self, stage: Stage, moves: Moves, seed: int) -> None:
+        super().__init__(_plan(stage, seed))
+        self._stage, self._moves = stage, moves
+        self._draw = random.Random(f"rehearsal {seed}")
+        self._meter = Meter(self, stage.partitions)
+        self.leader_watch = LeaderWatch(self, deaths=3 * len(stage.alive))  # some coincide with the controller's
+        self._moved: set[TopicPartition] = set()
+        """Those that the reassignment has moved; membership only."""
+        self._wrong: list[str] = []
+        """What went wrong in this event."""
+        self.results: list[Result] = []
+
+    # -- the cluster as the tree says ------------------------------------------------------------------------------
+
+    async def _start_cluster(self) -> None:
+        self.model.begin_with(self._stage.znodes(), self.zookeeper.now_ms())
+        self.steps.topics = {topic.topic: max(topic.partitions) + 1 for topic in self._stage.topics}
+        for broker in sorted(self._stage.alive):
+            self.start_broker(broker)
+        await self._until(lambda: self._stage.alive <= self.history.registered, "the brokers have registered")
+        for controller in range(1, CONTROLLERS + 1):
+            self.start_controller(controller)
+        await self._calm("the beginning")
+        assert self.data is not None
+        self.data.start_clients()
+        self.leader_watch.start()
+        self._meter.start()
+        order = events(self._stage, self._moves)
+        self._draw.shuffle(order)
+        for event in order:
+            await self._restore()
+            if self.violations() or self._wrong:
+                break
+            self.results.append(await self._play(event))
+        self.problems += self._wrong
+
+    # -- one event -------------------------------------------------------------------------------------------------
+
+    async def _play(self, event: Event) -> Result:
+        began_s, before = self.clock.monotonic(), len(self.violations())
+        second_s = self._draw.uniform(0.0, 5.0) if self._draw.random() < SECOND_DEATH else None
+        plays: dict[str, Callable[[], Awaitable[None]]] = {
+            FAILOVER: self._fail_over,
+            DEATH: lambda: self._die(event.broker),
+            RESTARTS: self._restart_all,
+            MOVES: self._move,
+            ROLE: self._give_and_take,
+        }
+        self._meter.begin()
+        also = ""
+        if second_s is None or event.kind in (FAILOVER, ROLE):
+            await plays[event.kind]()
+        else:
+            also = f"the controller died after {second_s:.1f} s"
+            second = asyncio.ensure_future(self._kill_controller(second_s))
+            await plays[event.kind]()
+            await second
+        await self._calm("an event")
+        went = self._meter.end()
+        wrong = (*self.violations()[before:], *self._wrong)
+        return Result(event, went, round(self.clock.monotonic() - began_s, 1), also, wrong)
+
+    async def _restore(self) -> None:
+        """Bring replicas and leaders back to where they were, as far as they can be."""
+        targets = {staged.name: staged.assignment.target for staged in self._stage.partitions}
+        assigned = self.history.assigned
+        if moved := {tp: to for tp, to in targets.items() if tp in self._moved and assigned[tp] != frozenset(to)}:
+            await self._reassign(moved, "the replicas are back")
+            await self._calm("their return")
+        running, states = self._meter.running(), self.history.states
+
+        def astray() -> list[str]:
+            """Partitions that their preferred replica could lead, and does not."""
+            return [
+                str(tp)
+                for tp, (first, *_) in targets.items()
+                if first in running and tp in states and states[tp].leader != first and first in states[tp].isr
+            ]
+
+        if names := astray():
+            await self.steps.take(Step("elect_preferred", 0, POLL_S, tuple(names)))
+            until_s = self.clock.monotonic() + PREFERRED_WITHIN_S
+            while astray() and self.clock.monotonic() < until_s:
+                await self.clock.sleep(POLL_S)
+            await self._calm("the election of preferred leaders")
+
+    async def _kill_controller(self, after_s: float) -> None:
+        """Kill the active one, and start it again some time later."""
+        await self.clock.sleep(after_s)
+        holder = self.holder()
+        if holder is None or holder not in self.controllers:
+            return
+        self.kill(self.controllers.pop(holder)[1])
+        await self.clock.sleep(CONTROLLER_AWAY_S)
+        self.start_controller(holder)
+
+    async def _fail_over(self) -> None:
+        await self._kill_controller(0.0)
+        await self._until(self._ruled, "a controller is in office")
+
+    async def _die(self, broker: int) -> None:
+        self.kill(self.brokers.pop(broker)[1])
+        await self.clock.sleep(self._draw.choice(AWAY_S))
+        self.start_broker(broker)
+        await self._until(lambda: broker in self.brokers and broker in self.history.registered, "it is back")
+
+    async def _restart_all(self) -> None:
+        """One broker after the other: a controlled shutdown, a start, and the next one when all is calm."""
+        for broker in sorted(self._stage.alive):
+            made, process = self.brokers.pop(broker)
+            made.stop()
+            await self._until(process.task.done, f"broker {broker} has shut down")
+            self.start_broker(broker)
+            await self._until(lambda broker=broker: broker in self.brokers, f"broker {broker} is back")  # type: ignore[misc]
+            await self._calm("a restart")
+
+    async def _move(self) -> None:
+        moves = self._moves or self._drawn_moves()
+        self._moved = set(moves)
+        await self._reassign(moves, "the replicas have moved")
+
+    async def _reassign(self, moves: Moves, what: str) -> None:
+        self.steps.reassign(dict(moves))
+
+        def moved() -> bool:
+            return all(self.history.assigned[tp] == frozenset(target) for tp, target in moves.items())
+
+        await self._until(moved, what, again=lambda: self.steps.reassign(dict(moves)))
+
+    def _drawn_moves(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """One replica of each of some partitions goes to another live broker."""
+        moves = {}
+        able = [staged for staged in self._stage.partitions if _can_move(staged, self._stage)]
+        for staged in self._draw.sample(able, min(MOST_MOVES, len(able))):
+            replicas = staged.assignment.replicas
+            leaving = self._draw.choice(replicas)
+            coming = self._draw.choice(sorted(self._stage.alive.difference(replicas)))
+            moves[staged.name] = tuple(coming if broker == leaving else broker for broker in replicas)
+        return moves
+
+    async def _give_and_take(self) -> None:
+        """The standby is stopped, the role is released to a broker, and taken from it some time later."""
+        await self._until(self._ruled, "a controller is in office")
+        holder = self.holder()
+        assert holder is not None
+        standby = next(number for number in self.controllers if number != holder)
+        self.controllers.pop(standby)[0].stop()
+        service = self.controllers[holder][0]
+        service.queue.append(Release(reply=Reply(lambda _: None)))
+        await self._until(lambda: paths.CONTROLLER not in self.model.tree.nodes, "the role is released")
+        broker = self._draw.choice(sorted(self.brokers))
+        await self.brokers[broker][0].claim_role()
+        await self.clock.sleep(IN_OFFICE_S)
+        service.queue.append(TakeOver(reply=Reply(self._taken_over)))
+        await self._until(lambda: self.holder() == holder, "the role is taken over")
+        self.start_controller(standby)
+
+    def _taken_over(self, reasons: Any) -> None:
+        self._wrong += [f"the takeover was refused: {getattr(reason, 'text', reason)}" for reason in reasons or ()]
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def _ruled(self) -> bool:
+        holder = self.holder()
+        return holder in self.controllers and self.controllers[holder][0].controller.election.active
+
+    async def _calm(self, after: str) -> None:
+        polls = 0
+
+        def calm() -> bool:
+            nonlocal polls
+            polls = polls + 1 if self._ruled() and self._meter.calm() else 0
+            return polls >= CALM_POLLS
+
+        await self._until(calm, f"all is calm after {after}")
+
+    async def _until(self, done: Callable[[], bool], what: str, again: Callable[[], None] = lambda: None) -> None:
+        """Wait until it is done; ``again`` is called now and then, for requests whose answer was lost."""
+        until_s = self.clock.monotonic() + CALM_WITHIN_S
+        asked_s = self.clock.monotonic()
+        while not done():
+            now_s = self.clock.monotonic()
+            if now_s > until_s or self.violations():
+                if not self.violations():
+                    self._wrong.append(f"waited for {CALM_WITHIN_S:.0f} s in vain until {what}")
+                return
+            if now_s - asked_s > CONTROLLER_AWAY_S:
+                asked_s = now_s
+                again()
+            await self.clock.sleep(POLL_S)
