@@ -49,6 +49,8 @@ LABORATORY = {
     "lab/checkers/leaderless.py": "looks again and again; the simulation's loop ends with the plan",
     "lab/processes/observed_broker.py": "begun by a signal handler of a process that a storm kills",
     "lab/processes/steps.py": "its timers are cancelled when the storm heals everything",
+    "lab/rehearsal/meter.py": "it looks until the simulation ends, and its clock with it",
+    "lab/rehearsal/rehearsal.py": "the controller's second death, which the event awaits",
     "lab/simulation/data.py": "a client that ends by itself is a bug; all are cancelled when the faults end",
     "lab/simulation/simulation.py": "a simulated process: its end is checked for bugs; to cancel its task kills it",
     "lab/simulation/steps/brokers.py": "a fault's end; the simulation's loop ends with the plan",
