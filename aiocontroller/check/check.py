@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from aiocontroller.check.broker_settings import NOBODY, Told, settings_hits, with_files
 from aiocontroller.check.findings import Finding, findings, lasting
 from aiocontroller.check.kinds import KINDS
 from aiocontroller.check.rules import all_hits
 from aiocontroller.check.snapshot import time_text
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.ids import Broker
 from aiocontroller.net.ports import Clock
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Progress, read_cluster_tree, read_evidence
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -45,13 +47,24 @@ class Examined(NamedTuple):
 
 
 async def examine(
-    zk: KafkaZkClient, clock: Clock, *, between_s: float = BETWEEN_S, progress: Progress | None = None
+    zk: KafkaZkClient,
+    clock: Clock,
+    *,
+    between_s: float = BETWEEN_S,
+    progress: Progress | None = None,
+    ask: Callable[[Collection[Broker]], Awaitable[Told]] | None = None,
 ) -> Examined:
-    """Raises AioControllerError if ZooKeeper does not answer; writes nothing."""
-    before = all_hits(await read_cluster_tree(zk, progress))
+    """Raises AioControllerError if ZooKeeper does not answer; writes nothing.
+
+    ``ask`` asks the registered brokers for their settings; None: they are not asked.
+    """
+    first = await read_cluster_tree(zk, progress)
+    told = NOBODY if ask is None else await ask(first.brokers.values())
+    before = all_hits(with_files(first, told))
     await clock.sleep(between_s)
-    tree = await read_cluster_tree(zk, progress)
-    found, shown_by = findings(lasting(before, all_hits(tree)), KINDS)
+    tree = with_files(await read_cluster_tree(zk, progress), told)
+    hits = [*lasting(before, all_hits(tree)), *settings_hits(tree, told)]
+    found, shown_by = findings(hits, KINDS)
     read = await read_evidence(zk, [path for some in shown_by for path in some])
     evidence = iter(read)
     with_evidence = [

@@ -39,6 +39,31 @@ _TABLE = (
         "Brokers' dynamic settings, which ZooKeeper does not show us",
         "Topics without a min.insync.replicas of their own count as having 1.",
     ),
+    # -- what brokers tell of themselves
+    Kind(
+        "settings-differ",
+        _WARNING,
+        "Brokers have different values of a setting",
+        "Who is the controller, or leads, decides what happens.",
+    ),
+    Kind(
+        "settings-not-told",
+        _NOTICE,
+        "Brokers that did not tell their settings",
+        "What they have in their files was not checked.",
+    ),
+    Kind(
+        "takeover-changes",
+        _NOTICE,
+        "Settings that count differently if aiocontroller takes the role over",
+        "A controller in a broker obeys this broker; aiocontroller obeys the value of most.",
+    ),
+    Kind(
+        "takeover-needs",
+        _NOTICE,
+        "What a takeover needs first",
+        "aiocontroller refuses the role until then.",
+    ),
     # -- partitions without service
     Kind("offline", _CRITICAL, "Partitions without a live leader", "Clients can neither read nor write them."),
     Kind(

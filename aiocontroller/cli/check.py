@@ -45,6 +45,7 @@ SHOWN_OF_A_KIND = 5
     help="Also write what ZooKeeper holds to this file, without credentials, for --tree and for rehearsals.",
 )
 @click.option("--hash-names", is_flag=True, help="In that file hash the names of topics, hosts, racks and the cluster.")
+@click.option("--no-brokers", is_flag=True, help="Ask no broker for its settings; read ZooKeeper alone.")
 @tree_options
 @JSON
 def check(
@@ -52,6 +53,7 @@ def check(
     since: Path | None,
     save_tree: Path | None,
     hash_names: bool,
+    no_brokers: bool,
     tree: Path | None,
     data: Path | None,
     zookeeper: str | None,
@@ -70,7 +72,7 @@ def check(
         raise click.UsageError("--hash-names is for a file: give --save-tree, too")
     earlier = None if since is None else parse_report(since.read_bytes(), str(since))
     if tree is None:
-        report, found = result_of(_check(find_zookeeper(data, zookeeper)))
+        report, found = result_of(_check(find_zookeeper(data, zookeeper), ask=not no_brokers))
     else:
         recorded = read_tree(tree)
         report, found = Examined(judge(recorded.tree, recorded.at), recorded.tree)
@@ -96,12 +98,19 @@ def _print(report: Report, difference: Difference | None, as_json: bool) -> None
         say("\n" + printable(_as_text_of_difference(difference)))
 
 
-async def _check(zookeeper: str) -> Examined:
+async def _check(zookeeper: str, *, ask: bool) -> Examined:
+    import os
+    from functools import partial
+
+    from aiocontroller.check.broker_settings import ask_brokers
     from aiocontroller.check.check import examine
+    from aiocontroller.config import load_config
     from aiocontroller.net.real import real_world
 
+    world, config = real_world(), load_config(None, os.environ)[0]
+    asking = partial(ask_brokers, world, config) if ask else None
     async with connected(zookeeper) as zk:
-        return await examine(zk, real_world().clock, progress=reading_progress())
+        return await examine(zk, world.clock, progress=reading_progress(), ask=asking)
 
 
 def _as_json(report: Report) -> bytes:

@@ -124,7 +124,7 @@ class BrokerSurvey:
             names = dict.fromkeys((*settings_asked(shell.own_endpoints()), *ASKED))
             described: list[DescribedSetting] | None
             try:
-                described = await _described(client, offered, broker.id, names)
+                described = await describe_broker(client, offered, broker.id, names)
             except SettingsRefusedError:
                 if shell.config.authorizer_class_name is None:
                     raise
@@ -147,7 +147,7 @@ class BrokerSurvey:
 _OBEYED = frozenset(ASKED)
 
 
-async def _described(
+async def describe_broker(
     client: BrokerClient, offered: ApiVersions, broker: int, names: Iterable[str]
 ) -> list[DescribedSetting]:
     """A broker's settings of these names, where it has them.  Raises OSError, FrameError, SettingsRefusedError."""

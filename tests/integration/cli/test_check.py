@@ -21,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "check.md"
 
 @pytest.mark.usefixtures("cluster")
 def test_it_prints_what_the_page_shows(zk_connect: str) -> None:
-    done = aiocontroller("check", "--zookeeper", zk_connect, code=4)
+    done = aiocontroller("check", "--zookeeper", zk_connect, "--no-brokers", code=4)
     printed = re.sub(r"\(zxid 0x[0-9a-f]+\)", "(zxid …)", done.stdout)
     block = PAGE.read_text(encoding="utf-8").partition("-->\n\n")[2].partition("\n\n**For cron.**")[0]
     assert printed.splitlines() == [line.removeprefix("    ") for line in block.splitlines()]
@@ -120,8 +120,9 @@ def test_a_saved_tree_is_judged_as_the_cluster_is_and_holds_no_secrets(
     for path, data in SECRETS.items():
         kazoo.create(path, data, makepath=True)
     before, plain, hashed = changes(kazoo), tmp_path / "plain.json", tmp_path / "hashed.json"
-    live = aiocontroller("check", "--zookeeper", zk_connect, "--save-tree", str(plain), code=4)
-    aiocontroller("check", "--zookeeper", zk_connect, "--save-tree", str(hashed), "--hash-names", code=4)
+    asking_nobody = ("check", "--zookeeper", zk_connect, "--no-brokers")
+    live = aiocontroller(*asking_nobody, "--save-tree", str(plain), code=4)
+    aiocontroller(*asking_nobody, "--save-tree", str(hashed), "--hash-names", code=4)
     assert changes(kazoo) == before
     for file in (plain, hashed):
         told = file.read_text(encoding="utf-8")
@@ -177,3 +178,11 @@ def test_the_exit_code_tells_what_was_found_though_nobody_reads_it(zk_connect: s
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (4, "")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_brokers_that_do_not_answer_are_a_notice(zk_connect: str) -> None:
+    found = json.loads(aiocontroller("check", "--zookeeper", zk_connect, "--json", code=4).stdout)["findings"]
+    silent = [finding for finding in found if finding["kind"] == "settings-not-told"]
+    assert sorted(subject for finding in silent for subject in finding["subjects"]) == ["broker 1", "broker 2"]
+    assert all("9001" in finding["why"] or "9002" in finding["why"] for finding in silent)

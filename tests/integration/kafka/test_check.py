@@ -1,9 +1,15 @@
-"""``check`` and ``what-if`` on real brokers with their own controller: no false alarm, and what is foretold happens."""
+"""``check``, ``what-if`` and ``rehearse`` on real brokers with their own controller: no false alarm, what is foretold
+happens, and nothing is written."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import resource
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +97,69 @@ async def test_a_healthy_cluster_is_healthy_and_a_death_ends_as_foretold(
 
 async def gone(zk: KafkaZkClient) -> bool:
     return VICTIM not in (await read_cluster_tree(zk)).live
+
+
+MINUTE_S = 60.0
+"""Of processor time: how much of that a busy machine gives in a minute is not known."""
+
+
+async def test_each_command_takes_less_than_a_minute_and_changes_nothing(
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    """On brokers with Kafka's own controller: check, which asks them for their settings, what-if, and rehearse."""
+    ours = stage.controllers["aiocontroller"]
+    assert isinstance(ours, OurController)
+    admin = AdminZkClient(ours.zk)
+    await admin.create_topic("still", {0: (1, 2), 1: (2, 3), 2: (3, 1)})
+
+    async def all_led() -> bool:
+        leaders = [leader for leader, _ in led(await read_cluster_tree(ours.zk), ("still",)).values()]
+        return len(leaders) == 3 and min(leaders) > 0
+
+    await until(all_led, "every partition is led")
+    before, file = await versions(ours.zk), tmp_path / "tree.json"
+    tree = await read_cluster_tree(ours.zk)
+    assert tree.holder is not None
+    assert tree.holder.controller_id in tree.live
+
+    async def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "aiocontroller", *arguments, "--zookeeper", kafka.zookeeper.address]
+        process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=PIPE, stderr=PIPE)
+        used_s = processor_s()
+        out, err = await process.communicate()
+        assert processor_s() - used_s < MINUTE_S
+        assert process.returncode in (0, 3, 4), err.decode()
+        return out.decode()
+
+    checked = json.loads(await run("check", "--json", "--save-tree", str(file)))
+    assert checked["controller"] == tree.holder.controller_id
+    of_brokers = {"settings-differ", "settings-not-told", "takeover-changes", "takeover-needs"}
+    assert not {finding["kind"] for finding in checked["findings"]} & of_brokers
+    assert "Nothing was written." in await run("what-if", "--kill", str(VICTIM))
+    rehearsed = await run("rehearse")
+    assert f"{len(tree.live)} registered; {len(tree.partitions)} partitions." in rehearsed
+    assert "Verdict: no violation. Nothing was written." in rehearsed
+    assert await versions(ours.zk) == before
+    await admin.delete_topic("still")
+
+
+def processor_s() -> float:
+    """Of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+async def versions(zk: KafkaZkClient) -> dict[str, int]:
+    """Every znode with the zxid of its last change, but those that brokers change when a follower is late."""
+    found, paths = dict[str, int](), ["/"]
+    while paths:
+        reads = await zk.client.get_many(paths)
+        found |= {path: reads.mzxid(at) for at, path in enumerate(paths)}
+        below = await zk.client.children_many(paths)
+        paths = [
+            f"{path.rstrip('/')}/{name}"
+            for path, names in zip(paths, below.names, strict=True)
+            for name in names or ()
+            if (path, name) != ("/", "zookeeper")
+        ]
+    return {p: at for p, at in found.items() if not p.endswith("/state") and "isr_change_notification/" not in p}

@@ -1,0 +1,140 @@
+"""What brokers tell of their own settings, and what is wrong with that.
+
+A controller inside a broker obeys that broker's settings, so brokers that differ behave differently in the role; one
+outside obeys the value of most (``controller.obeyed_settings``, which decides here, too).  Asking is the only part that
+does I/O: DescribeConfigs, which changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from aiocontroller.check.findings import Hit
+from aiocontroller.check.rules import MIN_ISR, UNCLEAN
+from aiocontroller.config import Config, ConfigError
+from aiocontroller.controller.broker_client import BrokerClient
+from aiocontroller.controller.connecting import connect_to_broker
+from aiocontroller.controller.obeyed_settings import (
+    CREATE_TOPIC_POLICY,
+    NAMES,
+    OBEYED,
+    PROTOCOL,
+    ReportedSettings,
+    Vote,
+    by_value,
+    comparable,
+    dynamic_of,
+    reported_by,
+    settle,
+    shown,
+    vote,
+)
+from aiocontroller.controller.shell import inter_broker_listener
+from aiocontroller.controller.survey import SettingsRefusedError, describe_broker
+from aiocontroller.core.ids import Broker
+from aiocontroller.net.ports import World
+from aiocontroller.security import Security
+from aiocontroller.wire.errors import FrameError
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.broker_configs import THREAD_COUNTS
+from aiocontroller.zookeeper.cluster_tree import ClusterTree
+
+WITHIN_S = 5.0
+AUTHORIZER = "authorizer.class.name"
+ASKED = (*(name for name in NAMES if name not in THREAD_COUNTS), AUTHORIZER)
+"""Those that should be alike: how many threads a broker has is its own business."""
+
+
+class Told(NamedTuple):
+    """The brokers' static and default values, and why others have not told theirs."""
+
+    settings: dict[int, ReportedSettings]
+    silent: dict[int, str]
+
+
+NOBODY = Told({}, {})
+
+
+async def ask_brokers(world: World, config: Config, brokers: Iterable[Broker]) -> Told:
+    """Ask all of them at the same time; credentials and TLS come from ``config``.  Raises nothing."""
+    known = sorted(brokers, key=lambda broker: broker.id)
+    security, listener = Security(config), inter_broker_listener(config, known)
+
+    async def ask(broker: Broker) -> ReportedSettings | str:
+        at = broker.endpoint(listener)
+        if at is None:
+            return f"it has no listener {listener}"
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                connection = await connect_to_broker(world, security, at, timeout_s=WITHIN_S)
+                try:
+                    client = BrokerClient(connection)
+                    return reported_by(await describe_broker(client, await client.api_versions(), broker.id, ASKED))
+                finally:
+                    connection.close()
+        except TimeoutError:
+            return f"no answer within {WITHIN_S:.0f} s"
+        except (OSError, FrameError, ConfigError, SettingsRefusedError) as error:
+            return str(error) or type(error).__name__
+
+    async with asyncio.TaskGroup() as tasks:
+        asking = {broker.id: tasks.create_task(ask(broker)) for broker in known}
+    answers = {broker: task.result() for broker, task in asking.items()}
+    return Told(
+        {broker: said for broker, said in answers.items() if not isinstance(said, str)},
+        {broker: said for broker, said in answers.items() if isinstance(said, str)},
+    )
+
+
+# -- what follows from it ----------------------------------------------------------------------------------------------
+
+
+def with_files(tree: ClusterTree, told: Told) -> ClusterTree:
+    """The tree with what brokers have in their files for topics without a setting of their own, where no dynamic
+    default takes precedence."""
+    found = {name: settle(name, votes).value for name in (MIN_ISR, UNCLEAN) if (votes := _votes(tree, told, name))}
+    if not found:
+        return tree
+    default = {**found, **tree.broker_configs.get(paths.DEFAULT_ENTITY, {})}
+    return msgspec.structs.replace(tree, broker_configs={**tree.broker_configs, paths.DEFAULT_ENTITY: default})
+
+
+def settings_hits(tree: ClusterTree, told: Told) -> Iterator[Hit]:
+    """Brokers that differ or are silent, and what changes if aiocontroller takes the role."""
+    for broker, why in told.silent.items():
+        remedy = "name credentials in AIOCONTROLLER_…, as for a controller; look at its listener"
+        yield Hit("settings-not-told", f"broker {broker}", paths.broker_id(broker), why, remedy)
+    holder = None if tree.holder is None else tree.holder.controller_id
+    for name in sorted(ASKED):
+        votes = _votes(tree, told, name)
+        if not votes:
+            continue
+        values = {broker: each.value for broker, each in votes.items()}
+        counts = settle(name, votes)
+        path = paths.broker_id(min(votes))
+        if len({comparable(name, value) for value in values.values()}) > 1:
+            said = "; ".join(f"{shown(value)} on broker {who}" for value, who in by_value(values).items())
+            yield Hit("settings-differ", name, path, said, "give all brokers one value, in their files or dynamically")
+        if holder in votes and name in OBEYED and name != PROTOCOL:
+            now = votes[holder].value
+            if comparable(name, now) != comparable(name, counts.value):
+                why = f"broker {holder}, the controller, obeys {shown(now)}; aiocontroller obeys {shown(counts.value)}"
+                yield Hit("takeover-changes", name, path, why, "give all brokers one value before the takeover")
+        if name in (CREATE_TOPIC_POLICY, AUTHORIZER) and counts.value:
+            yield Hit("takeover-needs", name, path, f"brokers have {counts.value}", _NEEDS[name])
+
+
+_NEEDS = {
+    CREATE_TOPIC_POLICY: "its policy runs in brokers only: --keep-ours create.topic.policy.class.name, or leave it out",
+    AUTHORIZER: "give aiocontroller the same authorizer and super users (docs/operating.md)",
+}
+
+
+def _votes(tree: ClusterTree, told: Told, name: str) -> dict[int, Vote]:
+    dynamic = dynamic_of(tree.broker_configs)
+    found = ((broker, vote(broker, reported, dynamic, name)) for broker, reported in told.settings.items())
+    return {broker: each for broker, each in found if each is not None}
