@@ -345,12 +345,14 @@ class FetcherLink:
         return ReplicaReport(self._replicas.broker_id, first, list(by_topic.items()), stopped), sent
 
     def _take_back(self, refused: list[tuple[str, int, int]], sent: SentReports) -> bool:
-        """Queue reports again that came before the leader's own LeaderAndIsr; returns whether there were any."""
+        """Queue reports again that came before the leader's own LeaderAndIsr, or that it has lost with its replica;
+        returns whether there were any."""
         early = False
         for topic, index, verdict in refused:
-            partition, leader_epoch = sent[topic, index]
-            still_so = partition in self._fetcher.followed and partition.leader_epoch == leader_epoch
-            if still_so and ReportVerdict(verdict).retriable:
+            partition, leader_epoch = sent.get((topic, index)) or (self._replicas.partition(topic, index), None)
+            if partition is None or partition not in self._fetcher.followed:
+                continue
+            if leader_epoch in (None, partition.leader_epoch) and ReportVerdict(verdict).retriable:
                 self._fetcher.unreported[partition] = None
                 early = True
         return early

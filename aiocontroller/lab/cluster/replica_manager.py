@@ -109,7 +109,7 @@ class IsrChange(NamedTuple):
 class Follower:
     """A follower's state as known to this broker as a leader."""
 
-    __slots__ = ("candidates", "id", "last_seen_ms", "reported")
+    __slots__ = ("candidates", "id", "last_seen_ms", "lost", "reported")
 
     def __init__(self, broker: int) -> None:
         self.id = broker
@@ -118,6 +118,9 @@ class Follower:
         """Leader epoch of its last report."""
         self.candidates: dict[Partition, None] = {}
         """Partitions in which it may be about to join the ISR."""
+        self.lost: dict[tuple[str, int], None] = {}
+        """Those that it had reported when they were stopped here.  A real follower goes on fetching; this one is told
+        to report again once the partition is led here again, perhaps in the same leader epoch."""
 
 
 class Fetcher:
@@ -355,6 +358,9 @@ class ReplicaManager:
         lowest = partition.leader_epoch + (not self.generation.stops_at_equal_epoch)
         if leader_epoch < lowest and leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH):
             return KafkaErrorCode.FENCED_LEADER_EPOCH
+        for follower in self.followers.values() if partition.is_leader else ():
+            if partition in follower.reported:
+                follower.lost[topic, index] = None
         self._leave_role(partition)
         if delete:
             hosted = self.hosted[topic]
@@ -386,6 +392,7 @@ class ReplicaManager:
         """
         follower.last_seen_ms = self._now_ms = now_ms
         for topic, index in stopped:
+            follower.lost.pop((topic, index), None)
             partition = self.partition(topic, index)
             if partition is not None:
                 follower.reported.pop(partition, None)
@@ -400,12 +407,18 @@ class ReplicaManager:
                     refused.append((topic, index, verdict))
                     continue
                 follower.reported[partition] = leader_epoch
+                follower.lost.pop((topic, index), None)
                 if partition.leading is not None and len(fetch) == 2:
                     partition.leading.reported(follower.id, *fetch)
                 if follower.id not in partition.isr:
                     follower.candidates[partition] = None
         if self.disk is None:
             self._expand(follower)
+        for topic, index in list(follower.lost):
+            partition = self.partition(topic, index)
+            if partition is not None and partition.is_leader:
+                del follower.lost[topic, index]
+                refused.append((topic, index, ReportVerdict.NOT_LEADER))
         return refused
 
     def fetches(self, follower: Follower) -> list[FetchAnswer]:

@@ -66,6 +66,13 @@ def reports(replicas: ReplicaManager, follower: int, epoch: int, *, now_ms: int 
     return replicas.follower_reports(known, [("t", [(0, epoch)])], [], now_ms)
 
 
+def nothing_new(
+    replicas: ReplicaManager, follower: int, *, stopped: list[tuple[str, int]] | None = None
+) -> list[tuple[str, int, int]]:
+    """A heartbeat of the follower."""
+    return replicas.follower_reports(replicas.followers[follower], [], stopped or [], 0)
+
+
 def granted(replicas: ReplicaManager, change: IsrChange) -> bool:
     return replicas.isr_change_answered(change, 0, change.leader_epoch, change.isr, change.partition_epoch + 1)
 
@@ -184,6 +191,34 @@ def test_a_follower_that_stops_is_not_added_again() -> None:
     follower = replicas.follower_connected(2, 0)
     replicas.follower_reports(follower, [("t", [(0, 4)])], [("t", 0)], 0)
     assert not replicas.isr_changes
+
+
+def test_a_follower_of_a_replica_that_was_deleted_and_is_back_is_asked_to_report_again() -> None:
+    """A topic's deletion may be withdrawn after a leader has carried it out: it leads again in the same epoch."""
+    replicas = manager()
+    become(replicas, 1, (1, 2, 3), epoch=5)
+    for follower in (2, 3):
+        reports(replicas, follower, 5)
+    replicas.follower_connected(4, 0)
+    run_to_end(replicas.stop_replicas(StopReplicaRequest(9, 1, -1, [("t", 0, 5, True)])))
+    assert nothing_new(replicas, 2) == []
+    assert nothing_new(replicas, 3, stopped=[("t", 0)]) == []
+    become(replicas, 2, (2, 3), epoch=5)
+    assert nothing_new(replicas, 2) == [], "it is told when this broker leads"
+    run_to_end(replicas.stop_replicas(StopReplicaRequest(9, 1, -1, [("t", 0, 5, True)])))
+    become(replicas, 1, (1, 2, 3), epoch=5)
+    assert nothing_new(replicas, 2) == [("t", 0, ReportVerdict.NOT_LEADER)]
+    assert ReportVerdict.NOT_LEADER.retriable
+    assert [nothing_new(replicas, follower) for follower in (2, 3, 4)] == [[], [], []]
+
+
+def test_a_follower_that_reports_by_itself_is_not_asked_to() -> None:
+    replicas = manager()
+    become(replicas, 1, (1, 2), epoch=5)
+    reports(replicas, 2, 5)
+    run_to_end(replicas.stop_replicas(StopReplicaRequest(9, 1, -1, [("t", 0, 5, True)])))
+    become(replicas, 1, (1, 2), epoch=6)
+    assert reports(replicas, 2, 6) == nothing_new(replicas, 2) == []
 
 
 @pytest.mark.parametrize("code", [55, 107])
