@@ -23,10 +23,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group()
 def migration() -> None:
-    """Accompany Kafka's migration from ZooKeeper to KRaft (KIP-866), and roll it back.
+    """Accompany Kafka's migration to KRaft, and roll it back.
 
-    Kafka's own migration does the work: these commands say where it stands and what must hold before each step. All
-    but hand-over and rollback only read.
+    Kafka's own migration (KIP-866) does the work: these commands say where it stands and what must hold before each
+    step. All but hand-over and rollback only read.
     """
 
 

@@ -41,7 +41,7 @@ COMMANDS = {
     ),
     "rehearse": (
         "aiocontroller.lab.cli.rehearse:rehearse",
-        "Rehearse a cluster's failures and operations in the simulation; write nothing to it.",
+        "Rehearse a cluster's failures and operations in the simulation; write nothing to the cluster.",
     ),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": (

@@ -10,6 +10,7 @@ from aiocontroller.cli.root import NEEDS, run
 
 CALLS = [
     ["up"],
+    ["rehearse"],
     ["simulate", "--seeds", "1"],
     ["explore"],
     ["storm"],
