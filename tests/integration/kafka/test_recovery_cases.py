@@ -1,4 +1,4 @@
-"""Difficult cases of recovery by evidence (docs/recovery.md), on real brokers."""
+"""The difficult cases of recovery by evidence (docs/recovery.md), on real brokers of any release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from aiocontroller.lab.kafka.controllers import OurController, until
 from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.lab.storms.power_loss import cut_off
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
-from tests.integration.kafka.conftest import take_over
+from tests.integration.kafka.conftest import KafkaCluster, take_over
+from tests.integration.kafka.releases import number
 from tests.integration.kafka.test_log_recovery import command, end_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(400)]
@@ -166,3 +167,111 @@ def read(bootstrap: str, topic: str, end: int, isolation: str = "read_uncommitte
         raise AssertionError(f"read up to {at.offset} of {end}")
     finally:
         consumer.close()
+
+
+async def test_a_compacted_log_counts_as_far_as_it_reaches(stage: PlayedCluster, tmp_path: Path) -> None:
+    """Broker 2 has compacted its log and has fewer records than broker 1 or as many; it reaches further."""
+    _, topic = await created(
+        stage, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", delete_retention_ms="100"
+    )
+
+    def same_keys(count: int) -> None:
+        alive = ",".join(broker.address for broker in stage.brokers.values() if broker.running)
+        producer = Producer({"bootstrap.servers": alive, "acks": "all", "batch.num.messages": 5})
+        for value in range(count):
+            producer.produce(topic, str(value), key=str(value % 3), partition=0)
+        assert producer.flush(60) == 0
+
+    await asyncio.to_thread(same_keys, 30)
+    await die(stage, topic, 1, 2, 3)
+    await asyncio.to_thread(same_keys, 60)
+    await asyncio.to_thread(same_keys, 3)  # makes the segment before it one that may be compacted
+
+    async def compacted() -> bool:
+        return len(await asyncio.to_thread(read, stage.brokers[2].address, topic, 93)) < 30
+
+    await until(compacted, "broker 2 has compacted its log")
+    await die(stage, topic, 2, 3)
+    await asyncio.to_thread(same_keys, 7)
+    await die(stage, topic, 3, 3)
+    await start(stage, 1, 2)
+    found = await recovered(tmp_path, topic)
+    assert (found["result"], found["leader"]) == ("elected", 2), found
+    assert [(log["broker"], log["end_offset"]) for log in found["logs"]] == [(1, 30), (2, 93)]
+    await readable(stage, topic, 2, 93)
+
+
+def move(bootstrap: str, topic: str, replicas: list[int]) -> None:
+    from kafka import KafkaAdminClient
+    from kafka import TopicPartition as KafkaPythons
+
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        answers = admin.alter_partition_reassignments({KafkaPythons(topic, 0): replicas})
+        assert not any(answers.values()), answers
+    finally:
+        admin.close()
+
+
+async def test_a_replica_that_is_being_moved_is_asked_and_the_move_goes_on(
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    if number(kafka.version) < (2, 4):
+        pytest.skip("no reassignments by AlterPartitionReassignments")
+    controller, topic = await created(stage, (1, 2), follower_replication_throttled_replicas="*")
+    admin = AdminZkClient(controller.zk)
+    await write(stage, topic, 500)
+    await die(stage, topic, 2, 1)
+    await write(stage, topic, 500)
+    await admin.change_entity_configs("brokers", "3", {"follower.replication.throttled.rate": "1"})
+    await asyncio.to_thread(move, stage.brokers[1].address, topic, [1, 3])
+
+    async def moving() -> bool:
+        found = (await controller.zk.get_topic_assignments([topic], watch=False)).found
+        return bool(found) and found[0].partitions[0].adding == (3,)
+
+    await until(moving, "broker 3 is being added")
+    await die(stage, topic, 1, 1)
+    await start(stage, 2)
+    found = await recovered(tmp_path, topic)
+    assert found["result"] == "elected", found
+    ends = {log["broker"]: log["end_offset"] for log in found["logs"]}
+    assert ends[2] == 500
+    assert set(ends) == {2, 3}
+    assert ends[found["leader"]] == max(ends.values())
+    await admin.change_entity_configs("brokers", "3", {})
+    await start(stage, 1)
+
+    async def moved() -> bool:
+        found = (await controller.zk.get_topic_assignments([topic], watch=False)).found
+        return not found[0].partitions[0].being_reassigned
+
+    await until(moved, "the move has ended")
+    await until(lambda: in_isr(stage, topic, (1, 3)), "both are in sync")
+    await readable(stage, topic, 3, max(ends.values()))
+
+
+async def test_a_broker_that_does_not_answer_is_named_and_the_others_decide(
+    stage: PlayedCluster, tmp_path: Path
+) -> None:
+    _, topic = await created(stage)
+    await write(stage, topic, 100)
+    await die(stage, topic, 1, 2, 3)
+    await write(stage, topic, 100)
+    await die(stage, topic, 2, 3)
+    await die(stage, topic, 3, 3)
+    await start(stage, 1, 2)
+    stage.freeze(2)
+    try:
+        found = await recovered(tmp_path, topic, "--dry-run")
+    finally:
+        stage.thaw(2)
+    logs = {log["broker"]: log for log in found["logs"]}
+    assert (found["result"], found["leader"], found["unknown"]) == ("would elect", 1, [3]), found
+    assert logs[2]["error"] == "it has not answered in time"
+    found = await recovered(tmp_path, topic)
+    assert (found["result"], found["leader"]) == ("elected", 2), found
+    await readable(stage, topic, 2, 200)
+
+
+# -- on brokers of their own -------------------------------------------------------------------------------------------
