@@ -272,6 +272,3 @@ async def test_a_broker_that_does_not_answer_is_named_and_the_others_decide(
     found = await recovered(tmp_path, topic)
     assert (found["result"], found["leader"]) == ("elected", 2), found
     await readable(stage, topic, 2, 200)
-
-
-# -- on brokers of their own -------------------------------------------------------------------------------------------
