@@ -15,7 +15,7 @@ from aiocontroller.lab.simulation.broker_settings import BrokerSettings
 from aiocontroller.lab.simulation.simulation import Report, Simulation
 from aiocontroller.lab.zookeeper.zookeeper_tree import ZNode
 
-SEEDS = range(300)
+SEEDS = range(400)
 REBALANCING = "auto.leader.rebalance.enable"
 
 DIFFERENT = f"""
