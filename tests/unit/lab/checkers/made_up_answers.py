@@ -1,41 +1,22 @@
-"""Made-up answers, requests on the wire and partitions without leaders; see ``made_up``."""
+"""Made-up answers to admin requests; see ``made_up``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import pack
 from types import ModuleType
 from typing import Any
 
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from aiocontroller.core.request_content import ElectionType, TopicResult
 from aiocontroller.zookeeper import paths
+from tests.unit.lab.checkers.complaints import Ear, case
 from tests.unit.lab.checkers.history_story import Case
 
 ANSWERS: list[Case] = []
-UNCLEAN: list[Case] = []
-WIRE: list[Case] = []
-LEADERLESS: list[Case] = []
 
 PREFERRED, FORCED = ElectionType.PREFERRED, ElectionType.UNCLEAN
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NONE, TIMED_OUT, UNKNOWN, EXISTS, NOT_NEEDED = 0, 7, 3, 36, 84
-
-
-class Ear:
-    """Collects complaints."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-        self.now_s = 100.0
-
-    def complain(self, invariant: str, subject: Any, detail: str) -> None:
-        assert subject
-        assert detail
-        self.heard.append(invariant)
-
-    def later(self, seconds: float) -> None:
-        self.now_s += seconds
 
 
 class Asked(Ear):
@@ -72,21 +53,6 @@ class Asked(Ear):
 
     def listed(self, listed: dict[TopicPartition, ReplicaAssignment], asked: Any = None, unknown: Any = ()) -> None:
         self.answers.listed(self.now_s, asked, listed, unknown)
-
-
-def case(
-    cases: list[Case], story: Callable[[ModuleType], Any], violated: str = ""
-) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    def add(tell: Callable[[Any], None]) -> Callable[[Any], None]:
-        def play(module: ModuleType) -> list[str]:
-            ear = story(module)
-            tell(ear)
-            return list(ear.heard)
-
-        cases.append(Case(tell.__name__, play, violated.split()))
-        return tell
-
-    return add
 
 
 def answered(wrong: int = 0) -> Callable[[Callable[[Asked], None]], Callable[[Asked], None]]:
@@ -412,203 +378,3 @@ def a_topic_that_was_deleted_before(a: Asked) -> None:
     a.topic('"0":[1]')
     a.later(1)
     a.answers.removed(a.now_s, {"t": TopicResult(NONE)})
-
-
-# -- on the wire -------------------------------------------------------------------------------------------------------
-
-
-class Wire(Ear):
-    def __init__(self, module: ModuleType) -> None:
-        super().__init__()
-        self.read = module.read_control_request
-        self.observer = module.WireObserver(self.complain, lambda: 5)
-
-    def send(
-        self,
-        broker_epoch: int,
-        epoch: int = 5,
-        *,
-        broker: int = 2,
-        connection: int = 1,
-        pieces: int = 1,
-        who: str = "c",
-    ) -> None:
-        data = framed(request(4, 7, epoch, broker_epoch)) * 2
-        size = -(-len(data) // pieces)
-        for start in range(0, len(data), size):
-            self.observer.sent(who, broker, connection, data[start : start + size])
-
-
-def request(api: int, version: int, epoch: int, broker_epoch: int, client: bytes | None = b"1000001") -> bytes:
-    """As in Kafka's message definitions."""
-    flexible = version >= {4: 4, 5: 2, 6: 6}[api]
-    kraft = version >= {4: 7, 5: 4, 6: 8}[api]
-    named = pack(">h", -1) if client is None else pack(">h", len(client)) + client
-    head = pack(">hhi", api, version, 9) + named + b"\0" * flexible
-    body = pack(">i", 1_000_001) + b"\0" * kraft + pack(">i", epoch)
-    if version >= {4: 2, 5: 1, 6: 5}[api]:
-        body += pack(">q", broker_epoch)
-    return head + body + b"\7" * 20
-
-
-def framed(one: bytes) -> bytes:
-    return pack(">i", len(one)) + one
-
-
-def on_wire(violated: str = "") -> Callable[[Callable[[Wire], None]], Callable[[Wire], None]]:
-    return case(WIRE, Wire, violated)
-
-
-@on_wire()
-def all_versions_are_read(w: Wire) -> None:
-    for api, versions, since in ((4, 8, 2), (5, 5, 1), (6, 9, 5)):
-        for version in range(versions):
-            for client in (b"", b"some client", None):
-                expected = (api, 1_000_001, 5, 77 if version >= since else -1)
-                assert w.read(request(api, version, 5, 77, client)) == expected
-    assert w.read(pack(">hhih", 18, 0, 1, -1)) is None
-
-
-@on_wire()
-def incarnations_in_order(w: Wire) -> None:
-    for broker_epoch in (0, 10, 10, 12):
-        w.send(broker_epoch, pieces=3)
-    assert w.observer.requests == 8
-    w.send(5, broker=3)  # another broker
-    w.send(5, epoch=4)  # another term
-    w.send(5, who="d")  # another controller
-    w.observer.sent("c", 2, 1, framed(pack(">hhih", 18, 0, 1, -1)))
-    w.observer.sent("c", 2, 1, framed(request(4, 0, 5, 0)))  # without a broker epoch
-    w.send(12)
-
-
-@on_wire("I7 I7 I7 I7")
-def an_incarnation_that_is_over(w: Wire) -> None:
-    w.send(12)
-    w.send(10, connection=2, pieces=40)
-    w.send(0, connection=2)
-
-
-@on_wire("I2 I2")
-def an_epoch_that_was_not_won(w: Wire) -> None:
-    w.send(12, epoch=6)
-
-
-# -- partitions without a leader ---------------------------------------------------------------------------------------
-
-
-class Waiting(Ear):
-    def __init__(self, module: ModuleType) -> None:
-        super().__init__()
-        self.leaderless = module.Leaderless(self.complain)
-
-    def look(
-        self,
-        after_s: float,
-        leader: int,
-        isr: tuple[int, ...] = (1, 2),
-        *,
-        able: bool = True,
-        damaged: tuple[int, ...] = (),
-    ) -> None:
-        self.later(after_s)
-        states = {("t", 0): LeaderAndIsr(leader, 0, isr, 1, 0), ("t", 1): LeaderAndIsr(2, 0, isr, 1, 0)}
-        self.leaderless.look(self.now_s, states, {2, 3}, damaged, able=able)
-
-
-def waited(violated: str = "") -> Callable[[Callable[[Waiting], None]], Callable[[Waiting], None]]:
-    return case(LEADERLESS, Waiting, violated)
-
-
-@waited("leaderless")
-def no_leader_for_long(w: Waiting) -> None:
-    w.look(0, -1)
-    w.look(5, -1)
-    w.look(0.5, -1)
-
-
-@waited("leaderless")
-def a_dead_leader_for_long(w: Waiting) -> None:
-    w.look(0, 1)
-    w.look(5.5, 1)
-
-
-@waited()
-def a_leader_is_elected_that_has_just_died(w: Waiting) -> None:
-    w.look(0, 1)
-    w.look(3.5, 1)
-    w.look(0, 4)
-    w.look(3.5, 4)
-
-
-@waited("leaderless")
-def none_is_elected_after_a_dead_leader(w: Waiting) -> None:
-    w.look(0, 1)
-    w.look(3, 1)
-    w.look(0, -1)
-    w.look(2.5, -1)
-
-
-@waited("leaderless")
-def a_dead_leader_is_elected_and_stays(w: Waiting) -> None:
-    w.look(0, 1)
-    w.look(1, 1)
-    w.look(0, 4)
-    w.look(5.5, 4)
-
-
-@waited()
-def no_replica_in_sync_is_alive(w: Waiting) -> None:
-    w.look(0, -1, (1, 4))
-    w.look(11, -1, (1, 4))
-
-
-@waited()
-def a_damaged_broker_leads_or_cannot_lead(w: Waiting) -> None:
-    w.look(0, 3, damaged=(3,))
-    w.look(11, 3, damaged=(3,))
-    w.look(0, -1, damaged=(2,))
-    w.look(11, -1, damaged=(2,))
-
-
-@waited()
-def a_leader_in_time(w: Waiting) -> None:
-    w.look(0, -1)
-    w.look(5, 2)
-    w.look(9, -1)
-    w.look(0.5, -1)
-
-
-@waited("leaderless")
-def no_leader_now_and_then(w: Waiting) -> None:
-    for _ in range(4):
-        w.look(100, 2)
-        w.look(50, -1)
-        w.look(3.5, -1)
-
-
-@waited("leaderless")
-def each_of_two_losses_of_a_broker_handled_late(w: Waiting) -> None:
-    for _ in range(2):
-        w.look(100, 2)
-        w.look(50, -1)
-        w.look(5, -1)
-
-
-@waited()
-def no_leader_for_as_long_as_may_be(w: Waiting) -> None:
-    for _ in range(2):
-        w.look(100, 2)
-        w.look(50, -1)
-        w.look(2, -1)
-        w.look(50, -1, able=False)
-        w.look(50, -1)
-        w.look(1.5, -1)
-
-
-@waited()
-def a_controller_that_could_not_elect(w: Waiting) -> None:
-    w.look(0, -1)
-    w.look(9, -1, able=False)
-    w.look(9, -1)
-    w.look(5, -1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from aiocontroller.core.ids import LeaderAndIsr
-from tests.unit.lab.checkers import made_up_records as records
+from tests.unit.lab.checkers import records_story as records
 from tests.unit.lab.checkers.history_story import Case
 
 T, U = ("t", 0), ("t", 1)

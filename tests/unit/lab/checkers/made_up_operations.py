@@ -7,8 +7,9 @@ from types import ModuleType
 
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.request_content import TopicResult
+from tests.unit.lab.checkers.complaints import Ear, case
 from tests.unit.lab.checkers.history_story import Case
-from tests.unit.lab.checkers.made_up_answers import ANSWERS, NONE, Asked, Ear, case
+from tests.unit.lab.checkers.made_up_answers import ANSWERS, NONE, Asked
 
 OPERATIONS: list[Case] = []
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

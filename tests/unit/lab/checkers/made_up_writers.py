@@ -477,7 +477,7 @@ def every_write_counts_for_the_digest(s: Story) -> None:
     assert len(seen) == 3
 
 
-# -- records (made_up_records has more) --------------------------------------------------------------------------------
+# -- records (more in made_up_records and made_up_losses) --------------------------------------------------------------
 
 
 def led(s: Story, broker: int, epoch: int, *runs: Run) -> None:

@@ -20,15 +20,17 @@ from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
 from aiocontroller.server import kafka_channel
 from tests.mutation.mutants import Mutant, mutants_of, mutated
-from tests.unit.lab.checkers import made_up, made_up_writers  # noqa: F401  # they add their cases
+from tests.unit.lab.checkers import made_up, made_up_losses, made_up_records, made_up_writers  # noqa: F401  # they add cases
 from tests.unit.lab.checkers.history_story import CASES, Case
-from tests.unit.lab.checkers.made_up_answers import ANSWERS, LEADERLESS, WIRE
+from tests.unit.lab.checkers.made_up_answers import ANSWERS
 from tests.unit.lab.checkers.made_up_best_logs import BEST_LOGS
 from tests.unit.lab.checkers.made_up_configs import CONFIGS
 from tests.unit.lab.checkers.made_up_eligible import ELIGIBLE
+from tests.unit.lab.checkers.made_up_leaderless import LEADERLESS
 from tests.unit.lab.checkers.made_up_operations import OPERATIONS
-from tests.unit.lab.checkers.made_up_records import RECORDS
+from tests.unit.lab.checkers.made_up_wire import WIRE
 from tests.unit.lab.checkers.made_up_witnesses import WITNESSES
+from tests.unit.lab.checkers.records_story import RECORDS
 
 CHECKERS: dict[str, list[Case]] = {
     "history": CASES,
