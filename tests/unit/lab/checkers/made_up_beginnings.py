@@ -61,6 +61,13 @@ def a_cluster_goes_on(s: Begun) -> None:
     s.state(1, 7, (1,), controller_epoch=EPOCH + 1)
 
 
+@case()
+def a_cluster_without_a_past_begins_with_epoch_0(s: Begun) -> None:
+    s.history = type(s.history)(s.there.__contains__)
+    s.wins(0)
+    s.wins(1)
+
+
 @case("I2")
 def the_epoch_from_before_is_won_again(s: Begun) -> None:
     s.wins(EPOCH)

@@ -512,6 +512,14 @@ def a_record_is_lost_by_an_unclean_election_that_is_forbidden(s: Story) -> None:
     led(s, 3, 1)
 
 
+@case("I4 I13")
+def a_damaged_log_does_not_excuse_a_forbidden_election(s: Story) -> None:
+    acknowledge(s)
+    s.history.data.damaged(3, ("t", 0), 0, 3)
+    s.state(3, 1, (3,))
+    led(s, 3, 1)
+
+
 @case()
 def a_record_goes_with_its_topic(s: Story) -> None:
     acknowledge(s)
