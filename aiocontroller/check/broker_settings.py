@@ -16,8 +16,7 @@ import msgspec
 from aiocontroller.check.findings import Hit
 from aiocontroller.check.rules import MIN_ISR, UNCLEAN
 from aiocontroller.config import Config, ConfigError
-from aiocontroller.controller.broker_client import BrokerClient
-from aiocontroller.controller.connecting import connect_to_broker
+from aiocontroller.controller.broker_client import asking_at
 from aiocontroller.controller.obeyed_settings import (
     CREATE_TOPIC_POLICY,
     NAMES,
@@ -69,15 +68,8 @@ async def ask_brokers(world: World, config: Config, brokers: Iterable[Broker]) -
         if at is None:
             return f"it has no listener {listener}"
         try:
-            async with asyncio.timeout(WITHIN_S):
-                connection = await connect_to_broker(world, security, at, timeout_s=WITHIN_S)
-                try:
-                    client = BrokerClient(connection)
-                    return reported_by(await describe_broker(client, await client.api_versions(), broker.id, ASKED))
-                finally:
-                    connection.close()
-        except TimeoutError:
-            return f"no answer within {WITHIN_S:.0f} s"
+            async with asking_at(world, security, at, WITHIN_S) as client:
+                return reported_by(await describe_broker(client, await client.api_versions(), broker.id, ASKED))
         except (OSError, FrameError, ConfigError, SettingsRefusedError) as error:
             return str(error) or type(error).__name__
 

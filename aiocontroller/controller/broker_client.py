@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.controller.connecting import connect_to_broker
-from aiocontroller.core.ids import Broker
+from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.net.ports import World
+from aiocontroller.security import Security
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import decode_response_header, encode_request_header
 from aiocontroller.wire.messages import ApiVersions, decode_api_versions_response, encode_api_versions_request
@@ -54,7 +56,14 @@ async def asking(shell: ControllerShell, broker: Broker, within_s: float) -> Asy
     endpoint = shell.endpoint_of(broker)
     if endpoint is None:
         raise ConnectionError("it has no endpoint that the controller can use")
-    connection = await connect_to_broker(shell.world, shell.security, endpoint, timeout_s=within_s)
+    async with asking_at(shell.world, shell.security, endpoint, within_s) as client:
+        yield client
+
+
+@asynccontextmanager
+async def asking_at(world: World, security: Security, at: Endpoint, within_s: float) -> AsyncIterator[BrokerClient]:
+    """As ``asking``, of whoever listens there; ConfigError when a property of the security protocol is missing."""
+    connection = await connect_to_broker(world, security, at, timeout_s=within_s)
     silent = False
 
     def give_up() -> None:
@@ -62,7 +71,7 @@ async def asking(shell: ControllerShell, broker: Broker, within_s: float) -> Asy
         silent = True
         connection.close()
 
-    silence = shell.world.clock.call_later(within_s, give_up)
+    silence = world.clock.call_later(within_s, give_up)
     try:
         yield BrokerClient(connection)
     except OSError:

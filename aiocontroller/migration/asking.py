@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from aiocontroller.config import ConfigError, load_config
-from aiocontroller.controller.broker_client import BrokerClient
-from aiocontroller.controller.connecting import connect_to_broker
+from aiocontroller.controller.broker_client import BrokerClient, asking_at
 from aiocontroller.controller.shell import inter_broker_listener
+from aiocontroller.controller.survey import SettingsRefusedError, describe_broker
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.migration.answers import SETTINGS_ASKED, Answers, Node, protocol_of
@@ -18,16 +18,14 @@ from aiocontroller.net.ports import World
 from aiocontroller.security import Security
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, negotiate
-from aiocontroller.wire.config_messages import decode_describe_broker_response, encode_describe_broker_request
-from aiocontroller.wire.errors import FrameError, UnsupportedApiError
-from aiocontroller.wire.messages import MetadataResponse, decode_metadata_response, encode_metadata_request
+from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.messages import ApiVersions, MetadataResponse, decode_metadata_response, encode_metadata_request
 from aiocontroller.wire.quorum import DescribedQuorum, decode_describe_quorum_response, encode_describe_quorum_request
 
 WITHIN_S = 5.0
 AT_ONCE = 20
 MOST_METADATA = 10
 """Brokers whose Metadata is compared: an answer has every partition."""
-_CONFIGS_VERSION = 1
 _UNKNOWN = -1
 _CONTROLLERS = 2
 """``EndpointType`` of DescribeCluster (KIP-919)."""
@@ -123,15 +121,9 @@ class Asker:
     async def _within(self, at: Endpoint, asking: Callable[[BrokerClient], Awaitable[T]]) -> T | str:
         """What it answers on a connection of its own, or why it does not."""
         try:
-            async with self._limit, asyncio.timeout(WITHIN_S):
-                connection = await connect_to_broker(self._world, self._security, at, timeout_s=WITHIN_S)
-                try:
-                    return await asking(BrokerClient(connection))
-                finally:
-                    connection.close()
-        except TimeoutError:
-            return f"{at.host}:{at.port} does not answer within {WITHIN_S:g} s"
-        except (OSError, FrameError, ConfigError, UnsupportedApiError) as error:
+            async with self._limit, asking_at(self._world, self._security, at, WITHIN_S) as client:
+                return await asking(client)
+        except (OSError, FrameError, ConfigError) as error:
             return f"{at.host}:{at.port}: {error or type(error).__name__}"
 
     async def _node(self, number: int, at: Endpoint, client: BrokerClient, *, metadata: bool) -> Node:
@@ -149,7 +141,7 @@ class Asker:
             versions=offered.versions,
             ready=offered.zk_migration_ready,
             features=dict(offered.finalized_features),
-            settings=await self._settings(client, number),
+            settings=await self._settings(client, offered, number),
             metadata=answer,
             quorum=await self._quorum(
                 client, negotiate(SUPPORTED[ApiKey.DESCRIBE_QUORUM], offered.versions.get(ApiKey.DESCRIBE_QUORUM))
@@ -167,11 +159,13 @@ class Asker:
         body = encode_metadata_request(version, None)
         return decode_metadata_response(version, await client.request(ApiKey.METADATA, version, body))
 
-    async def _settings(self, client: BrokerClient, number: int) -> dict[str, str | None]:
-        body = encode_describe_broker_request(_CONFIGS_VERSION, number, SETTINGS_ASKED)
-        answer = await client.request(ApiKey.DESCRIBE_CONFIGS, _CONFIGS_VERSION, body)
-        code, settings = decode_describe_broker_response(_CONFIGS_VERSION, answer)
-        return {} if code else {setting.name: setting.value for setting in settings}
+    async def _settings(self, client: BrokerClient, offered: ApiVersions, number: int) -> dict[str, str | None]:
+        """None of them if the node refuses to tell."""
+        try:
+            described = await describe_broker(client, offered, number, SETTINGS_ASKED)
+        except SettingsRefusedError:
+            return {}
+        return {setting.name: setting.value for setting in described}
 
 
 def parse_servers(option: str, text: str | None) -> list[tuple[str, int]]:
