@@ -88,13 +88,15 @@ def systemd_unit(config: Path, user: str, state: str, log_format: str) -> None:
     for option, name in (("--user", user), ("--state", state)):
         if not NAME.fullmatch(name):
             raise BadInputError(f"{option}: {name!r} is not a name: letters, digits, _ and -, at most 31")
-    program = Path(sys.argv[0]).absolute()
+    script = Path(sys.argv[0]).absolute()
+    as_module = script.name == "__main__.py"  # python -m aiocontroller
+    program = Path(sys.executable) if as_module else script
     for what, path in (("--config", config), ("the path of this program", program)):
         if not PLAIN.fullmatch(str(path)):
             raise BadInputError(f"{what}: {str(path)!r} has to be absolute, without blanks and characters of systemd's")
     say(
         UNIT.format(
-            program=program,
+            program=f"{program} -m aiocontroller" if as_module else program,
             config=config,
             user=user,
             state=state,

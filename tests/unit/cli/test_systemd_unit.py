@@ -67,3 +67,8 @@ def test_a_program_below_a_home_can_be_read(monkeypatch: pytest.MonkeyPatch) -> 
     assert "ProtectHome=yes" in printed().splitlines()
     monkeypatch.setattr(sys, "argv", ["/home/kafka/.venv/bin/aiocontroller"])
     assert "ProtectHome=read-only" in printed().splitlines()
+
+
+def test_a_module_that_prints_it_is_run_as_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/srv/lib/aiocontroller/__main__.py"])
+    assert f"ExecStart={sys.executable} -m aiocontroller run --config " in printed()
