@@ -87,7 +87,7 @@ def read_plan(path: Path) -> Plan:
         raise BadInputError(f"{path}: found {size:,} bytes, expected a plan of {MAX_PLAN_BYTES:,} at most")
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_Plan)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BadInputError(f"{path}: {error}; expected Kafka's reassignment plan, version 1") from None
     if found.version != 1:
         raise BadInputError(f"{path}: found version {found.version}, expected 1")

@@ -6,6 +6,7 @@ cannot tell: where replicas were, and which settings throttles have replaced.  T
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import getpass
 import os
@@ -18,9 +19,12 @@ import msgspec
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.net.ports import Clock
 
+BEGINNING = b'{"at_ms":'
+"""Of each record that this program writes."""
+
 
 class InUseError(AioControllerError):
-    """Another process works by this file; ``pid`` names it, if it has said so."""
+    """Another process works by this file; ``pid`` names it, if it has said so and runs on this machine."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
         super().__init__(f"{path}: process {pid or 'unknown'} works by this file already")
@@ -43,8 +47,7 @@ class Audit:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                pids = [record["pid"] for record in _records(path, text) if isinstance(record.get("pid"), int)]
-                raise InUseError(path, pids[-1] if pids else None) from None
+                raise InUseError(path, _holder(_records(path, text))) from None
             text = path.read_bytes()  # the last holder may have written between
             self.records = _records(path, text)
             torn = len(text) - (text.rfind(b"\n") + 1)
@@ -55,11 +58,19 @@ class Audit:
             raise
 
     def write(self, what: str, **fields: Any) -> None:
-        """Append a record and wait for the disk."""
+        """Append a record, whole or not at all, and wait for the disk; OSError names the file."""
         at = self._clock.wall_time_us() // 1000
         record = {"at_ms": at, "who": _who(), "pid": os.getpid(), "what": what, **fields}
-        os.write(self._file, msgspec.json.encode(record) + b"\n")
-        os.fsync(self._file)
+        line = msgspec.json.encode(record) + b"\n"
+        size = os.fstat(self._file).st_size
+        try:
+            while line:  # a disk that becomes full takes a part first
+                line = line[os.write(self._file, line) :]
+            os.fsync(self._file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, size)
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
         self.records.append(record)
 
     def close(self) -> None:
@@ -78,15 +89,26 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 def _records(path: Path, text: bytes) -> list[dict[str, Any]]:
     """All whole lines: the last one may be torn by a crash, and then announces nothing that was done."""
     found = []
-    for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), 1):
+    whole = text[: text.rfind(b"\n") + 1]
+    if not whole and not BEGINNING.startswith(text[: len(BEGINNING)]):
+        raise BadInputError(f"{path}, line 1: found another beginning, expected a record of this program")
+    for number, line in enumerate(whole.splitlines(), 1):
         try:
             record = msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise BadInputError(f"{path}, line {number}: {error}; expected a record of this program") from None
         if not isinstance(record.get("what"), str):
             raise BadInputError(f"{path}, line {number}: found no 'what', expected a record of this program")
         found.append(record)
     return found
+
+
+def _holder(records: list[dict[str, Any]]) -> int | None:
+    """The process that wrote last; a number that names no process of this machine is nobody's."""
+    last = records[-1] if records else {}
+    pid, who = last.get("pid"), last.get("who")
+    ours = isinstance(who, str) and who.endswith(f"@{socket.gethostname()}")
+    return pid if ours and isinstance(pid, int) and 1 < pid < 2**31 else None
 
 
 def _who() -> str:

@@ -30,3 +30,11 @@ def test_plan_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(BadInputError, match="found 1,099,511,627,776 bytes, expected a plan of 104,857,600 at most"):
         reassign.read_plan(plan)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"version": 1, "x": ' + "[" * 100_000])
+def test_a_plan_that_is_nested_too_deep_is_named(tmp_path: Path, text: str) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(text)
+    with pytest.raises(BadInputError, match=r"plan\.json: .*expected Kafka's reassignment plan"):
+        reassign.read_plan(plan)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -54,7 +57,48 @@ def test_one_process_at_a_time_has_the_file(tmp_path: Path) -> None:
     Audit(path, RealClock()).close()
 
 
-@pytest.mark.parametrize("text", [b"\x00\xff\n", b"[1]\n", b'{"at": 1}\n', b"retention.ms=1\n"])
+@pytest.mark.parametrize("pid, host", [(7, "elsewhere"), (0, ""), (-1, ""), (1, ""), (2**40, ""), ("7", "")])
+def test_a_number_that_names_no_process_of_this_machine_is_nobodys(tmp_path: Path, pid: object, host: str) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path, RealClock())
+    audit.write("open", pid=pid, who=f"somebody@{host or socket.gethostname()}")
+    with pytest.raises(InUseError, match="process unknown works by this file already"):
+        Audit(path, RealClock())
+    audit.close()
+
+
+def test_a_full_disk_takes_a_record_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path, RealClock())
+    audit.write("begin")
+    before, (_, hard) = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))  # a part of a record fits
+        with pytest.raises(OSError, match=r"File too large: '.*audit\.jsonl'"):
+            audit.write("move", text="x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+    audit.write("move")
+    assert (
+        [each["what"] for each in read_records(path)] == [each["what"] for each in audit.records] == ["begin", "move"]
+    )
+    audit.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\x00\xff\n",
+        b"[1]\n",
+        b'{"at": 1}\n',
+        b"retention.ms=1\n",
+        b"retention.ms=1",
+        b'{"a":' + b"[" * 100_000 + b"\n",
+    ],
+)
 def test_another_file_is_refused_and_stays_as_it_is(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "server.properties"
     path.write_bytes(text)
