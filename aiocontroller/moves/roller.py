@@ -120,7 +120,7 @@ class Roller:
             self._records.write("command", broker=broker, code=ended.code, output=ended.output)
             if ended.code != 0:
                 how = "took too long" if ended.code is None else f"ended with code {ended.code}"
-                return "failed", (f"the command for broker {broker} {how}: {ended.output.strip()[-200:]}",)
+                return "failed", (f"the command for broker {broker} {how}: {' '.join(ended.output.split())[-200:]}",)
         back = await self._until_back(broker, before, known)
         if back:
             return "held", back

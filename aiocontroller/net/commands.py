@@ -26,11 +26,14 @@ class CommandResult(NamedTuple):
     """The last ``KEPT_BYTES`` of standard output and standard error together."""
 
 
-async def run_command(command: Sequence[str], environment: Mapping[str, str], *, timeout_s: float) -> CommandResult:
+async def run_command(
+    command: Sequence[str], environment: Mapping[str, str], *, timeout_s: float, leave: bool = False
+) -> CommandResult:
     """Run a program with these arguments, and with variables beside our own, until it ends or ``timeout_s`` has passed.
 
-    Then what is left of its process group is killed; a process that cannot be killed is left behind.  Raises OSError if
-    the program cannot be started, and ValueError for an argument that holds a NUL.
+    Then what is left of its process group is killed; a process that cannot be killed is left behind, and with ``leave``
+    what a command that has ended leaves running.  Raises OSError if the program cannot be started, and ValueError for
+    an argument that holds a NUL.
     """
     kept = bytearray()
     code: int | None = None
@@ -54,7 +57,8 @@ async def run_command(command: Sequence[str], environment: Mapping[str, str], *,
                 tasks.cancel_scope.cancel()
     finally:  # also if this task is cancelled
         try:
-            os.killpg(process.pid, signal.SIGKILL)
+            if code is None or not leave:
+                os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         except PermissionError as error:  # another user's by now: ``sudo``

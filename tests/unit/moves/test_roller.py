@@ -29,6 +29,7 @@ class Memory:
         self.restarts: list[int] = []
         self.records: list[dict[str, Any]] = []
         self.code: int | None = 0
+        self.said = "said"
         self.without_gate = Gate((), (), ())
         self.behind = False
         self.elections = 0
@@ -69,7 +70,7 @@ class Memory:
         if self.code == 0:
             self.epochs[broker] += 1
             self.restarted_s[broker] = asyncio.get_running_loop().time()
-        return CommandResult(self.code, "said")
+        return CommandResult(self.code, self.said)
 
     async def roll(self, wanted: list[int] | None = None, **options: Any) -> Result:
         roller = Roller(self, self, VirtualClock(), self.run, wait_s=30, **options)
@@ -99,11 +100,11 @@ async def test_a_gate_that_does_not_open_ends_the_roll() -> None:
     assert memory.restarts == []
 
 
-@pytest.mark.parametrize("code, said", [(7, "ended with code 7: said"), (None, "took too long: said")])
+@pytest.mark.parametrize("code, said", [(7, "ended with code 7: sa id"), (None, "took too long: sa id")])
 @virtual_time
 async def test_a_command_that_fails_ends_the_roll_and_is_run_again_later(code: int | None, said: str) -> None:
     memory = Memory()
-    memory.code = code
+    memory.code, memory.said = code, "\n sa\n\n id\n"
     assert await memory.roll() == Result("failed", (f"the command for broker 2 {said}",), (), (2, 3, 1))
     memory.code = 0
     assert (await memory.roll()).restarted == (2, 3, 1)

@@ -65,6 +65,18 @@ async def test_a_process_that_is_left_behind_delays_nothing() -> None:
     os.kill(int(output), signal.SIGKILL)
 
 
+@pytest.mark.parametrize("leave", [True, False])
+async def test_what_a_command_leaves_running_stays_only_if_so_wished(leave: bool) -> None:
+    """``kafka-server-start.sh -daemon`` leaves the broker in its own process group."""
+    child = f"import time; time.sleep({LONG_S})"
+    program = f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {child!r}]); print(child.pid)"
+    code, output = await run_command([sys.executable, "-c", program], {}, timeout_s=LONG_S, leave=leave)
+    assert code == 0
+    if leave:
+        os.kill(int(output), signal.SIGKILL)
+    await until_gone(int(output))
+
+
 async def test_what_is_cancelled_is_killed(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     program = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep({LONG_S})"
