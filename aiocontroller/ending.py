@@ -135,6 +135,14 @@ class Ending:
             os._exit(code)
 
 
+def stop_on_signals(stopping: asyncio.Event) -> None:
+    """SIGTERM, Ctrl-C and a closed terminal set ``stopping``, of a command that ends what it does in good order."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        if not _hung_up_by_design(number):
+            loop.add_signal_handler(number, stopping.set)
+
+
 def _hung_up_by_design(number: signal.Signals) -> bool:
     """``nohup`` has a process ignore SIGHUP so that it outlives its terminal."""
     return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, byte_count, plural, print_json, printable, say
+from aiocontroller.cli.output import JSON, byte_count, plural, print_json, printable, say, while_read
 from aiocontroller.core.errors import AioControllerError
+from aiocontroller.ending import stop_on_signals
 
 if TYPE_CHECKING:
     from aiocontroller.core.moving import Bounds
-    from aiocontroller.moves.audit import Audit
+    from aiocontroller.moves.audit import Audit, InUseError
     from aiocontroller.moves.history import Assignment, History
     from aiocontroller.moves.mover import Result
     from aiocontroller.moves.progress import Progress
@@ -120,8 +121,9 @@ def move(data: Path | None, zookeeper: str | None, audit: Path | None, plan: Pat
         raise click.UsageError("--stop and --reverse exclude each other: --reverse stops what is under way, too")
     targets = dict(sorted(read_plan(plan).targets.items()))
     found = asyncio.run(_moved(find_zookeeper(data, zookeeper), options, targets))
-    _show(found, options)
-    if found.result == "incomplete":
+    with while_read():  # the exit code still tells how it ended
+        _show(found, options)
+    if found.result == "incomplete" or (found.result == "stopped" and not options.stop):
         raise click.exceptions.Exit(INCOMPLETE)
 
 
@@ -150,9 +152,7 @@ async def _moved(zookeeper: str, options: Options, targets: Assignment) -> Resul
                 leaders=not options.keep_leaders,
                 tell=_Shown(options.as_json, world.clock.monotonic),
             )
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, mover.stopping.set)
+            stop_on_signals(mover.stopping)
             return await mover.run(stop=options.stop)
     finally:
         audit.close()
@@ -201,7 +201,7 @@ async def _locked(options: Options, world: World) -> Audit:
     """The audit file; with --stop or --reverse, from the run that has it, which is asked to stop."""
     from aiocontroller.moves.audit import Audit, InUseError
 
-    asked = False
+    asked: int | None = None
     deadline = world.clock.monotonic() + TAKE_OVER_S
     while True:
         try:
@@ -211,10 +211,19 @@ async def _locked(options: Options, world: World) -> Audit:
         except InUseError as error:
             if not (options.stop or options.reverse) or error.pid is None or world.clock.monotonic() > deadline:
                 raise
-            if not asked:
-                os.kill(error.pid, signal.SIGTERM)
-            asked = True
+            if asked != error.pid:
+                asked = error.pid
+                _ask_to_stop(error, error.pid)
         await world.clock.sleep(0.2)
+
+
+def _ask_to_stop(in_use: InUseError, pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # it has ended meanwhile
+    except PermissionError:
+        raise AioControllerError(f"{in_use}, and this user may not stop it") from None
 
 
 def _digest(targets: Assignment) -> str:
@@ -239,10 +248,11 @@ class _Shown:
         if now_s - self._shown_s < SHOW_EVERY_S and progress.held == self._held:
             return
         self._shown_s, self._held = now_s, progress.held
-        if self._as_json:
-            print_json(progress._asdict())
-        else:
-            say(printable(progress_line(progress)))
+        with while_read():
+            if self._as_json:
+                print_json(progress._asdict())
+            else:
+                say(printable(progress_line(progress)))
 
 
 def progress_line(progress: Progress) -> str:

@@ -5,10 +5,11 @@ A command that runs until it is stopped prints ``in_background``, without waitin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import click
@@ -54,6 +55,15 @@ def printable(text: str) -> str:
 def print_nothing_more() -> None:
     """The reader of our output (head, a pager) has exited: nothing may be written at exit either."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def while_read() -> Iterator[None]:
+    """What is printed here ends nothing: once its reader or its terminal is gone, nobody is told."""
+    try:
+        yield
+    except OSError:
+        print_nothing_more()
 
 
 def say(text: str) -> None:

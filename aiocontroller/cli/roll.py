@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-import signal
 import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, print_json, printable, say, table
+from aiocontroller.cli.output import JSON, print_json, printable, say, table, while_read
 from aiocontroller.cli.what_if import broker_ids
 from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.ending import stop_on_signals
 
 if TYPE_CHECKING:
     from aiocontroller.core.rolling import Gate, Restarted
@@ -89,15 +89,20 @@ def roll(data: Path | None, zookeeper: str | None, **given: Any) -> None:
     found = asyncio.run(_rolled(find_zookeeper(data, zookeeper), options))
     if found is None:
         return
-    if options.as_json:
-        print_json(found)
-    else:
-        for reason in found.reasons:
-            say(printable(f"{found.result.capitalize()}: {reason}."))
-        left = f", not restarted: {', '.join(map(str, found.left))}" if found.left else ""
-        say(f"Restarted: {', '.join(map(str, found.restarted)) or 'none'}{left}. The record is in {options.audit}.")
+    with while_read():  # the exit code still tells how it ended
+        _show(found, options)
     if found.result != "rolled":
         raise click.exceptions.Exit(INCOMPLETE)
+
+
+def _show(found: Result, options: Options) -> None:
+    if options.as_json:
+        print_json(found)
+        return
+    for reason in found.reasons:
+        say(printable(f"{found.result.capitalize()}: {reason}."))
+    left = f", not restarted: {', '.join(map(str, found.left))}" if found.left else ""
+    say(f"Restarted: {', '.join(map(str, found.restarted)) or 'none'}{left}. The record is in {options.audit}.")
 
 
 def words(template: str, broker: int, host: str, port: int) -> list[str]:
@@ -109,9 +114,14 @@ def words(template: str, broker: int, host: str, port: int) -> list[str]:
         raise BadInputError(f"broker {broker}: found the host {host!r}, expected a name or an address")
     try:
         parts = shlex.split(template)
-        fields = [field for part in parts for _, field, _, _ in string.Formatter().parse(part) if field is not None]
+        parsed = [field for part in parts for field in string.Formatter().parse(part)]
     except ValueError as error:
         raise _bad_template(str(error)) from None
+    fields = [
+        f"{name}{f'!{conversion}' if conversion else ''}{f':{form}' if form else ''}"
+        for _, name, form, conversion in parsed
+        if name is not None
+    ]
     strange = [field for field in fields if field not in PLACEHOLDERS]
     if strange or not parts:
         raise _bad_template(f"found {{{strange[0]}}}" if strange else "found no words")
@@ -142,9 +152,7 @@ async def _rolled(zookeeper: str, options: Options) -> Result | None:
             roller = Roller(
                 cluster, audit, world.clock, commands.run, wait_s=options.wait, elect=options.elect, tell=tell
             )
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, roller.stopping.set)
+            stop_on_signals(roller.stopping)
             return await roller.roll(wanted, past)
         finally:
             audit.close()
@@ -189,7 +197,8 @@ async def _say_order(
 
 
 def _say_line(line: str) -> None:
-    say(printable(line))
+    with while_read():
+        say(printable(line))
 
 
 class Commands:
@@ -211,7 +220,7 @@ class Commands:
         command = words(self._options.command, broker, *addresses[broker])
         environment = {"AIOCONTROLLER_BROKER_ID": str(broker)}
         try:
-            return await run_command(command, environment, timeout_s=float(self._options.timeout_s))
+            return await run_command(command, environment, timeout_s=float(self._options.timeout_s), leave=True)
         except (OSError, ValueError) as error:
             raise AioControllerError(f"--command: {shlex.join(command)}: {error}") from None
 

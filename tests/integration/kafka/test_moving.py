@@ -165,7 +165,7 @@ async def test_after_sigkill_nothing_is_left_whichever_way_it_goes_on(
 
 
 @pytest.mark.slow_kafka
-@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "--stop", "--reverse"])
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "SIGHUP", "--stop", "--reverse"])
 async def test_a_running_move_is_stopped(cluster: Cluster, how: str, request: pytest.FixtureRequest) -> None:
     topic = f"stopped-{request.node.callspec.id.replace('--', '')}"
     await filled(cluster, topic, 3, (1, 2))
@@ -176,7 +176,7 @@ async def test_a_running_move_is_stopped(cluster: Cluster, how: str, request: py
         assert "Result: stopped" in said if how == "--stop" else "Result: reversed" in said
     else:
         process.send_signal(signal.Signals[how])
-    assert "Result: stopped." in await ended(process)
+    assert "Result: stopped." in await ended(process, 3), "not everything has moved"
     assert (await cluster.replicas(topic))[0] == (1, 2)
     assert await cluster.throttles() == set()
     await AdminZkClient(cluster.zk).delete_topic(topic)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 
 import pytest
 
-from aiocontroller.cli.output import byte_count, iso_time, plural, print_json, printable, table
+from aiocontroller.cli.output import byte_count, iso_time, plural, print_json, printable, say, table, while_read
 from aiocontroller.cli.root import COMMANDS, explain, root
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.cli.views import microseconds
@@ -71,3 +72,14 @@ def test_json_is_printable_and_the_same_in_every_encoding(monkeypatch: pytest.Mo
 )
 def test_bytes_are_shown_in_powers_of_1000(count: float, text: str) -> None:
     assert byte_count(count) == text
+
+
+def test_what_nobody_reads_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        os.close(reader)
+        for _ in range(2):  # nothing is left in a buffer, to fail later
+            with while_read():
+                say("one line")
+        assert os.path.samestat(os.fstat(writer), os.stat(os.devnull))

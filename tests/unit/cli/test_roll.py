@@ -22,7 +22,11 @@ def test_a_registration_chooses_no_command(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "template", ["", "  ", "restart {broker}", "restart {host.__class__}", "restart {0}", "restart {", "restart 'x"]
+    "template",
+    [
+        *("", "  ", "restart {broker}", "restart {host.__class__}", "restart {0}", "restart {", "restart 'x"),
+        *("restart {id!r}", "restart {id!x}", "restart {id:>999999999}", "restart {id:{port}}", "restart {host:d}"),
+    ],
 )
 def test_a_template_that_is_none_is_named(template: str) -> None:
     with pytest.raises(click.BadParameter, match=r"expected a command with \{id\}, \{host\} or \{port\}"):
