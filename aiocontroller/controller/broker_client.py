@@ -62,7 +62,10 @@ async def asking(shell: ControllerShell, broker: Broker, within_s: float) -> Asy
 
 @asynccontextmanager
 async def asking_at(world: World, security: Security, at: Endpoint, within_s: float) -> AsyncIterator[BrokerClient]:
-    """As ``asking``, of whoever listens there; ConfigError when a property of the security protocol is missing."""
+    """As ``asking``, of whoever listens there; TimeoutError after ``within_s``.
+
+    ConfigError when a property of the security protocol is missing.
+    """
     connection = await connect_to_broker(world, security, at, timeout_s=within_s)
     silent = False
 
