@@ -92,6 +92,9 @@ class PartitionTable:
         self.topics: list[Topic | None] = []
         self.topic_by_name: dict[str, Topic] = {}
         self.topic_by_id: dict[bytes, Topic] = {}
+        """Without ids that several topics have (damage in ZooKeeper): who asks by one may mean either."""
+        self._topics_sharing: dict[bytes, list[Topic]] = {}
+        """The topics of each such id."""
         self.assignments: Interner[ReplicaAssignment] = Interner()
         self.isrs: Interner[tuple[int, ...]] = Interner()
         self.replica_states: Interner[tuple[int, ...]] = Interner()
@@ -273,8 +276,7 @@ class PartitionTable:
         else:
             self.topics[number] = topic
         self.topic_by_name[name] = topic
-        if topic_id != NO_TOPIC_ID:
-            self.topic_by_id[topic_id] = topic
+        self._enter_topic_id(topic)
         return topic
 
     def _new_topic(self, number: int, name: str, topic_id: bytes) -> Topic:
@@ -284,8 +286,7 @@ class PartitionTable:
         """Give a topic an id of 16 bytes; NO_TOPIC_ID takes it away."""
         self._forget_topic_id(topic)
         topic.id = topic_id
-        if topic_id != NO_TOPIC_ID:
-            self.topic_by_id[topic_id] = topic
+        self._enter_topic_id(topic)
 
     def remove_topic(self, topic: Topic) -> None:
         """Forget the topic and its partitions; their rows may be used again."""
@@ -307,10 +308,23 @@ class PartitionTable:
         del self.topic_by_name[topic.name]
         self._forget_topic_id(topic)
 
+    def _enter_topic_id(self, topic: Topic) -> None:
+        if topic.id in self._topics_sharing:
+            self._topics_sharing[topic.id].append(topic)
+        elif topic.id in self.topic_by_id:
+            self._topics_sharing[topic.id] = [self.topic_by_id.pop(topic.id), topic]
+        elif topic.id != NO_TOPIC_ID:
+            self.topic_by_id[topic.id] = topic
+
     def _forget_topic_id(self, topic: Topic) -> None:
-        """Remove the topic's id, unless another topic has taken the same id (damage in ZooKeeper)."""
-        if self.topic_by_id.get(topic.id) is topic:
-            del self.topic_by_id[topic.id]
+        """Remove the topic's id; if one other topic has it, the id means that one."""
+        sharing = self._topics_sharing.get(topic.id)
+        if sharing is None:
+            self.topic_by_id.pop(topic.id, None)
+            return
+        sharing.remove(topic)
+        if len(sharing) == 1:
+            [self.topic_by_id[topic.id]] = self._topics_sharing.pop(topic.id)
 
     def set_topic_deleting(self, topic: Topic, deleting: bool) -> None:
         """Take the topic's partitions out of the gauges, or back in."""

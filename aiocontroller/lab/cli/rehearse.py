@@ -174,7 +174,8 @@ def _head(stage: Stage) -> list[str]:
         said = f"Rehearsed are {len(stage.partitions):,}, one of each shape, which stand for {stage.stood_for:,}"
         lines.append(f"{said}; the shapes of {stage.rare:,} are too rare." if stage.rare else f"{said}.")
     if stage.left_out:
-        lines.append(f"Left out: {stage.left_out:,} of topics being deleted or with damaged znodes; see check.")
+        why = "topics being deleted or sharing an id, or with damaged znodes; see check"
+        lines.append(f"Left out: {stage.left_out:,} of {why}.")
     return lines
 
 

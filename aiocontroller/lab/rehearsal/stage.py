@@ -5,8 +5,8 @@ What matters of a partition is its *shape*: assignment, leader, ISR and the sett
 tree has few shapes for its size.  One partition of each is rehearsed, the most frequent shapes first, and stands for
 all that have it.
 
-Left out are topics that are being deleted, partitions whose znodes cannot be read or contradict themselves, and all
-settings but those two that decide elections.
+Left out are topics that are being deleted, topics that share an id (brokers take one for the other), partitions whose
+znodes cannot be read or contradict themselves, and all settings but those two that decide elections.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from typing import NamedTuple
 
 from aiocontroller.check.rules import MIN_ISR, UNCLEAN, is_true, is_valid, min_isr
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.core.ids import (
+    NO_LEADER,
+    NO_TOPIC_ID,
+    LeaderAndIsr,
+    ReplicaAssignment,
+    TopicAssignment,
+    TopicPartition,
+)
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Partition
 from aiocontroller.zookeeper.cluster_znodes import encode_config
@@ -98,7 +105,8 @@ def stage(tree: ClusterTree, most: int, needed: Collection[TopicPartition] = ())
     """
     if not tree.live:
         raise BadInputError("found no registered broker, expected a cluster with brokers to rehearse")
-    fit = [partition for partition in tree.partitions if _fits(partition, tree)]
+    without = _unfit_topics(tree)
+    fit = [partition for partition in tree.partitions if _fits(partition, tree, without)]
     if not fit:
         raise BadInputError(f"found {len(tree.partitions)} partitions, none of which can be rehearsed")
     minimum = min_isr(tree)
@@ -133,10 +141,17 @@ def stage(tree: ClusterTree, most: int, needed: Collection[TopicPartition] = ())
     )
 
 
-def _fits(partition: Partition, tree: ClusterTree) -> bool:
+def _unfit_topics(tree: ClusterTree) -> frozenset[str]:
+    """Those being deleted, and those that have an id with another in common."""
+    used = Counter(topic.topic_id for topic in tree.topics.values() if topic.topic_id != NO_TOPIC_ID)
+    sharing = (name for name, topic in tree.topics.items() if used[topic.topic_id] > 1)
+    return frozenset((*tree.deletions, *sharing))
+
+
+def _fits(partition: Partition, tree: ClusterTree, without: Collection[str]) -> bool:
     (topic, _), assignment, state = partition
     replicas = assignment.replicas
-    if topic in tree.deletions or not replicas or len(set(replicas)) < len(replicas):
+    if topic in without or not replicas or len(set(replicas)) < len(replicas):
         return False
     if state is None:
         return partition.name in tree.without_state

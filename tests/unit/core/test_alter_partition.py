@@ -256,3 +256,13 @@ def test_verdicts_writes_and_answers_of_several_requests() -> None:
             AlterPartitionResult("t", 9, KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ],
     ]
+
+
+def test_an_isr_is_never_taken_for_that_of_a_topic_with_the_same_id() -> None:
+    """Both are led by 1 in the same epochs; 3 has the records of one of them, nobody knows of which."""
+    context = ctx(3, {"t": [[1, 2, 3]], "u": [[1, 2, 3]]})
+    for name in ("t", "u"):
+        lead(context, f"{name}-0", 1, (1, 2), leader_epoch=5, partition_epoch=9)
+        context.table.set_topic_id(context.table.topic_by_name[name], topic_id("t"))
+    verdict = check_partition(context, change(topic=topic_id("t")), 1, 3)
+    assert verdict == Verdict(-1, KafkaErrorCode.UNKNOWN_TOPIC_ID)

@@ -257,13 +257,19 @@ def test_a_removed_topic_waits_for_no_election() -> None:
     assert list(made.not_online) == [2]
 
 
-def test_a_topic_does_not_take_anothers_id_along() -> None:
-    """Two topics with one id are damage in ZooKeeper; when one goes, the other is still found by it."""
+def test_an_id_that_topics_share_means_none_of_them_until_one_has_it_alone() -> None:
+    """Two topics with one id are damage in ZooKeeper: who asks by the id may mean either."""
     made = PartitionTable()
-    made.add_topic("a", topic_id("x"))
-    later = made.add_topic("b", topic_id("x"))
-    made.remove_topic(made.topic_by_name["a"])
-    assert made.topic_by_id == {topic_id("x"): later}
+    first, second = made.add_topic("a", topic_id("x")), made.add_topic("b", topic_id("x"))
+    third = made.add_topic("c", topic_id("y"))
+    assert made.topic_by_id == {topic_id("y"): third}
+    made.set_topic_id(third, topic_id("x"))
+    made.remove_topic(first)
+    assert made.topic_by_id == {}
+    made.set_topic_id(third, NO_TOPIC_ID)
+    assert made.topic_by_id == {topic_id("x"): second}
+    made.remove_topic(second)
+    assert made.topic_by_id == {}
 
 
 def test_an_assignment_may_be_interned_before_a_partition_has_it() -> None:

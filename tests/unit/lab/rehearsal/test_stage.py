@@ -77,6 +77,16 @@ def test_topics_being_deleted_are_left_out_and_those_never_led_are_not() -> None
         stage(tree_of([new], [1], without_state=[new.name], deletions=["t"]), 10)
 
 
+def test_topics_that_share_an_id_are_left_out_and_those_without_an_id_share_none() -> None:
+    state = LeaderAndIsr(1, 0, (1,), 1, 0)
+    made = [Partition(TopicPartition(name, 0), ReplicaAssignment((1, 2)), state) for name in ("t", "u", "v")]
+    tree = tree_of(made, [1, 2])
+    copied = msgspec.structs.replace(tree.topics["u"], topic_id=tree.topics["t"].topic_id)
+    found = stage(msgspec.structs.replace(tree, topics={**tree.topics, "u": copied}), 10)
+    assert ([staged.name.topic for staged in found.partitions], found.left_out) == (["v"], 2)
+    assert stage(tree_of(made, [1, 2], with_ids=False), 10).left_out == 0
+
+
 def test_a_cluster_without_brokers_or_with_too_many_is_refused() -> None:
     with pytest.raises(BadInputError, match="found no registered broker"):
         stage(tree_of([one(0, (1,), None)], []), 10)

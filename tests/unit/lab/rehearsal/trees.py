@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -40,7 +41,7 @@ def tree_of(
         brokers={number: Broker(number, number, ()) for number in live},
         unreadable_brokers=frozenset(),
         topics={
-            name: TopicAssignment(name, (name.encode() * 16)[:16] if with_ids else NO_TOPIC_ID, own)
+            name: TopicAssignment(name, _topic_id(name) if with_ids else NO_TOPIC_ID, own)
             for name, own in topics.items()
         },
         partitions=list(partitions),
@@ -57,6 +58,11 @@ def tree_of(
         migration=None,
         bad=[],
     )
+
+
+def _topic_id(name: str) -> bytes:
+    """An id of its own for each name: of long ones, too, that begin alike."""
+    return hashlib.blake2b(name.encode(), digest_size=16).digest()
 
 
 def healthy(brokers: Sequence[int], partitions: int, factor: int, min_isr: int = 1) -> ClusterTree:
