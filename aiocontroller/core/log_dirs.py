@@ -23,19 +23,25 @@ def read_answer(context: ControllerContext, event: LeaderAndIsrResponseReceived)
     """None for the answer of another incarnation of the broker, which says nothing about this one.
 
     Errors other than KAFKA_STORAGE_ERROR are normal, or for the broker to resolve: after a failover, brokers answer
-    STALE_CONTROLLER_EPOCH for each partition whose leader epoch they know already.
+    STALE_CONTROLLER_EPOCH for each partition whose leader epoch they know already.  An error by an id that topics share
+    may be of either, so both stay as they were.
     """
     broker = context.brokers.get(event.broker)
     if broker is None or broker.epoch != event.broker_epoch:
         return None
     offline: list[int] = []
     refused: set[int] = set()  # membership only
+    unclear: set[tuple[str | bytes, int]] = set()  # membership only
     for topic, partition, code in event.errors:
         row, _ = resolve(context, topic, partition)
         if row >= 0 and code == KafkaErrorCode.KAFKA_STORAGE_ERROR:
             offline.append(row)
         elif row >= 0:
             refused.add(row)
+        else:
+            unclear.add((topic, partition))
+    table = context.table
     before = context.offline_dirs.get(event.broker, set())
-    online = [row for row in event.rows if row in before and row not in refused] if before else []
+    failed = [row for row in event.rows if row in before] if before else []
+    online = [row for row in failed if row not in refused and (table.topic(row).id, table.index_of[row]) not in unclear]
     return LogDirChanges(LogDirs(event.broker, offline, online), sorted(set(offline) - before))

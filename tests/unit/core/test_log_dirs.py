@@ -9,7 +9,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import LeaderAndIsrResponseReceived
 from aiocontroller.core.log_dirs import LogDirChanges, read_answer
-from tests.builders import ctx
+from tests.builders import ctx, topic_id
 
 STORAGE, OTHER = KafkaErrorCode.KAFKA_STORAGE_ERROR, KafkaErrorCode.STALE_CONTROLLER_EPOCH
 
@@ -36,6 +36,20 @@ def test_replicas_fail_once_and_recover() -> None:
     assert refused is not None
     apply(context, refused.change)
     assert context.offline_dirs == {1: {2}}, "another error does not say that the directory works"
+
+
+def test_an_error_by_an_id_that_topics_share_brings_no_replica_back() -> None:
+    """The failed directory holds u-0; the answer names the id, which t has, too (damage in ZooKeeper)."""
+    context = ctx(brokers=2, topics={"t": [[1, 2]], "u": [[1, 2]], "v": [[1, 2]]})
+    failed = answer(context, [(name, 0, STORAGE) for name in "tuv"], rows=[0, 1, 2])
+    assert failed is not None
+    apply(context, failed.change)
+    context.table.set_topic_id(context.table.topic_by_name["u"], topic_id("t"))
+    again = answer(context, [(topic_id("t"), 0, STORAGE)], rows=[0, 1, 2])
+    assert again is not None
+    assert again.newly_offline == []
+    apply(context, again.change)
+    assert context.offline_dirs == {1: {0, 1}}
 
 
 def test_another_incarnation_says_nothing() -> None:
