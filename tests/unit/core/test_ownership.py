@@ -39,6 +39,9 @@ def context(owner: Owner) -> ControllerContext:
     made = owned_context(7, 3, owner.check)
     topic = made.table.add_topic("t", bytes(15) + b"\1")
     made.table.add_partitions(topic, {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 1))})
+    for name in ("one", "another"):
+        sharing = made.table.add_topic(name, bytes(15) + b"\2")
+        made.table.add_partitions(sharing, {0: ReplicaAssignment((3,))})
     gone = made.table.add_topic("gone")
     made.table.add_partitions(gone, {0: ReplicaAssignment((1, 2))})
     made.table.remove_topic(gone)
@@ -64,13 +67,13 @@ def context(owner: Owner) -> ControllerContext:
 
 
 def test_the_owner_changes_what_it_likes(context: ControllerContext) -> None:
-    assert (context.epoch, context.epoch_zk_version, len(context.table)) == (7, 3, 2)
+    assert (context.epoch, context.epoch_zk_version, len(context.table)) == (7, 3, 4)
     context.loaded = True
     context.partitions_being_reassigned[1] = None
     context.table.set_leadership(0, LeaderAndIsr(1, 0, (1, 2), 7, 0))
     context.remove_topic(context.table.topic_by_name["t"])
     assert not context.partitions_being_reassigned
-    assert len(context.table) == 0
+    assert len(context.table) == 2
 
 
 def test_others_may_read(context: ControllerContext, owner: Owner) -> None:
