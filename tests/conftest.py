@@ -40,7 +40,14 @@ ON_REQUEST = {
 """Marker -> what its tests do."""
 
 
+WAITING = {"admin_answers", "authorization", "differential"}
+"""Folders whose tests mostly wait for processes that they start; so do those of ``integration`` but the pipeline's."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--half", choices=("waiting", "computing"), help="only the tests that wait for processes, or only the others"
+    )
     parser.addoption(
         "--kafka",
         metavar="VERSIONS",
@@ -95,11 +102,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With ``--kafka``, tests outside its folder are left out: to read them takes half a minute."""
-    if config.getoption("--kafka") is None:
+    """What an option leaves out is not read: to read all tests takes half a minute."""
+    tests = Path(__file__).parent
+    if config.getoption("--kafka") is not None:
+        wanted = tests / "integration" / "kafka"
+        return None if collection_path.is_relative_to(wanted) or wanted.is_relative_to(collection_path) else True
+    half, folder = config.getoption("--half"), collection_path.parent
+    if half is None or folder not in (tests, tests / "integration") or collection_path.name == "integration":
         return None
-    wanted = Path(__file__).parent / "integration" / "kafka"
-    return None if collection_path.is_relative_to(wanted) or wanted.is_relative_to(collection_path) else True
+    waits = collection_path.name in WAITING if folder == tests else collection_path.name != "analytics"
+    return True if waits != (half == "waiting") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,16 +1,22 @@
 """What ``scripts/_env`` does before it makes an environment: which Python, when anew, and what it says; and how
-``scripts/compare-seeds`` names the first difference of two runs."""
+``scripts/compare-seeds`` names the first difference of two runs; which tests run beside which."""
 
 from __future__ import annotations
 
+import collections
 import importlib.util
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+
+from tests.conftest import pytest_ignore_collect
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON_3_9 = """#!/bin/sh
@@ -149,3 +155,17 @@ def test_bench_names_all_benchmarks(given: tuple[str, ...], code: int, said: str
     folder = ROOT / "benchmarks"
     files = {file.stem for file in folder.glob("*.py")} | {file.parent.name for file in folder.glob("*/__main__.py")}
     assert {line.strip() for line in lines[1:]} == {name for name in files if not name.startswith("_")}
+
+
+def test_each_test_is_in_one_half_of_a_run() -> None:
+    """`scripts/test` runs both halves at the same time."""
+    tests = ROOT / "tests"
+    halves: dict[Path, list[str]] = {file: [] for file in tests.rglob("test_*.py")}
+    for half, file in itertools.product(("waiting", "computing"), halves):
+        config = cast(pytest.Config, SimpleNamespace(getoption={"--kafka": None, "--half": half}.get))
+        steps = (file, *file.parents)
+        if not any(pytest_ignore_collect(step, config) for step in steps[: steps.index(tests)]):
+            halves[file].append(half)
+    assert {len(found) for found in halves.values()} == {1}
+    sizes = collections.Counter(found[0] for found in halves.values())
+    assert min(sizes.values()) > 100
