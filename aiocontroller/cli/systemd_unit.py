@@ -63,6 +63,10 @@ SystemCallFilter=@system-service
 WantedBy=multi-user.target
 """
 HOMES = ("/home/", "/root/", "/run/user/")
+HIDDEN = ("/tmp/", "/var/tmp/", "/dev/")
+"""The unit has its own."""
+RUNTIME = (Path(sys.executable), Path(sys.base_prefix), Path(__file__))
+"""The interpreter, its library and this package, which may be elsewhere than the program."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,30}")
 PLAIN = re.compile(r"/[A-Za-z0-9_./+@:,=-]*")
 
@@ -94,6 +98,8 @@ def systemd_unit(config: Path, user: str, state: str, log_format: str) -> None:
     for what, path in (("--config", config), ("the path of this program", program)):
         if not PLAIN.fullmatch(str(path)):
             raise BadInputError(f"{what}: {str(path)!r} has to be absolute, without blanks and characters of systemd's")
+        if str(path.resolve()).startswith(HIDDEN):
+            raise BadInputError(f"{what}: {str(path)!r} is in a folder that is hidden from a service: move it")
     say(
         UNIT.format(
             program=f"{program} -m aiocontroller" if as_module else program,
@@ -101,6 +107,10 @@ def systemd_unit(config: Path, user: str, state: str, log_format: str) -> None:
             user=user,
             state=state,
             log_format=log_format,
-            protect_home="read-only" if any(str(path).startswith(HOMES) for path in (program, config)) else "yes",
+            protect_home="read-only" if any(map(_is_in_a_home, (program, config, *RUNTIME))) else "yes",
         ).rstrip("\n")
     )
+
+
+def _is_in_a_home(path: Path) -> bool:
+    return f"{path.resolve()}/".startswith(HOMES)

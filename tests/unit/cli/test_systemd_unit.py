@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from aiocontroller.cli import systemd_unit
 from aiocontroller.cli.root import root
 from aiocontroller.core.errors import BadInputError
 
@@ -64,9 +65,31 @@ def test_a_value_that_systemd_would_read_otherwise_is_refused(option: str, value
 
 
 def test_a_program_below_a_home_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systemd_unit, "RUNTIME", (Path("/usr/bin/python3"),))
     assert "ProtectHome=yes" in printed().splitlines()
     monkeypatch.setattr(sys, "argv", ["/home/kafka/.venv/bin/aiocontroller"])
     assert "ProtectHome=read-only" in printed().splitlines()
+
+
+def test_so_can_what_a_link_below_a_home_leads_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(systemd_unit, "RUNTIME", (Path("/usr/bin/python3"),))
+    monkeypatch.setattr(systemd_unit, "HOMES", (f"{tmp_path}/home/",))
+    monkeypatch.setattr(systemd_unit, "HIDDEN", ("/tmp/hidden/",))
+    (tmp_path / "opt").symlink_to(tmp_path / "home" / "opt")
+    for config in (tmp_path / "opt" / "c.properties", tmp_path / "x" / ".." / "home" / "c.properties"):
+        assert "ProtectHome=read-only" in printed("--config", str(config)).splitlines()
+    assert "ProtectHome=yes" in printed().splitlines()
+    monkeypatch.setattr(systemd_unit, "RUNTIME", (tmp_path / "home",))
+    assert "ProtectHome=read-only" in printed().splitlines(), "the interpreter of a virtual environment"
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/dev/shm", "/etc/../tmp"])
+def test_what_the_service_would_not_see_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadInputError, match=r"--config: .* is in a folder that is hidden from a service"):
+        printed("--config", f"{folder}/c.properties")
+    monkeypatch.setattr(sys, "argv", [f"{folder}/bin/aiocontroller"])
+    with pytest.raises(BadInputError, match=r"the path of this program: .* hidden from a service"):
+        printed()
 
 
 def test_a_module_that_prints_it_is_run_as_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
