@@ -59,10 +59,14 @@ REQUEST_BYTES = 256 * 1024
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
 class _Entry(msgspec.Struct):
-    topic: str
-    partition: Annotated[int, msgspec.Meta(ge=0)]
-    replicas: list[int]
+    topic: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+    """As long as Kafka's may be."""
+    partition: _Id
+    replicas: list[_Id]
     log_dirs: list[str] | None = None
 
 
