@@ -115,8 +115,9 @@ def move(data: Path | None, zookeeper: str | None, audit: Path | None, plan: Pat
     in every ending. Works on any cluster in ZooKeeper mode. Exit code 3: not everything has moved.
     """
     from aiocontroller.cli.reassign import read_plan
+    from aiocontroller.moves.audit import audit_of
 
-    options = Options(plan, audit or plan.with_name(plan.name + ".moves.jsonl"), **given)
+    options = Options(plan, audit or audit_of(plan), **given)
     if options.stop and options.reverse:
         raise click.UsageError("--stop and --reverse exclude each other: --reverse stops what is under way, too")
     targets = dict(sorted(read_plan(plan).targets.items()))
@@ -128,7 +129,7 @@ def move(data: Path | None, zookeeper: str | None, audit: Path | None, plan: Pat
 
 
 async def _moved(zookeeper: str, options: Options, targets: Assignment) -> Result:
-    from aiocontroller.cli.moved_cluster import MovedCluster
+    from aiocontroller.cli.moved_cluster import MovedCluster, cluster_id
     from aiocontroller.moves.mover import Mover
     from aiocontroller.net.real import real_world
 
@@ -140,6 +141,7 @@ async def _moved(zookeeper: str, options: Options, targets: Assignment) -> Resul
     try:
         past = _past(audit.records, options, digest)
         async with connected(zookeeper, RECONNECT_S) as zk:
+            audit.belongs_to(await cluster_id(zk))
             mover = Mover(
                 MovedCluster(world, zk),
                 audit,
@@ -170,16 +172,18 @@ def _past(records: list[dict[str, Any]], options: Options, digest: str) -> Histo
 
 async def _rehearsed(zookeeper: str, world: World, options: Options, targets: Assignment, digest: str) -> Result:
     """As a run would go if every move ended at once, on a copy of the cluster."""
-    from aiocontroller.cli.moved_cluster import MovedCluster
-    from aiocontroller.moves.audit import read_records
+    from aiocontroller.cli.moved_cluster import MovedCluster, cluster_id
+    from aiocontroller.moves.audit import NoRecords, check_cluster, read_records
     from aiocontroller.moves.mover import Mover
     from aiocontroller.moves.rehearsed import RehearsedCluster
 
-    past = _past(read_records(options.audit), options, digest)
+    records = read_records(options.audit)
+    past = _past(records, options, digest)
     async with connected(zookeeper) as zk:
+        check_cluster(options.audit, records, await cluster_id(zk))
         mover = Mover(
             RehearsedCluster(MovedCluster(world, zk), print_json if options.as_json else _say_request),
-            _NoRecords(),
+            NoRecords(),
             world.clock,
             targets,
             digest,
@@ -190,11 +194,6 @@ async def _rehearsed(zookeeper: str, world: World, options: Options, targets: As
             look_every_s=0,
         )
         return await mover.run(stop=options.stop)
-
-
-class _NoRecords:
-    def write(self, what: str, **fields: Any) -> None:
-        """Nothing is done, so nothing is written down."""
 
 
 async def _locked(options: Options, world: World) -> Audit:

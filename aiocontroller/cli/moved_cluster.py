@@ -17,7 +17,8 @@ from aiocontroller.controller.shell import inter_broker_listener
 from aiocontroller.core.errors import BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import NO_LEADER, Broker, TopicPartition
 from aiocontroller.core.moving import Now, View
-from aiocontroller.core.throttles import Entity, Settings
+from aiocontroller.core.throttles import NAMES, Entity
+from aiocontroller.moves.mover import Change
 from aiocontroller.net.ports import World
 from aiocontroller.security import Security
 from aiocontroller.wire import elect_leaders, messages, reassignments
@@ -26,6 +27,7 @@ from aiocontroller.wire.errors import FrameError
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, read_cluster_tree
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 SILENCE_S = 5.0
@@ -111,21 +113,25 @@ class MovedCluster:
         )
         return _refused(partitions, answer.error_code, answer.results)
 
-    async def settings(self, entity: Entity, names: Sequence[str]) -> Settings:
-        """From ZooKeeper."""
-        present = await self._admin.get_entity_configs(*entity)
-        return {name: present[name] for name in names if name in present}
-
-    async def set(self, entity: Entity, settings: Mapping[str, str | None]) -> None:
-        """To ZooKeeper, where brokers are told to look."""
+    async def change(self, entity: Entity, change: Change) -> None:
+        """In ZooKeeper, where brokers are told to look."""
         kind, name = entity
         if kind == "topics" and (await self._zk.client.exists_many([paths.topic(name)])).code[0]:
             return
 
-        def change(present: dict[str, str]) -> dict[str, str]:
-            return {key: value for key, value in {**present, **settings}.items() if value is not None}
+        def changed(present: dict[str, str]) -> dict[str, str]:
+            return {key: value for key, value in {**present, **change(present)}.items() if value is not None}
 
-        await self._admin.update_entity_configs(kind, name, change)
+        await self._admin.update_entity_configs(kind, name, changed)
+
+
+async def cluster_id(zk: KafkaZkClient) -> str | None:
+    """None if the cluster has none, or if it cannot be read."""
+    try:
+        found = await zk.get_cluster_id()
+    except exc.NoAuth:
+        return None
+    return found if isinstance(found, str) else None
 
 
 def _refused(
@@ -144,4 +150,9 @@ def view_of(tree: ClusterTree, answer_ms: float) -> View:
         if tp.topic not in deleting:
             leader = NO_LEADER if state is None or state.leader not in tree.live else state.leader
             partitions[tp] = Now(assignment, leader, () if state is None else state.isr)
-    return View(partitions, tree.live, answer_ms)
+    throttled: dict[Entity, dict[str, str]] = {}
+    for kind, configs in (("topics", tree.topic_configs), ("brokers", tree.broker_configs)):
+        for name, settings in configs.items():
+            if own := {each: settings[each] for each in NAMES if each in settings}:
+                throttled[kind, name] = own
+    return View(partitions, tree.live, answer_ms, throttled)

@@ -71,6 +71,8 @@ def plan(
         raise click.UsageError(
             "give one goal: --drain, --add, --racks, --leaders, --replicas, --bytes or --replication-factor"
         )
+    if out is not None:
+        _check_unused(out)
     tree, sizes = asyncio.run(_read(find_zookeeper(data, zookeeper)))
     layout, left_out, found = _plan(tree, sizes, goal, topics)
     if out is not None and found:
@@ -126,6 +128,18 @@ def kafkas_form(found: Assignment) -> dict[str, Any]:
         for tp, replicas in found.items()
     ]
     return {"version": 1, "partitions": entries}
+
+
+def _check_unused(out: Path) -> None:
+    """BadInputError for the plan of a move that was cut off: only by this plan can it be ended."""
+    from aiocontroller.moves.audit import audit_of, read_records
+    from aiocontroller.moves.history import is_under_way
+
+    if is_under_way(read_records(audit_of(out))):
+        raise BadInputError(
+            f"--out {out}: a move by this plan has not ended: end it by 'aiocontroller move --plan {out}' (--stop, "
+            "--reverse), or name another file"
+        )
 
 
 def _write(out: Path, found: Assignment) -> None:

@@ -133,7 +133,8 @@ def _bad_template(found: str) -> click.BadParameter:
 
 
 async def _rolled(zookeeper: str, options: Options) -> Result | None:
-    from aiocontroller.moves.audit import Audit, read_records
+    from aiocontroller.cli.moved_cluster import cluster_id
+    from aiocontroller.moves.audit import Audit, check_cluster, read_records
     from aiocontroller.moves.roller import Roller
     from aiocontroller.net.real import real_world
 
@@ -141,10 +142,13 @@ async def _rolled(zookeeper: str, options: Options) -> Result | None:
     async with connected(zookeeper, float(options.wait)) as zk:
         cluster = RolledCluster(world, zk, options)
         if options.dry_run:
-            await _say_order(cluster, options, wanted, _past(read_records(options.audit), options))
+            records = read_records(options.audit)
+            check_cluster(options.audit, records, await cluster_id(zk))
+            await _say_order(cluster, options, wanted, _past(records, options))
             return None
         audit = Audit(options.audit, world.clock)
         try:
+            audit.belongs_to(await cluster_id(zk))
             past = _past(audit.records, options)
             await _check(cluster, wanted, past)
             commands = Commands(options, cluster, audit.records)

@@ -6,17 +6,20 @@ begin again.  Rules.
  * Nothing begins while a bound is exceeded, and the rate is lowest.  After ``hold_s`` of this the move stops itself.
  * A replica on its way to a broker that is away for ``patience_s`` is taken back, and its turn comes again when the
    broker has returned: a move that waits keeps its leader's log and its place among those at once.
+ * A partition that was in place and is moved on by somebody else stays theirs, so that two plans that disagree end.
  * Followers that leave an ISR and slow answers halve the rate; a while of calm raises it by half.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
+from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from aiocontroller.core.ids import NO_LEADER, ReplicaAssignment, TopicPartition
+from aiocontroller.core.throttles import Entity
 
 Plan = Mapping[TopicPartition, tuple[int, ...]]
 CALM_LOOKS = 5
@@ -40,6 +43,8 @@ class View(NamedTuple):
     live: frozenset[int]
     answer_ms: float = 0.0
     """The time that the slowest live broker took to answer."""
+    throttles: Mapping[Entity, Mapping[str, str]] = {}
+    """What is set of topics and brokers, of the settings that throttle."""
 
 
 class Bounds(NamedTuple):
@@ -69,6 +74,7 @@ class Phase(Enum):
     LEADERLESS = "no live leader"
     REFUSED = "refused by the controller"
     GONE = "deleted"
+    TAKEN = "moved on by somebody else"
 
 
 def phase(target: tuple[int, ...], opposite: tuple[int, ...] | None, now: Now | None, live: Collection[int]) -> Phase:
@@ -88,7 +94,7 @@ def phase(target: tuple[int, ...], opposite: tuple[int, ...] | None, now: Now | 
 
 
 IN_PLACE = (Phase.DONE, Phase.GONE)
-"""Phases that need nothing more."""
+"""Phases in which all is as the plan says."""
 
 
 class Health(NamedTuple):
@@ -175,8 +181,8 @@ class Step(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Every partition has moved, or is gone."""
-        return all(each in IN_PLACE for each in self.phases.values())
+        """Nothing more is to be done: every partition has moved, is gone, or belongs to somebody else."""
+        return all(each in IN_PLACE or each is Phase.TAKEN for each in self.phases.values())
 
 
 def phases(plan: Plan, opposite: Plan, view: View) -> dict[TopicPartition, Phase]:
@@ -192,10 +198,16 @@ def next_step(
     pace: Pace,
     found: Health,
     at_s: float,
-    refused: Collection[TopicPartition] = (),
+    refused: Mapping[TopicPartition, str] | None = None,
+    arrived: Collection[TopicPartition] = (),
 ) -> Step:
-    """See the module's rules; ``pace`` is that before this look, and ``refused`` may not begin again yet."""
+    """See the module's rules; ``pace`` is that before this look.
+
+    ``refused`` may not begin again yet, for the reason given, and ``arrived`` were in place at an earlier look.
+    """
+    refused = refused or {}
     phases_now = phases(plan, opposite, view)
+    phases_now |= {tp: Phase.TAKEN for tp, each in phases_now.items() if tp in arrived and each not in IN_PLACE}
     phases_now |= {tp: Phase.REFUSED for tp in plan if tp in refused and phases_now[tp] is Phase.WAITING}
     lost = {broker for broker, since in pace.away_since_s if at_s - since >= bounds.patience_s}
     take_back = [
@@ -213,29 +225,50 @@ def next_step(
         if plan[tp][0] in view.partitions[tp].isr and plan[tp][0] in view.live
     ]
     if not held and not begin and not take_back and Phase.MOVING not in phases_now.values():
-        rest = Counter[Phase](each for each in phases_now.values() if each not in IN_PLACE)
-        held = tuple(f"{each.value}: {rest[each]} partitions" for each in Phase if rest[each])
+        rest = Counter[Phase](each for each in phases_now.values() if each not in (*IN_PLACE, Phase.TAKEN))
+        why = next(iter(refused.values()), "")
+        held = tuple(
+            f"{each.value}: {rest[each]} partitions{f' ({why})' if each is Phase.REFUSED and why else ''}"
+            for each in Phase
+            if rest[each]
+        )
     return Step(begin, take_back, elect, held, phases_now)
 
 
 def _begin(
     plan: Plan, phases: Mapping[TopicPartition, Phase], view: View, at_once: int
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Fill the free places with partitions whose new brokers receive least now; else in the plan's order."""
+    """Fill the free places with partitions whose new brokers receive least now; else in the plan's order.
+
+    Partitions with the same new brokers queue.  What brokers receive only grows here, so an entry of the heap, one for
+    each queue, is at its place or belongs further down.
+    """
     receiving: Counter[int] = Counter()
     moving = [tp for tp, each in phases.items() if each is Phase.MOVING]
     for tp in moving:
         receiving.update(view.partitions[tp].assignment.adding)
-    new = {
-        tp: [broker for broker in plan[tp] if broker not in view.partitions[tp].assignment.replicas]
-        for tp, each in phases.items()
-        if each is Phase.WAITING
-    }
+    queues: dict[tuple[int, ...], deque[tuple[int, TopicPartition]]] = {}
+    for at, (tp, each) in enumerate(phases.items()):
+        if each is Phase.WAITING:
+            new = tuple(broker for broker in plan[tp] if broker not in view.partitions[tp].assignment.replicas)
+            queues.setdefault(new, deque()).append((at, tp))
+    heap = [(0, queue[0][0], new) for new, queue in queues.items()]
+    heapq.heapify(heap)
     chosen: dict[TopicPartition, tuple[int, ...]] = {}
-    for _ in range(min(at_once - len(moving), len(new))):
-        tp = min(new, key=lambda tp: max((receiving[broker] for broker in new[tp]), default=0))
-        receiving.update(new.pop(tp))
+    while heap and len(moving) + len(chosen) < at_once:
+        busy, at, new = heap[0]
+        now = max((receiving[broker] for broker in new), default=0)
+        if now > busy:
+            heapq.heapreplace(heap, (now, at, new))
+            continue
+        queue = queues[new]
+        tp = queue.popleft()[1]
+        receiving.update(new)
         chosen[tp] = plan[tp]
+        if queue:
+            heapq.heapreplace(heap, (now, queue[0][0], new))
+        else:
+            heapq.heappop(heap)
     return chosen
 
 

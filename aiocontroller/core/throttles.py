@@ -2,17 +2,21 @@
 
 The settings are those of Kafka's own tool (KIP-73).  A topic lists the replicas whose leader sends, and those that
 receive, slowly; a broker has the rates.  A leader does not slow down for a follower in sync.
+
+Others throttle, too, at the same time and even the same topic.  So lists are only added to and taken from, and a rate
+is removed only if a move has set it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from aiocontroller.core.ids import TopicPartition
 
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+NAMES = (LEADER_REPLICAS, FOLLOWER_REPLICAS, *RATES)
 
 Entity = tuple[str, str]
 """("topics" or "brokers", name)."""
@@ -50,14 +54,43 @@ def rates(rate: int) -> dict[str, str]:
 
 
 def beside(wanted: Mapping[str, str], present: Mapping[str, str | None]) -> dict[str, str]:
-    """``wanted`` together with what was set ``present``: lists of replicas are joined, and ``*`` stays."""
+    """``wanted`` together with what is set ``present``: lists of replicas are joined, and ``*`` stays."""
     found = {}
     for name, value in wanted.items():
-        was = present.get(name)
-        if name in RATES or not was:
+        was = present.get(name) or ""
+        if name in RATES:
             found[name] = value
-        elif was.strip() == "*":
+        elif was.strip() == "*" or set(replicas(was)).issuperset(replicas(value)):
             found[name] = was
         else:
-            found[name] = ",".join(dict.fromkeys([*(each.strip() for each in was.split(",")), *value.split(",")]))
+            found[name] = ",".join(dict.fromkeys([*replicas(was), *replicas(value)]))
     return found
+
+
+def put_back(
+    replaced: Mapping[str, str | None],
+    own: Collection[int],
+    rates_set: Collection[int],
+    present: Mapping[str, str | None],
+) -> Settings:
+    """The settings of one topic or broker without what a move has added; what others have changed meanwhile stays.
+
+    ``replaced`` is what they were before, ``own`` are the topic's partitions that it moves, and ``rates_set`` is which
+    rates it has set.
+    """
+    found: Settings = {}
+    numbers, set_rates = {str(number) for number in own}, {str(rate) for rate in rates_set}  # membership only
+    for name, was in replaced.items():
+        now = present.get(name)
+        if name in RATES:
+            found[name] = was if now in set_rates else now
+            continue
+        before = replicas(was)
+        left = [each for each in replicas(now) if each in before or each.partition(":")[0] not in numbers]
+        found[name] = was if left == before else ",".join(left) or None
+    return found
+
+
+def replicas(value: str | None) -> list[str]:
+    """The entries of a list, ``partition:broker`` each."""
+    return [each.strip() for each in (value or "").split(",") if each.strip()]

@@ -11,6 +11,7 @@ import fcntl
 import getpass
 import os
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,12 @@ class InUseError(AioControllerError):
         self.pid = pid
 
 
+class NotWrittenError(AioControllerError):
+    """The disk did not take a record; the message names the file."""
+
+
 class Audit:
-    """Records of one file, in order.  Raises OSError when the disk does not take a record."""
+    """Records of one file, in order."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         """BadInputError for a file that holds something else, InUseError while another process has it."""
@@ -58,7 +63,7 @@ class Audit:
             raise
 
     def write(self, what: str, **fields: Any) -> None:
-        """Append a record, whole or not at all, and wait for the disk; OSError names the file."""
+        """Append a record, whole or not at all, and wait for the disk; NotWrittenError."""
         at = self._clock.wall_time_us() // 1000
         record = {"at_ms": at, "who": _who(), "pid": os.getpid(), "what": what, **fields}
         line = msgspec.json.encode(record) + b"\n"
@@ -70,12 +75,39 @@ class Audit:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, size)
-            raise OSError(error.errno, error.strerror, str(self.path)) from None
+            raise NotWrittenError(f"{self.path}: {error.strerror}") from None
         self.records.append(record)
+
+    def belongs_to(self, cluster_id: str | None) -> None:
+        """Write down of which cluster it is; BadInputError if it is of another.  None: that cannot be told."""
+        check_cluster(self.path, self.records, cluster_id)
+        if cluster_id is not None and not any(record["what"] == "cluster" for record in self.records):
+            self.write("cluster", id=cluster_id)
 
     def close(self) -> None:
         """Let others have the file."""
         os.close(self._file)
+
+
+class NoRecords:
+    """Where nothing is written down, since nothing is done, or only what was done is taken back."""
+
+    def write(self, what: str, **fields: Any) -> None:
+        """See ``Audit``."""
+
+
+def audit_of(plan: Path) -> Path:
+    """The file of a plan's moves, if no other is named."""
+    return plan.with_name(plan.name + ".moves.jsonl")
+
+
+def check_cluster(path: Path, records: Sequence[Mapping[str, Any]], cluster_id: str | None) -> None:
+    """BadInputError if the records are of another cluster: topics and brokers have the same names there."""
+    known = next((record.get("id") for record in records if record["what"] == "cluster"), None)
+    if None not in (known, cluster_id) and known != cluster_id:
+        raise BadInputError(
+            f"{path}: found the record of cluster {known}, expected one of {cluster_id}: name another file by --audit"
+        )
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -26,6 +26,8 @@ class History(msgspec.Struct):
     """As many there were when it began."""
     replaced: dict[Entity, Settings] | None = None
     """What the settings were that throttles have in their place; None if there are none."""
+    rates: tuple[int, ...] = ()
+    """Those that have been set since, in bytes a second."""
 
 
 def history(records: Iterable[Mapping[str, Any]], digest: str, *, reverse: bool) -> History:
@@ -45,14 +47,27 @@ def _after(found: History, record: Mapping[str, Any], digest: str, *, reverse: b
         if record["plan"] != digest:
             raise BadInputError("the audit file is of another plan: name another by --audit")
         before = {TopicPartition(t, p): tuple(replicas) for t, p, replicas in record["before"]}
-        return History(before, record["absent"], record["under_replicated"], found.replaced)
+        return History(before, record["absent"], record["under_replicated"], found.replaced, found.rates)
     if what == "throttle":
         replaced = {(kind, name): dict(settings) for kind, name, settings in record["replaced"]}
         return msgspec.structs.replace(found, replaced=replaced)
+    if what == "rate":
+        return msgspec.structs.replace(found, rates=(*found.rates, int(record["bytes_per_s"])))
     if what == "unthrottled":
-        return msgspec.structs.replace(found, replaced=None)
+        return msgspec.structs.replace(found, replaced=None, rates=())
     if what == "end" and record["result"] in ENDED and not reverse:
-        return History(replaced=found.replaced)
+        return History(replaced=found.replaced, rates=found.rates)
+    return found
+
+
+def is_under_way(records: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the last move by the plan was cut off, so that moves and throttles may be left in the cluster."""
+    found = False
+    for record in records:
+        if record["what"] in ("begin", "move", "reverse"):
+            found = True
+        elif record["what"] == "end" and record.get("result") != "failed":
+            found = False
     return found
 
 

@@ -8,12 +8,16 @@ The order that survives a SIGKILL at any point:
  4. when nothing of the plan moves any more the settings are put back, and then the file says so (``unthrottled``).
 
 A run finds throttles of an earlier one by a ``throttle`` without its ``unthrottled``, and puts back what that says.
+
+Throttles are compared at each look, and set again if somebody has removed them: Kafka's own tool removes those of all
+brokers when a move of its own has ended.  A rate that this plan has not set is somebody else's, and ends the move.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -22,7 +26,16 @@ from aiocontroller.core import moving
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.moving import Bounds, Pace, Phase, Plan, Step, View
-from aiocontroller.core.throttles import FOLLOWER_REPLICAS, Entity, Settings, beside, throttles
+from aiocontroller.core.throttles import (
+    FOLLOWER_REPLICAS,
+    Entity,
+    Settings,
+    beside,
+    put_back,
+    replicas,
+    throttles,
+)
+from aiocontroller.moves.audit import NoRecords, NotWrittenError
 from aiocontroller.moves.history import Assignment, History, plain
 from aiocontroller.moves.progress import Meter, Progress
 from aiocontroller.net.ports import Clock
@@ -37,6 +50,9 @@ REFUSED_S = 10.0
 """A partition that the controller has refused waits this long."""
 
 T = TypeVar("T")
+Phases = Mapping[TopicPartition, Phase]
+Change = Callable[[Mapping[str, str]], Mapping[str, str | None]]
+"""From all settings to those that change; None: to the default."""
 
 
 class Cluster(Protocol):
@@ -54,11 +70,8 @@ class Cluster(Protocol):
     async def elect(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
         """Preferred leaders; what was refused, with its reason."""
 
-    async def settings(self, entity: Entity, names: Sequence[str]) -> Settings:
-        """These settings of a topic or broker; without those that are not set."""
-
-    async def set(self, entity: Entity, settings: Mapping[str, str | None]) -> None:
-        """Change these settings, and leave the others; None: to the default.  Brokers are told in any case.
+    async def change(self, entity: Entity, change: Change) -> None:
+        """Change settings of a topic or broker at once, from what they are then.  Brokers are told in any case.
 
         Does nothing for a topic that does not exist any more.
         """
@@ -102,15 +115,20 @@ class Mover:
     ) -> None:
         """``bounds`` follow from what was away and under-replicated when the plan began."""
         self.stopping = asyncio.Event()
-        self._cluster, self._records, self._clock, self._tell = cluster, records, clock, tell
+        self._cluster, self._clock, self._tell = cluster, clock, tell
+        self._records = records
         self._forward, self._digest, self._past, self._bounds_of = plan, digest, past, bounds
         self._reverse, self._leaders, self._look_every_s = reverse, leaders, look_every_s
         self._refused: dict[TopicPartition, str] = {}
         self._refused_s: dict[TopicPartition, float] = {}
         self._elected: set[TopicPartition] = set()  # membership only
         self._taken: set[TopicPartition] = set()  # membership only
+        self._arrived: set[TopicPartition] = set()  # membership only
+        self._numbers: dict[Entity, list[int]] = {}
+        for tp in plan:
+            self._numbers.setdefault(("topics", tp.topic), []).append(tp.partition)
         self._throttled: dict[Entity, Settings] | None = past.replaced
-        self._set_rate = 0
+        self._rates = list(past.rates)
 
     async def run(self, *, stop: bool = False) -> Result:
         """Move everything, or with ``stop`` nothing more; throttles are gone when it returns.
@@ -129,14 +147,18 @@ class Mover:
         if stop:
             self.stopping.set()
         try:
-            result, reasons, step = await self._moved(view, bounds)
+            result, reasons, phases = await self._moved(view, bounds)
+        except NotWrittenError:
+            self._records = NoRecords()  # what was begun is on the disk, and what follows only takes that back
+            await self._stop()
+            await self._unthrottle()
+            raise
         except BaseException:
             self._records.write("end", result="failed", reasons=(), refused=_words(self._refused))
             raise
         await self._unthrottle()
-        found = Result(result, reasons, dict(step.phases), self._refused)
         self._records.write("end", result=result, reasons=reasons, refused=_words(self._refused))
-        return found
+        return Result(result, reasons, dict(phases), self._refused)
 
     def _begun(self, view: View, stop: bool) -> History:
         if self._past.before is not None:
@@ -147,7 +169,7 @@ class Mover:
         if stop or all(each in moving.IN_PLACE for each in moving.phases(self._forward, {}, view).values()):
             return msgspec.structs.replace(self._past, before=before)  # nothing begins that could be reversed
         found = moving.health(view, None)
-        past = History(before, len(found.absent), found.under_replicated, self._past.replaced)
+        past = History(before, len(found.absent), found.under_replicated, self._past.replaced, self._past.rates)
         self._records.write(
             "begin",
             plan=self._digest,
@@ -171,35 +193,46 @@ class Mover:
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
-    async def _moved(self, view: View, bounds: Bounds) -> tuple[str, tuple[str, ...], Step]:
+    async def _moved(self, view: View, bounds: Bounds) -> tuple[str, tuple[str, ...], Phases]:
         pace, before, sized_s = moving.first_pace(bounds), None, float("-inf")
         while True:
             at_s = self._clock.monotonic()
             found = moving.health(view, before)
-            step = moving.next_step(self._plan, self._opposite, view, bounds, pace, found, at_s, self._waiting(at_s))
+            step = moving.next_step(
+                self._plan, self._opposite, view, bounds, pace, found, at_s, self._waiting(at_s), self._arrived
+            )
+            self._arrived.update(tp for tp, each in step.phases.items() if each is Phase.DONE)
             held = bool(step.held) or self._only_tries_again(step)
             pace = moving.adapted(pace, found, bounds, held=held, at_s=at_s)
             if self.stopping.is_set():
-                return "stopped", (), await self._stop(step)
+                return "stopped", (), await self._stop()
             await self._tidy(step)
             if step.over:
-                return "reversed" if self._reverse else "moved", (), step
+                taken = sum(each is Phase.TAKEN for each in step.phases.values())
+                if taken:
+                    return "incomplete", (f"{Phase.TAKEN.value}: {taken} partitions",), step.phases
+                return "reversed" if self._reverse else "moved", (), step.phases
             if pace.held_since_s is not None and at_s - pace.held_since_s >= bounds.hold_s:
-                reasons = step.held or (f"refused by the controller: {len(step.begin)} partitions",)
-                return "incomplete", reasons, await self._stop(step)
-            if not await self._throttle(pace):
-                await self._carry_out(step)
+                why = next((self._refused[tp] for tp in step.begin if tp in self._refused), "")
+                reasons = step.held or (f"refused by the controller: {len(step.begin)} partitions ({why})",)
+                return "incomplete", reasons, await self._stop()
+            wanted = self._wanted(view, pace)
+            foreign = self._foreign(wanted, view)
+            if foreign:
+                return "incomplete", foreign, await self._stop()
+            if not await self._throttle(wanted, view, pace):
+                await self._carry_out(step.begin, step.take_back)
             if at_s - sized_s >= SIZES_EVERY_S and self._meter.copying:
                 self._meter.read(await self._again(self._cluster.sizes, self._meter.copying), at_s)
                 sized_s = at_s
-            self._tell(self._meter.progress(step.phases, self._set_rate, step.held))
+            self._tell(self._meter.progress(step.phases, pace.rate if wanted else 0, step.held))
             await self._pause()
             before, view = view, await self._again(self._cluster.look)
 
-    async def _carry_out(self, step: Step) -> None:
-        wanted: dict[TopicPartition, tuple[int, ...] | None] = {**dict.fromkeys(step.take_back), **step.begin}
+    async def _carry_out(self, begin: Plan, take_back: Sequence[TopicPartition]) -> None:
+        wanted: dict[TopicPartition, tuple[int, ...] | None] = {**dict.fromkeys(take_back), **begin}
         if wanted:
-            self._taken.update(step.take_back)
+            self._taken.update(take_back)
             self._records.write("reassign", to=[(tp.topic, tp.partition, to) for tp, to in wanted.items()])
             refused = await self._again(self._cluster.reassign, wanted)
             for tp in wanted:
@@ -214,8 +247,9 @@ class Mover:
         """Nothing is under way, and all that would begin was refused before."""
         return Phase.MOVING not in step.phases.values() and self._refused_s.keys() >= {*step.begin, *step.take_back}
 
-    def _waiting(self, at_s: float) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, since in self._refused_s.items() if at_s - since < REFUSED_S)
+    def _waiting(self, at_s: float) -> dict[TopicPartition, str]:
+        """Those that the controller has refused just now, with its reasons."""
+        return {tp: self._refused[tp] for tp, since in self._refused_s.items() if at_s - since < REFUSED_S}
 
     async def _tidy(self, step: Step) -> None:
         """Preferred leaders lead what has moved; asked for once each."""
@@ -225,19 +259,20 @@ class Mover:
             self._records.write("elect", partitions=[(tp.topic, tp.partition) for tp in wanted])
             refused = await self._again(self._cluster.elect, wanted)
             if refused:
+                self._refused |= {tp: f"no preferred leader: {why}" for tp, why in refused.items()}
                 self._records.write("refused", reasons=_words(refused))
 
-    async def _stop(self, step: Step) -> Step:
+    async def _stop(self) -> Phases:
         """Take back what is under way, until nothing is."""
         wanted: list[TopicPartition] = []
         for _ in range(STOPS):
             view = await self._again(self._cluster.look)
-            wanted = moving.to_stop(self._plan, self._opposite, view)
+            wanted = [tp for tp in moving.to_stop(self._plan, self._opposite, view) if tp not in self._arrived]
             if not wanted:
                 taken_back = {tp: to for tp, to in moving.misordered(self._opposite, view).items() if tp in self._taken}
-                await self._carry_out(step._replace(take_back=[], begin=taken_back))
-                return step._replace(phases=moving.phases(self._plan, self._opposite, view))
-            await self._carry_out(step._replace(take_back=wanted, begin={}))
+                await self._carry_out(taken_back, ())
+                return moving.phases(self._plan, self._opposite, view)
+            await self._carry_out({}, wanted)
             await self._clock.sleep(self._look_every_s)
         raise AioControllerError(
             f"{len(wanted)} moves could not be taken back, {wanted[0]} among them: run --stop again"
@@ -265,51 +300,90 @@ class Mover:
 
     # -- throttles -------------------------------------------------------------------------------------------------
 
-    async def _throttle(self, pace: Pace) -> bool:
-        """Set them, or change the rate; returns whether brokers may not have heard of them yet, since they are new."""
-        wanted = throttles(self._opposite, self._plan, pace.rate)
-        if not wanted or self._set_rate == pace.rate:
+    def _wanted(self, view: View, pace: Pace) -> dict[Entity, dict[str, str]]:
+        """The throttles of what is still there."""
+        there = {tp: target for tp, target in self._plan.items() if tp in view.partitions}
+        return throttles(self._opposite, there, pace.rate)
+
+    def _foreign(self, wanted: Mapping[Entity, Mapping[str, str]], view: View) -> tuple[str, ...]:
+        """The first broker with a rate that this plan has not set; BadInputError if it has set none so far."""
+        if self._is_lost(wanted, view):
+            return ()
+        ours = {str(rate) for rate in self._rates}
+        for kind, name in wanted:
+            settings = view.throttles.get((kind, name), {}) if kind == "brokers" else {}
+            if not ours.issuperset(settings.values()):
+                rates = ", ".join(f"{key}={value}" for key, value in settings.items())
+                found = f"broker {name}: found {rates}, expected no throttle of others: another move is under way, or "
+                if self._throttled is None:
+                    raise BadInputError(f"{found}has left it; end that, or remove the setting")
+                return (f"{found}somebody has changed it",)
+        return ()
+
+    def _is_lost(self, wanted: Mapping[Entity, Mapping[str, str]], view: View) -> bool:
+        """Whether the new replicas are throttled already: by a run of this plan whose audit file is lost."""
+        return self._throttled is None and any(
+            set(replicas(own[FOLLOWER_REPLICAS])).issubset(
+                replicas(view.throttles.get(entity, {}).get(FOLLOWER_REPLICAS))
+            )
+            for entity, own in wanted.items()
+            if entity[0] == "topics"
+        )
+
+    async def _throttle(self, wanted: Mapping[Entity, Mapping[str, str]], view: View, pace: Pace) -> bool:
+        """Set what is not set; returns whether brokers may not have heard of it yet, where there was no throttle."""
+        if not wanted:
             return False
-        new = self._set_rate == 0
-        if self._throttled is None:
-            self._throttled = await self._present(wanted)
-            self._records.write("throttle", replaced=[(*e, own) for e, own in self._throttled.items()])
-        self._records.write("rate", bytes_per_s=pace.rate)
+        self._remember(wanted, view)
+        self._note_rate(pace.rate)
+        new = False
         for entity, own in wanted.items():
-            if entity[0] == "brokers":
-                await self._again(self._cluster.set, entity, own)
-            elif new:
-                await self._again(self._cluster.set, entity, beside(own, self._throttled.get(entity, {})))
-        self._set_rate = pace.rate
+            present = view.throttles.get(entity, {})
+            if beside(own, present) != {name: present.get(name) for name in own}:
+                await self._again(self._cluster.change, entity, partial(beside, own))
+                new |= entity[0] == "topics" or not present
         return new
 
-    async def _present(self, wanted: Mapping[Entity, Mapping[str, str]]) -> dict[Entity, Settings]:
-        """What the settings are that throttles replace; BadInputError for a broker that has a rate already."""
-        found = {entity: await self._again(self._cluster.settings, entity, list(own)) for entity, own in wanted.items()}
-        if any(_named(own) <= _named(found[entity]) for entity, own in wanted.items() if entity[0] == "topics"):
-            # The new replicas are throttled already: by a run of this plan whose audit file is lost.
-            return {entity: dict.fromkeys(own) for entity, own in wanted.items()}
-        for (kind, name), settings in found.items():
-            if kind == "brokers" and settings:
-                rates = ", ".join(f"{key}={value}" for key, value in settings.items())
-                raise BadInputError(
-                    f"broker {name}: found {rates}, expected no throttle: another move is under way, or has left it; "
-                    "end that, or remove the setting"
-                )
-        return {entity: {name: found[entity].get(name) for name in own} for entity, own in wanted.items()}
+    def _remember(self, wanted: Mapping[Entity, Mapping[str, str]], view: View) -> None:
+        """Write down what throttles replace, unless an earlier run has, in either direction."""
+        known = self._throttled or {}
+        found: dict[Entity, Settings] = {
+            entity: {name: view.throttles.get(entity, {}).get(name) for name in own}
+            for entity, own in wanted.items()
+            if entity not in known
+        }
+        if not found:
+            return
+        lost_rates: list[int] = []
+        if self._is_lost(wanted, view):
+            lost_rates = _rates(found)
+            found = {
+                e: put_back(dict.fromkeys(own), self._numbers.get(e, ()), lost_rates, own) for e, own in found.items()
+            }
+        self._throttled = {**known, **found}
+        self._records.write("throttle", replaced=[(*e, own) for e, own in self._throttled.items()])
+        for rate in lost_rates:
+            self._note_rate(rate)
+
+    def _note_rate(self, rate: int) -> None:
+        if self._rates[-1:] != [rate]:
+            self._records.write("rate", bytes_per_s=rate)
+            self._rates.append(rate)
 
     async def _unthrottle(self) -> None:
         """Put back what was there; also what an earlier run has left."""
         if self._throttled is None:
             return
-        for entity, own in self._throttled.items():
-            await self._again(self._cluster.set, entity, own)
+        for entity, replaced in self._throttled.items():
+            own = self._numbers.get(entity, ())
+            await self._again(self._cluster.change, entity, partial(put_back, replaced, own, self._rates))
         self._records.write("unthrottled")
-        self._throttled, self._set_rate = None, 0
+        self._throttled, self._rates = None, []
 
 
-def _named(settings: Mapping[str, str | None]) -> frozenset[str]:
-    return frozenset((settings.get(FOLLOWER_REPLICAS) or "").split(","))
+def _rates(settings: Mapping[Entity, Settings]) -> list[int]:
+    values = {value for (kind, _), own in settings.items() if kind == "brokers" for value in own.values()}
+    return sorted(int(value) for value in values if value and value.isdecimal())
 
 
 def _words(refused: Mapping[TopicPartition, str]) -> list[tuple[str, int, str]]:

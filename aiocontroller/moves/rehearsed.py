@@ -7,8 +7,8 @@ from typing import Any
 
 from aiocontroller.core.ids import NO_LEADER, ReplicaAssignment, TopicPartition
 from aiocontroller.core.moving import View
-from aiocontroller.core.throttles import Entity, Settings
-from aiocontroller.moves.mover import Cluster
+from aiocontroller.core.throttles import Entity
+from aiocontroller.moves.mover import Change, Cluster
 
 
 class RehearsedCluster:
@@ -52,14 +52,14 @@ class RehearsedCluster:
         self._tell({"send": "ElectLeaders", "partitions": [tuple(tp) for tp in partitions]})
         return {}
 
-    async def settings(self, entity: Entity, names: Sequence[str]) -> Settings:
-        """As they are."""
-        return await self._cluster.settings(entity, names)
-
-    async def set(self, entity: Entity, settings: Mapping[str, str | None]) -> None:
+    async def change(self, entity: Entity, change: Change) -> None:
         """Told once for each value; how the rate follows the cluster is not known."""
-        removed = all(value is None for value in settings.values())
-        if entity in self._rated and entity[0] == "brokers" and not removed:
+        assert self._view is not None
+        present = dict(self._view.throttles.get(entity, {}))
+        changes = dict(change(present))
+        now = {name: value for name, value in {**present, **changes}.items() if value is not None}
+        self._view = self._view._replace(throttles={**self._view.throttles, entity: now})
+        if entity in self._rated and entity[0] == "brokers" and now:
             return
         self._rated.add(entity)
-        self._tell({"write": f"/config/{entity[0]}/{entity[1]}", "settings": dict(settings)})
+        self._tell({"write": f"/config/{entity[0]}/{entity[1]}", "settings": changes})

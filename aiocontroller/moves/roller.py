@@ -83,6 +83,8 @@ class Roller:
         todo = [b for b in order(known if wanted is None else wanted, seen.controller) if b not in done]
         addresses = [(broker, *seen.addresses[broker]) for broker in sorted(seen.addresses)]
         self._records.write("roll", brokers=todo, resumed=past is not None, addresses=addresses)
+        if done:
+            self._tell(f"going on: restarted already: {', '.join(map(str, done))} (another --audit begins anew)")
         under_way = past.under_way if past else None
         if under_way in todo:
             todo.remove(under_way)

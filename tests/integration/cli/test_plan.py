@@ -72,6 +72,16 @@ def test_a_program_gets_the_same_and_a_person_gets_the_plan_last(cluster: str) -
     assert aiocontroller("plan", "--racks", "--zookeeper", cluster).stdout.endswith("Nothing is to be done.\n")
 
 
+def test_the_plan_of_a_move_that_was_cut_off_stays(tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    out.write_text("the plan")
+    audit = tmp_path / "plan.json.moves.jsonl"
+    audit.write_text('{"at_ms":1,"what":"begin"}\n')
+    arguments = ("plan", "--leaders", "--out", str(out), "--zookeeper", "127.0.0.1:1")
+    assert f"--out {out}: a move by this plan has not ended" in aiocontroller(*arguments, code=1).stderr
+    assert out.read_text() == "the plan"
+
+
 @pytest.mark.parametrize(
     "arguments, code, said",
     [

@@ -120,7 +120,7 @@ async def test_a_broker_is_drained_under_load_and_gets_everything_back(
     led = {each.state.leader for each in (await cluster.tree()).partitions if each.name.topic == topic and each.state}
     assert led == {3}, "preferred leaders lead"
     assert await cluster.throttles() == set()
-    assert cluster.records()[:5] == ["open", "begin", "move", "throttle", "rate"]
+    assert cluster.records()[:5] == ["open", "cluster", "begin", "move", "throttle"]
     assert cluster.records()[-2:] == ["unthrottled", "end"]
 
     assert "Result: moved. In place: 4 partitions." in await cluster.move(), "there is nothing more to do"

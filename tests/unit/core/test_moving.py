@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,10 +144,10 @@ def test_the_opposite_direction_is_taken_back_and_what_others_move_is_waited_for
 
 def test_what_the_controller_refused_lets_others_begin() -> None:
     plan = {T[0]: (3,), T[1]: (3,), T[2]: (3,)}
-    found = next_step(plan, {}, view(at(1), at(1), at(1)), BOUNDS, PACE, WELL, 0, frozenset({T[0]}))
+    found = next_step(plan, {}, view(at(1), at(1), at(1)), BOUNDS, PACE, WELL, 0, {T[0]: "NO"})
     assert list(found.begin) == [T[1], T[2]]
-    alone = next_step({T[0]: (3,)}, {}, view(at(1)), BOUNDS, PACE, WELL, 0, frozenset({T[0]}))
-    assert alone.held == ("refused by the controller: 1 partitions",)
+    alone = next_step({T[0]: (3,)}, {}, view(at(1)), BOUNDS, PACE, WELL, 0, {T[0]: "NO"})
+    assert alone.held == ("refused by the controller: 1 partitions (NO)",)
 
 
 def test_a_move_is_over_when_all_is_moved_or_gone_and_preferred_leaders_are_elected() -> None:
@@ -190,3 +192,41 @@ def test_a_cancelled_move_has_left_another_order() -> None:
     opposite = {T[0]: (1, 2), T[1]: (1, 2), T[2]: (1, 2), T[3]: (1, 2), T[4]: (1, 2)}
     found = view(at(2, 1), at(1, 2), at(3, 2), under_way((2, 1), (2, 3)))
     assert misordered(opposite, found) == {T[0]: (1, 2)}
+
+
+def test_what_somebody_moves_on_is_left_to_them() -> None:
+    plan, opposite = {T[0]: (3,), T[1]: (3,), T[2]: (3,)}, dict.fromkeys(T[:3], (1,))
+    now = view(at(2), under_way((3,), (1,)), at(3))
+    found = next_step(plan, opposite, now, BOUNDS, PACE, WELL, 0, arrived=plan.keys())
+    assert list(found.phases.values()) == [Phase.TAKEN, Phase.TAKEN, Phase.DONE]
+    assert (found.begin, found.take_back, found.held) == ({}, [], ())
+    assert found.over
+
+
+@given(st.data())
+def test_who_begins_agrees_with_the_dumb_way(data: st.DataObject) -> None:
+    """One after the other, each time the first of those whose new brokers receive least."""
+    brokers = st.lists(st.integers(1, 5), unique=True, min_size=1, max_size=3).map(tuple)
+    partitions = [TopicPartition("t", number) for number in range(data.draw(st.integers(1, 12)))]
+    plan = {tp: data.draw(brokers) for tp in partitions}
+    moving = {tp for tp in partitions if data.draw(st.booleans())}
+    nows = {}
+    for tp in partitions:
+        origin = data.draw(brokers)
+        nows[tp] = under_way(origin, plan[tp]) if tp in moving and origin != plan[tp] else at(*origin)
+    now = View(nows, frozenset(range(1, 6)))
+    bounds = BOUNDS._replace(at_once=data.draw(st.integers(1, 12)))
+    found = next_step(plan, {}, now, bounds, PACE, WELL, 0)
+    receiving = Counter(
+        broker for tp in partitions if found.phases[tp] is Phase.MOVING for broker in nows[tp].assignment.adding
+    )
+    waiting = [tp for tp in partitions if found.phases[tp] is Phase.WAITING]
+    expected = []
+    for _ in range(bounds.at_once - sum(each is Phase.MOVING for each in found.phases.values())):
+        if waiting:
+            new = {tp: [b for b in plan[tp] if b not in nows[tp].assignment.replicas] for tp in waiting}
+            tp = min(waiting, key=lambda tp: max((receiving[b] for b in new[tp]), default=0))
+            waiting.remove(tp)
+            receiving.update(new[tp])
+            expected.append(tp)
+    assert list(found.begin) == expected

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.moves.audit import Audit, InUseError, read_records
+from aiocontroller.moves.audit import Audit, InUseError, NotWrittenError, read_records
 from aiocontroller.net.real import RealClock
 
 
@@ -75,7 +75,7 @@ def test_a_full_disk_takes_a_record_whole_or_not_at_all(tmp_path: Path) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))  # a part of a record fits
-        with pytest.raises(OSError, match=r"File too large: '.*audit\.jsonl'"):
+        with pytest.raises(NotWrittenError, match=r"audit\.jsonl: File too large"):
             audit.write("move", text="x" * 1000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -111,3 +111,16 @@ def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no/audit: No such file or directory"):
         Audit(tmp_path / "no" / "audit", RealClock())
     assert read_records(tmp_path / "none") == []
+
+
+def test_a_file_is_of_one_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path, RealClock())
+    for cluster_id in (None, "one", None, "one"):
+        audit.belongs_to(cluster_id)
+    assert [each["id"] for each in read_records(path)] == ["one"]
+    with pytest.raises(
+        BadInputError, match=r"audit\.jsonl: found the record of cluster one, expected one of two: .* --audit"
+    ):
+        audit.belongs_to("two")
+    audit.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.moving import Bounds, Now, Phase, View
-from aiocontroller.core.throttles import FOLLOWER_REPLICAS, RATES, Entity, Settings
+from aiocontroller.core.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS, NAMES, RATES, Entity, Settings, replicas
 from aiocontroller.lab.virtual_time import virtual_time
-from aiocontroller.moves.history import History, history
-from aiocontroller.moves.mover import AGAIN_S, Mover, Result
+from aiocontroller.moves.audit import NotWrittenError
+from aiocontroller.moves.history import Assignment, History, history, is_under_way
+from aiocontroller.moves.mover import AGAIN_S, Change, Mover, Records, Result
+from aiocontroller.moves.progress import Progress
 from aiocontroller.net.real import RealClock
 
 PLAN = {TopicPartition("t", number): (3, 2) for number in range(5)}
@@ -37,8 +40,9 @@ class VirtualClock(RealClock):
 class Memory:
     """A cluster and an audit file in memory; each look brings what moves one step further."""
 
-    def __init__(self) -> None:
-        self.nows = {tp: Now(ReplicaAssignment(replicas), 1, replicas) for tp, replicas in BEFORE.items()}
+    def __init__(self, plan: Assignment = PLAN, before: Assignment = BEFORE) -> None:
+        self.plan = plan
+        self.nows = {tp: Now(ReplicaAssignment(replicas), replicas[0], replicas) for tp, replicas in before.items()}
         self.live = {1, 2, 3}
         self.configs: dict[Entity, Settings] = {}
         self.records: list[dict[str, Any]] = []
@@ -47,6 +51,7 @@ class Memory:
         self.refused: dict[TopicPartition, str] = {}
         self.elected: list[TopicPartition] = []
         self.calls_left: int | None = None
+        self.records_left: int | None = None
         self.ends = True
 
     def _call(self) -> None:
@@ -61,11 +66,19 @@ class Memory:
     def write(self, what: str, **fields: Any) -> None:
         if self.calls_left is not None and self.calls_left <= 0:
             raise Killed
+        if self.records_left is not None:
+            self.records_left -= 1
+            if self.records_left < 0:
+                raise NotWrittenError("audit: No space left on device")
         self.records.append({"what": what, **fields})
 
     async def look(self) -> View:
         self._call()
-        found = View(dict(self.nows), frozenset(self.live))
+        throttles = {
+            entity: {name: value for name, value in settings.items() if name in NAMES and value is not None}
+            for entity, settings in self.configs.items()
+        }
+        found = View(dict(self.nows), frozenset(self.live), throttles=throttles)
         moving = [tp for tp, now in self.nows.items() if now.assignment.being_reassigned]
         self.most = max(self.most, len(moving))
         for tp in moving:
@@ -74,6 +87,8 @@ class Memory:
                 target = assignment.target
                 leader = self.nows[tp].leader
                 self.nows[tp] = Now(ReplicaAssignment(target), leader if leader in target else target[-1], target)
+            elif self.ends and not assignment.adding:
+                raise AssertionError(f"{tp}: {assignment}")
         return found
 
     async def sizes(self, partitions: Sequence[TopicPartition]) -> Mapping[int, Mapping[TopicPartition, int]]:
@@ -83,9 +98,10 @@ class Memory:
 
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
         self._call()
-        assert all(any(s.get(RATES[0]) for e, s in self.configs.items() if e[0] == "brokers") for _ in targets)
         for tp, target in targets.items():
             assignment = self.nows[tp].assignment
+            for broker in set(target or ()).difference(assignment.replicas):
+                self._assert_throttled(tp, broker)
             if tp not in self.refused:
                 new = assignment.reassign_to(target) if target is not None else ReplicaAssignment(assignment.origin)
                 self.nows[tp] = self.nows[tp]._replace(assignment=new)
@@ -98,14 +114,16 @@ class Memory:
             self.nows[tp] = self.nows[tp]._replace(leader=self.nows[tp].assignment.replicas[0])
         return {}
 
-    async def settings(self, entity: Entity, names: Sequence[str]) -> Settings:
+    async def change(self, entity: Entity, change: Change) -> None:
         self._call()
-        return {name: value for name, value in self.configs.get(entity, {}).items() if name in names}
-
-    async def set(self, entity: Entity, settings: Mapping[str, str | None]) -> None:
-        self._call()
-        merged = {**self.configs.get(entity, {}), **settings}
+        present = {name: value for name, value in self.configs.get(entity, {}).items() if value is not None}
+        merged = {**present, **change(present)}
         self.configs[entity] = {name: value for name, value in merged.items() if value is not None}
+
+    def _assert_throttled(self, tp: TopicPartition, broker: int) -> None:
+        assert self.configs["brokers", str(broker)][RATES[1]], (tp, broker)
+        named = replicas(self.configs["topics", tp.topic][FOLLOWER_REPLICAS])
+        assert {"*", f"{tp.partition}:{broker}"}.intersection(named), (tp, broker)
 
     def replicas(self) -> dict[TopicPartition, tuple[int, ...]]:
         return {tp: now.assignment.replicas for tp, now in self.nows.items()}
@@ -114,12 +132,17 @@ class Memory:
         return {entity: settings for entity, settings in self.configs.items() if settings}
 
     def mover(self, *, reverse: bool = False, **options: Any) -> Mover:
-        past = history(self.records, "digest", reverse=reverse)
+        return self.mover_of(dict(self.plan), self, self.records, reverse=reverse, **options)
+
+    def mover_of(
+        self, plan: Assignment, to: Records, records: list[dict[str, Any]], *, reverse: bool = False, **options: Any
+    ) -> Mover:
+        past = history(records, "digest", reverse=reverse)
 
         def bounds(past: History) -> Bounds:
             return Bounds(2, 800, 100, past.absent, past.under_replicated, 500, 5, 30)
 
-        return Mover(self, self, VirtualClock(), dict(PLAN), "digest", past, bounds, reverse=reverse, **options)
+        return Mover(self, to, VirtualClock(), plan, "digest", past, bounds, reverse=reverse, **options)
 
 
 async def moved(memory: Memory, *, stop: bool = False, **options: Any) -> Result:
@@ -185,42 +208,76 @@ async def _killed_after(calls: int, memory: Memory, **options: Any) -> bool:
     return False
 
 
+MIXED: Assignment = {
+    TopicPartition("grows", 0): (1, 2, 3),
+    TopicPartition("moves", 0): (3, 2),
+    TopicPartition("shrinks", 0): (1,),
+    TopicPartition("turns", 0): (2, 1),
+}
+"""Throttled forwards, both ways, backwards, and never."""
+
+
+@pytest.mark.parametrize("plan", [PLAN, MIXED], ids=["plain", "mixed"])
 @pytest.mark.parametrize("ending", ["resume", "stop", "reverse"])
 @virtual_time
-async def test_after_a_kill_at_any_point_every_way_on_leaves_nothing(ending: str) -> None:
+async def test_after_a_kill_at_any_point_every_way_on_leaves_nothing(ending: str, plan: Assignment) -> None:
     calls, killed = 0, True
+    before = dict.fromkeys(plan, (1, 2))
     while killed:
-        memory = Memory()
-        own: Settings = {"retention.ms": "1", FOLLOWER_REPLICAS: "9:9"}
-        memory.configs = {("topics", "t"): dict(own), ("brokers", "1"): {"log.cleaner.threads": "7"}}
+        memory = Memory(plan, before)
+        own: Settings = {"retention.ms": "1", FOLLOWER_REPLICAS: " 9:9, 8:8"}
+        memory.configs = {("topics", tp.topic): dict(own) for tp in plan}
+        memory.configs["brokers", "1"] = {"log.cleaner.threads": "7"}
         was = {entity: dict(settings) for entity, settings in memory.configs.items()}
         killed = await _killed_after(calls, memory)
         begun = any(each["what"] == "begin" for each in memory.records)
         if ending == "resume" or not begun:
             await moved(memory)
-            assert memory.replicas() == PLAN
+            assert memory.replicas() == plan
         elif ending == "stop":
             await moved(memory, stop=True)
             assert all(not now.assignment.being_reassigned for now in memory.nows.values())
         else:
             await moved(memory, reverse=True)
-            assert memory.replicas() == BEFORE
+            assert memory.replicas() == before
         assert memory.throttles() == was, calls
         calls += 1
-    assert calls > 20
+    assert calls > 15
+
+
+@virtual_time
+async def test_a_move_that_was_cut_off_is_under_way() -> None:
+    memory = Memory()
+    assert not is_under_way(memory.records)
+    assert await _killed_after(20, memory)
+    assert is_under_way(memory.records)
+    memory.silent = 1000
+    with pytest.raises(AioControllerError):
+        await moved(memory, stop=True)
+    assert is_under_way(memory.records)
+    memory.silent = 0
+    for way in ({"stop": True}, {}, {"reverse": True}):
+        await moved(memory, **way)
+        assert not is_under_way(memory.records), way
 
 
 @virtual_time
 async def test_kills_and_turns_in_any_order_end_well() -> None:
     chance = random.Random(1)
-    for _ in range(60):
-        memory = Memory()
+    for number in range(100):
+        memory = Memory(*((MIXED, dict.fromkeys(MIXED, (1, 2))) if number % 2 else ()))
+        own: dict[Entity, Settings] = {("topics", "t"): {LEADER_REPLICAS: "7:1,0:1", FOLLOWER_REPLICAS: "*"}}
+        memory.configs = {entity: dict(settings) for entity, settings in own.items()}
         for _ in range(chance.randrange(6)):
-            reverse = chance.random() < 0.5 and any(each["what"] == "begin" for each in memory.records)
-            await _killed_after(chance.randrange(40), memory, reverse=reverse)
+            begun = any(each["what"] == "begin" for each in memory.records)
+            way: dict[str, bool] = {} if not begun else chance.choice([{}, {}, {"stop": True}, {"reverse": True}])
+            memory.records_left = chance.choice([None, None, chance.randrange(20)])
+            with suppress(NotWrittenError):
+                await _killed_after(chance.randrange(40), memory, **way)
+        memory.records_left = memory.calls_left = None
         await moved(memory)
-        assert memory.replicas() == PLAN
-        assert memory.throttles() == {}
+        assert memory.replicas() == memory.plan
+        assert memory.throttles() == own
 
 
 @virtual_time
@@ -254,7 +311,7 @@ async def test_one_that_is_refused_does_not_hold_up_the_others() -> None:
     memory.refused = {FIRST: "POLICY_VIOLATION no"}
     found = await moved(memory)
     assert found.result == "incomplete"
-    assert found.reasons == ("refused by the controller: 1 partitions",)
+    assert found.reasons == ("refused by the controller: 1 partitions (POLICY_VIOLATION no)",)
     assert found.refused == memory.refused
     assert memory.replicas() == {**PLAN, FIRST: (1, 2)}
     assert sum(each["what"] == "refused" for each in memory.records) <= 5
@@ -326,3 +383,190 @@ def test_records_of_another_plan_and_damaged_ones_are_named() -> None:
     with pytest.raises(BadInputError, match="audit record 2: found KeyError"):
         history([{"what": "move"}, {"what": "begin", "plan": "digest"}], "digest", reverse=False)
     assert history([], "digest", reverse=True) == History()
+
+
+# -- others at the same time -------------------------------------------------------------------------------------------
+
+
+class Notes:
+    """Another audit file."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def write(self, what: str, **fields: Any) -> None:
+        self.records.append({"what": what, **fields})
+
+
+OTHER = {TopicPartition("t", 9): (6, 5)}
+OTHER_BEFORE = {TopicPartition("t", 9): (4, 5)}
+
+
+@pytest.mark.parametrize("first_to_end", [PLAN, OTHER], ids=["ours", "theirs"])
+@virtual_time
+async def test_two_moves_of_a_topic_leave_each_others_throttles(first_to_end: Assignment) -> None:
+    memory, notes = Memory(before={**BEFORE, **OTHER_BEFORE}), Notes()
+    memory.live |= {4, 5, 6}
+    memory.configs = {("topics", "t"): {FOLLOWER_REPLICAS: "7:7"}}
+    memory.ends = False
+    ours, theirs = memory.mover(), memory.mover_of(dict(OTHER), notes, notes.records)
+    first, second = (ours, theirs) if first_to_end is PLAN else (theirs, ours)
+    running = [asyncio.create_task(first.run()), asyncio.create_task(second.run())]
+    await asyncio.sleep(10)
+    assert replicas(memory.configs["topics", "t"][FOLLOWER_REPLICAS])[0] == "7:7"
+    first.stopping.set()
+    assert (await running[0]).result == "stopped"
+    left = {tp for tp, now in memory.nows.items() if now.assignment.being_reassigned}
+    assert left
+    assert left.issubset(OTHER if first_to_end is PLAN else PLAN)
+    for tp in left:
+        memory._assert_throttled(tp, *memory.nows[tp].assignment.adding)
+    memory.ends = True
+    assert (await running[1]).result == "moved"
+    assert memory.throttles() == {("topics", "t"): {FOLLOWER_REPLICAS: "7:7"}}
+
+
+@virtual_time
+async def test_throttles_that_somebody_removes_are_set_again() -> None:
+    """``kafka-reassign-partitions --verify`` removes those of all brokers."""
+    memory = Memory()
+    memory.ends = False
+    running = asyncio.create_task(memory.mover().run())
+    await asyncio.sleep(5)
+    was = {entity: dict(settings) for entity, settings in memory.configs.items()}
+    memory.configs.clear()
+    await asyncio.sleep(3)
+    assert memory.configs.keys() == was.keys()
+    assert memory.configs["topics", "t"] == was["topics", "t"]
+    memory.ends = True
+    assert (await running).result == "moved"
+    assert memory.throttles() == {}
+
+
+@virtual_time
+async def test_a_rate_that_somebody_sets_meanwhile_ends_the_move_and_stays() -> None:
+    memory = Memory()
+    memory.ends = False
+    running = asyncio.create_task(memory.mover().run())
+    await asyncio.sleep(5)
+    memory.configs["brokers", "2"] = {RATES[1]: "77"}
+    found = await running
+    assert found.result == "incomplete"
+    assert found.reasons == (
+        "broker 2: found follower.replication.throttled.rate=77, expected no throttle of others: another move is under "
+        "way, or somebody has changed it",
+    )
+    assert memory.replicas() == BEFORE
+    assert memory.throttles() == {("brokers", "2"): {RATES[1]: "77"}}
+
+
+@virtual_time
+async def test_settings_that_others_change_meanwhile_stay_as_they_have_them() -> None:
+    memory = Memory()
+    memory.configs = {("topics", "t"): {FOLLOWER_REPLICAS: "7:7,8:8", LEADER_REPLICAS: "7:1"}}
+    memory.ends = False
+    running = asyncio.create_task(memory.mover().run())
+    await asyncio.sleep(5)
+    now = memory.configs["topics", "t"]
+    now[FOLLOWER_REPLICAS] = f"{now[FOLLOWER_REPLICAS]},9:9".replace("7:7,", "")
+    now[LEADER_REPLICAS] = "*"
+    memory.ends = True
+    assert (await running).result == "moved"
+    assert memory.throttles() == {("topics", "t"): {FOLLOWER_REPLICAS: "8:8,9:9", LEADER_REPLICAS: "*"}}
+
+
+@virtual_time
+async def test_a_lost_file_costs_nobody_elses_settings() -> None:
+    plan = {**PLAN, TopicPartition("u", 0): (3, 2)}
+    memory = Memory(plan, dict.fromkeys(plan, (1, 2)))
+    own: dict[Entity, Settings] = {
+        ("topics", "t"): {FOLLOWER_REPLICAS: "9:9"},
+        ("topics", "u"): {FOLLOWER_REPLICAS: "*", LEADER_REPLICAS: "9:1"},
+    }
+    memory.configs = {entity: dict(settings) for entity, settings in own.items()}
+    memory.ends = False
+    assert await _killed_after(20, memory)
+    assert memory.throttles() != own
+    memory.records.clear()
+    memory.ends = True
+    assert (await moved(memory)).result == "moved"
+    assert memory.throttles() == own
+
+
+@pytest.mark.parametrize("there", [True, False])
+@virtual_time
+async def test_a_partition_that_somebody_moves_on_stays_theirs(there: bool) -> None:
+    """Two plans that disagree would move it back and forth for ever."""
+    memory = Memory()
+
+    def move_on(progress: Progress) -> None:
+        if progress.done and not theirs:
+            theirs[FIRST] = (2, 1)
+            moving = memory.nows[FIRST].assignment.reassign_to((2, 1))
+            memory.nows[FIRST] = Now(ReplicaAssignment((2, 1)) if there else moving, 2, (2, 1))
+
+    theirs: Assignment = {}
+    found = await moved(memory, tell=move_on)
+    assert (found.result, found.reasons) == ("incomplete", ("moved on by somebody else: 1 partitions",))
+    assert found.phases[FIRST] is Phase.TAKEN
+    assert memory.replicas() == {**PLAN, **theirs}
+    assert memory.throttles() == {}
+    assert (await moved(memory)).result == "moved", "whoever asks again means it"
+    assert memory.replicas() == PLAN
+
+
+@virtual_time
+async def test_two_plans_that_disagree_and_begin_at_once_come_to_an_end() -> None:
+    memory, notes = Memory(), Notes()
+    other = memory.mover_of(dict.fromkeys(PLAN, (2, 3)), notes, notes.records)
+    async with asyncio.timeout(200):
+        ours, theirs = await asyncio.gather(memory.mover().run(), other.run())
+    assert {ours.result, theirs.result} <= {"moved", "incomplete"}
+    assert not any(now.assignment.being_reassigned for now in memory.nows.values())
+    assert memory.throttles() == {}
+
+
+# -- a disk that is full -----------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_full_disk_ends_the_move_and_leaves_nothing_under_way() -> None:
+    count, full = 0, True
+    while full:
+        memory, full = Memory(), False
+        memory.records_left = count
+        try:
+            await moved(memory)
+        except NotWrittenError:
+            full = True
+        assert memory.throttles() == {}, count
+        assert not any(now.assignment.being_reassigned for now in memory.nows.values())
+        memory.records_left = None
+        assert (await moved(memory)).result == "moved"
+        assert memory.replicas() == PLAN
+        assert memory.throttles() == {}
+        count += 1
+    assert count > 10
+
+
+@virtual_time
+async def test_a_preferred_leader_that_is_refused_is_said() -> None:
+    memory = Memory()
+
+    async def refuse(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
+        return dict.fromkeys(partitions, "CLUSTER_AUTHORIZATION_FAILED")
+
+    memory.elect = refuse  # type: ignore[method-assign]
+    found = await moved(memory)
+    assert found.result == "moved"
+    assert found.refused == dict.fromkeys(PLAN, "no preferred leader: CLUSTER_AUTHORIZATION_FAILED")
+
+
+@virtual_time
+async def test_a_reversal_can_be_repeated() -> None:
+    memory = Memory()
+    await moved(memory)
+    for _ in range(2):
+        assert (await moved(memory, reverse=True)).result == "reversed"
+        assert memory.replicas() == BEFORE
+        assert memory.throttles() == {}
