@@ -7,6 +7,7 @@ and lets a scenario file hold its steps.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,8 @@ import msgspec
 from aiocontroller.config import Detection
 from aiocontroller.lab.scenarios.fleet import Drawn, draw_fleet
 from aiocontroller.lab.scenarios.limits import Limits, draw_limits
-from aiocontroller.lab.scenarios.restarts import BROKERS, draw_restarts, is_of_restarts
+from aiocontroller.lab.scenarios.restarts import BROKERS, Happening, draw_restarts, is_of_restarts
+from aiocontroller.lab.scenarios.sick_brokers import draw_passages
 
 Sickness = Literal["off", "advise", "act"]
 
@@ -227,7 +229,7 @@ DATA_FAULTS = ("power_cut",)
 DATA_SHARE = 0.25
 SICKNESS = ("sick_disk", "sick_disk", "lag", "block_brokers", "wait")
 """Drawn more often where sickness is judged: most of it shows only where brokers keep logs."""
-SICKNESS_SHARES = {False: 0.0, True: 0.0}
+SICKNESS_SHARES = {False: 0.1, True: 0.6}
 """Without logs, and with them."""
 MIN_ISR = "min.insync.replicas"
 ELIGIBLE = "aiocontroller.eligible.leader.replicas"
@@ -258,9 +260,7 @@ def restarts(seed: int) -> Plan:
         controllers=drawn.controllers,
         shared_id=False,
         takeover=chance.random() < 0.2,
-        steps=tuple(
-            Step(kind, chance.randrange(1 << 32), pause_s, arguments) for kind, pause_s, arguments in drawn.steps
-        ),
+        steps=_steps(drawn.steps, chance),
         broker_detection=detection,
         controller_detection=detection,
         settings=tuple(values.items()),
@@ -303,14 +303,18 @@ def _anything(seed: int) -> Plan:
     brokers, controllers = chance.choice((2, 3, 3, 3, 4)), chance.choice((1, 2, 2, 2, 3))
     # if leaders write states as well, foreign writes cannot be distinguished
     fleet = Drawn() if by_hand else draw_fleet(seed, brokers)
-    rolls = [Step(roll.kind, n, 1.0, roll.arguments) for n, roll in enumerate(fleet.rolls)]
+    rolls = [(Step(roll.kind, n, 1.0, roll.arguments),) for n, roll in enumerate(fleet.rolls)]
+    steps = _among(steps, rolls, random.Random(f"rolls {seed}"))
+    if sick != "off":
+        passages = draw_passages(seed, brokers, controllers, data=data)
+        steps = _among(steps, [_steps(passage, sickness) for passage in passages], sickness)
     drawn = Plan(
         seed,
         brokers=brokers,
         controllers=controllers,
         shared_id=chance.random() < 0.25,
         takeover=chance.random() < 0.2,
-        steps=_among(steps, rolls, random.Random(f"rolls {seed}")),
+        steps=steps,
         broker_detection=modes[0],
         controller_detection=modes[1],
         fast_bounce=detection.random() < 0.3,
@@ -373,10 +377,14 @@ def _contradicting(seed: int, controllers: int) -> tuple[tuple[str, str], ...]:
     return ((f"{controllers}/{name}", chance.choice(DRAWN[name])),)
 
 
-def _among(steps: tuple[Step, ...], rolls: list[Step], chance: random.Random) -> tuple[Step, ...]:
-    """Merge the rolls into the steps at random places; both keep their order."""
+def _steps(happenings: Iterable[Happening], chance: random.Random) -> tuple[Step, ...]:
+    return tuple(Step(kind, chance.randrange(1 << 32), pause_s, arguments) for kind, pause_s, arguments in happenings)
+
+
+def _among(steps: tuple[Step, ...], parts: Sequence[tuple[Step, ...]], chance: random.Random) -> tuple[Step, ...]:
+    """Put the parts between the steps at random places; both keep their order."""
     merged = list(steps)
-    places = sorted(chance.randint(0, len(steps)) for _ in rolls)
-    for place, roll in reversed(list(zip(places, rolls, strict=True))):
-        merged.insert(place, roll)
+    places = sorted(chance.randint(0, len(steps)) for _ in parts)
+    for place, part in reversed(list(zip(places, parts, strict=True))):
+        merged[place:place] = part
     return tuple(merged)

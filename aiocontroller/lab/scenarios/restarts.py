@@ -86,6 +86,7 @@ class _Author:
             self._restart_at_once: 1,
             self._lose_a_disk: 2,
             self._reboot_and_stay_behind: 2,
+            self._return_before_one_look: 2,
             self._change_min_isr: 1,
             self._roll: 1,
         }
@@ -171,6 +172,25 @@ class _Author:
         yield self._leaves(last)
         yield Happening("heal", 0.0)
         yield self._returns(last)
+
+    def _return_before_one_look(self) -> Iterator[Happening]:
+        """An eligible replica and the last of the ISR, which lost power, are back when a controller looks.
+
+        The eligible one leads, and leaves before the other has caught up.
+        """
+        first, eligible, last = self._order()
+        yield Happening(STOP, 0.5, (str(first),))
+        yield Happening(STOP, 0.5, (str(eligible),))
+        yield Happening(CUT, NOTICED_S, (str(last),))
+        yield from self._no_controllers()
+        for broker in self._chance.sample((eligible, last), 2):
+            yield self._returns(broker)
+        yield Happening("block", 0.0, (str(last), str(eligible)))
+        yield self._a_controller()
+        yield Happening("wait", 0.0, (str(self._chance.choice((2.0, 2.5, 3.0))),))  # until the role is vacant
+        yield self._leaves(eligible)
+        yield Happening("heal", 0.0)
+        yield self._returns(eligible)
 
     def _change_min_isr(self) -> Iterator[Happening]:
         """Fewer or more replicas must be in sync while all brokers leave and return."""

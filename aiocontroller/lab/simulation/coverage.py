@@ -1,11 +1,12 @@
 """Counts what runs have reached, to distinguish "no violation" from "nothing happened".
 
-There are four kinds of marks, each with a count:
+There are five kinds of marks, each with a count:
  * ``event/<event>/<outcome>/<fault>``: an event was processed while this fault was in force (``-``: no fault), and its
    outcome (done, session expired, controller moved);
  * ``partition/<from>/<to>`` and ``replica/<from>/<to>``: edges of the state machines; refused ones have a ``!``;
  * ``log/<module>: <message>``: every log statement of the controller and of the ZooKeeper session is a probe for its
    code path.  The list of log statements is read from the source;
+ * ``sickness/<event>/<kind>``: what the journal has about sick brokers;
  * ``probe/<name>``: observations of the checkers (answers to AlterPartition by error code, ISRs that grew and shrank).
 """
 
@@ -25,6 +26,7 @@ from aiocontroller.controller import event_handlers
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core import states
+from aiocontroller.core.sickness import CPU, DISK, NETWORK_IN, NETWORK_OUT
 from aiocontroller.lab.cluster.generations import GENERATIONS
 from aiocontroller.lab.scenarios.fleet import PROTOCOLS
 
@@ -68,6 +70,11 @@ PROBES_OF_RELEASES = (
     "a broker's protocol is rolled",
 )
 """The same for the releases and protocols of the brokers."""
+SICKNESS = (
+    *(f"{event}/{kind}" for event in ("sick", "well again") for kind in (DISK, NETWORK_IN, NETWORK_OUT, CPU)),
+    *(f"{event}/None" for event in ("held", "relieved", "unlisted", "taken back")),
+)
+"""Verdicts, and what follows; see ``sickness``."""
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR, "log": logging.INFO}
 
 
@@ -134,6 +141,7 @@ def everything() -> list[str]:
         for source in sorted(sources)
     ]
     marks += [f"probe/{name}" for name in (*PROBES, *PROBES_OF_DATA, *PROBES_OF_RELEASES)]
+    marks += [f"sickness/{name}" for name in SICKNESS]
     return marks + sorted(_log_statements())
 
 

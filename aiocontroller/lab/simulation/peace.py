@@ -14,6 +14,7 @@ from aiocontroller.lab.checkers.mirrored import stale_parts
 from aiocontroller.lab.checkers.recovery_checks import what_is_missing
 from aiocontroller.lab.cluster.replica_manager import Partition as Replica
 from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
+from aiocontroller.lab.simulation.sickness import still_sick
 from aiocontroller.lab.simulation.steps.base import Targets
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.errors import SessionExpiredError
@@ -191,6 +192,7 @@ class Peace:
         for service, _ in simulation.controllers.values():
             if service.controller.election.active:
                 missing += simulation.settings.wrong(service.shell.settings)
+                missing += still_sick(service.shell)
             elif (mirror := service.controller.election.mirror) is not None and mirror.copy is not None:
                 stale = stale_parts(mirror.copy, simulation.model.tree.nodes, at_rest=True)
                 missing += [f"I12: controller {service.shell.id}: {each}" for each in stale]

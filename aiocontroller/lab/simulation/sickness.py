@@ -1,9 +1,13 @@
-"""Watches verdicts about sick brokers: a broker may only be judged where something made brokers slow."""
+"""Watches verdicts about sick brokers: a broker may only be judged where something made brokers slow.
+
+In a cluster that is whole again none is sick.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.scenarios.plan import Step
 
@@ -35,6 +39,14 @@ SLOWING = frozenset(
 )
 """Steps that make brokers slow, or seem so, or end that; restarts, deaths and all that ZooKeeper does are none."""
 IN_FORCE = frozenset({"links", "slow disk", "paused"})
+
+
+def still_sick(active: ControllerShell) -> list[str]:
+    """Return what is wrong with the active controller's verdict in a cluster that is whole."""
+    verdict = None if active.sickness is None else active.sickness.judge.sick
+    judged = [] if verdict is None else [f"sickness: broker {verdict.broker} is still judged: {verdict.evidence}"]
+    treated = active.context.sick
+    return judged + ([] if treated is None else [f"sickness: broker {treated.broker} is still treated"])
 
 
 class SicknessWatch:
