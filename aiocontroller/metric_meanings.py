@@ -140,6 +140,9 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "BrokersRefused": Meaning("brokers", "Brokers whose requests are refused for their principal.", "above 0"),
         "RequestsRefused": Meaning("requests", "Requests refused by the authorizer, by API.", "rises steadily"),
     },
+    ("aiocontroller", "Readiness"): {
+        "Ready": Meaning("0 or 1", "This process is the controller, or can become it; as /readyz.", "0 for a minute"),
+    },
     ("aiocontroller", "Guard"): {
         "Reasons": Meaning("reasons", "Reasons why this process must not be the controller, by kind.", "above 0"),
         "Refusals": Meaning("elections", "Elections that this process stayed out of, by kind of reason."),

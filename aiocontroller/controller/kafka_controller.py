@@ -454,6 +454,7 @@ class KafkaController:
             "RefusedClientRequests": lambda: shell.queue.statistics().refused,
         }.items():
             shell.metrics.gauge("aiocontroller", "EventQueue", name, count)
+        shell.metrics.gauge("aiocontroller", "Readiness", "Ready", lambda: int(self.readiness().ready))
         shell.metrics.gauge("aiocontroller", "Debts", "ReplicasToDelete", lambda: len(shell.context.debts))
         eligible = {
             "PartitionsWithLeader": lambda: broker_starts.status(shell)["led"],

@@ -1,0 +1,198 @@
+"""docs/monitoring/dashboard.json, for Grafana, from the tables below; `--check` says whether it is current."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TARGET = Path(__file__).resolve().parents[1] / "docs" / "monitoring" / "dashboard.json"
+WIDTH, HEIGHT, LOW = 24, 7, 4
+"""Of a row of panels, of a chart, of a number; in Grafana's units."""
+SOURCE = {"type": "prometheus", "uid": "${source}"}
+
+CONTROLLER = "kafka_controller_kafkacontroller"
+EVENTS = "kafka_controller_controllereventmanager"
+CHANNELS = "kafka_controller_controllerchannelmanager"
+ZOOKEEPER = "kafka_server_zookeeperclientmetrics"
+SESSIONS = "kafka_server_sessionexpirelistener"
+STATS = "kafka_controller_controllerstats"
+OURS = " and on (instance) aiocontroller_readiness_ready{C}"
+
+
+NONE_IS_GOOD = (("green", None), ("red", 1.0))
+ONE_IS_GOOD = (("red", None), ("green", 1.0), ("red", 2.0))
+
+
+class Panel(NamedTuple):
+    """One chart, or one number whose colour tells whether it is good."""
+
+    title: str
+    text: str
+    unit: str
+    """Grafana's name of it."""
+    lines: dict[str, str]
+    """Legend -> PromQL; ``C`` stands for the selector of the cluster."""
+    colours: tuple[tuple[str, float | None], ...] = ()
+    """From which value on; none for a chart."""
+
+
+ROWS: dict[str, list[Panel]] = {
+    "Is anything broken?": [
+        Panel("Active controllers", "1 is right.", "short",
+              {"": f"sum({CONTROLLER}_activecontrollercount{{C}})"}, ONE_IS_GOOD),
+        Panel("Offline partitions", "Without a leader.", "short",
+              {"": f"max({CONTROLLER}_offlinepartitionscount{{C}})"}, NONE_IS_GOOD),
+        Panel("No eligible leader", "Their complete replicas are down.", "short",
+              {"": "max(aiocontroller_eligiblereplicas_partitionswithoutleader{C})"}, NONE_IS_GOOD),
+        Panel("Sick brokers", "Alive, and of no use.", "short",
+              {"": "max(aiocontroller_sickness_sickbrokers{C})"}, NONE_IS_GOOD),
+        Panel("Brokers refused", "Requests refused for the principal.", "short",
+              {"": "max(aiocontroller_authorizer_brokersrefused{C})"}, NONE_IS_GOOD),
+        Panel("Events that failed", "Within a day: bugs.", "short",
+              {"": "sum(increase(aiocontroller_events_failed_total{C}[1d]))"}, NONE_IS_GOOD),
+    ],
+    "The cluster": [
+        Panel("Brokers", "Registered in ZooKeeper.", "short",
+              {"brokers": f"max({CONTROLLER}_activebrokercount{{C}})"}),
+        Panel("Partitions", "", "short", {"partitions": f"max({CONTROLLER}_globalpartitioncount{{C}})",
+                                          "not led by the preferred replica":
+                                          f"max({CONTROLLER}_preferredreplicaimbalancecount{{C}})"}),
+        Panel("Deletions", "", "short", {"topics": f"max({CONTROLLER}_topicstodeletecount{{C}})",
+                                         "replicas": f"max({CONTROLLER}_replicastodeletecount{{C}})",
+                                         "owed by brokers": "max(aiocontroller_debts_replicastodelete{C})"}),
+    ],
+    "Who could take over": [
+        Panel("Ready", "The controller, or able to become it.", "short",
+              {"{{instance}}": "aiocontroller_readiness_ready{C}"}),
+        Panel("Active", "", "short", {"{{instance}}": f"{CONTROLLER}_activecontrollercount{{C}}"}),
+        Panel("Lag of standbys' copies", "", "ms", {"{{instance}}": "aiocontroller_standby_lagms{C}"}),
+    ],
+    "Work": [
+        Panel("Events that wait", "", "short", {"{{instance}}": f"{EVENTS}_eventqueuesize{{C}}"}),
+        Panel("Time in the queue, p99", "", "ms", {"{{instance}}": f'{EVENTS}_eventqueuetimems{{C,quantile="0.99"}}'}),
+        Panel("Requests that wait for a broker", "", "short", {"broker {{broker_id}}": f"{CHANNELS}_queuesize{{C}}"}),
+        Panel("Elections and shutdowns", "Events a second.", "ops", {
+            "brokers come and go": f"sum(rate({STATS}_leaderelectionrateandtimems_count{{C}}[5m]))",
+            "controlled shutdowns": f"sum(rate({STATS}_controlledshutdownrateandtimems_count{{C}}[5m]))",
+            "unclean elections": f"sum(rate({STATS}_uncleanleaderelections_total{{C}}[5m]))",
+        }),
+        Panel("Early detection", "Within an hour.", "short", {
+            "alarms": "sum(increase(aiocontroller_earlydetection_alarms_total{C}[1h]))",
+            "false alarms": "sum(increase(aiocontroller_earlydetection_falsealarms_total{C}[1h]))",
+            "verdicts of sickness": "sum(increase(aiocontroller_sickness_verdicts_total{C}[1h]))",
+        }),
+        Panel("Findings of the audit", "Within an hour.", "short",
+              {"{{kind}}": "sum by (kind) (increase(aiocontroller_audit_findings_total{C}[1h]))"}),
+    ],
+    "ZooKeeper and the process": [
+        Panel("ZooKeeper's answers, p99", "", "ms",
+              {"{{instance}}": f'{ZOOKEEPER}_zookeeperrequestlatencyms{{C,quantile="0.99"}}'}),
+        Panel("Lost connections and sessions", "Within an hour.", "short", {
+            "connections, {{instance}}": f"increase({SESSIONS}_zookeeperdisconnects_total{{C}}[1h])",
+            "sessions, {{instance}}": f"increase({SESSIONS}_zookeeperexpires_total{{C}}[1h])",
+        }),
+        Panel("Lag of the event loop, p99", "", "ms",
+              {"{{instance}}": 'aiocontroller_eventloop_lagms{C,quantile="0.99"}'}),
+        Panel("Processor", "", "percentunit", {"{{instance}}": "rate(process_cpu_seconds_total{C}[5m])" + OURS}),
+        Panel("Memory", "", "bytes", {"{{instance}}": "process_resident_memory_bytes{C}" + OURS}),
+        Panel("Connections and files", "", "short", {
+            "connections, {{instance}}": "sum by (instance) (kafka_server_socket_server_metrics_connection_count{C})",
+            "open files, {{instance}}": "process_open_fds{C}" + OURS,
+        }),
+        Panel("Journal", "Records that wait, or were lost.", "short", {
+            "wait, {{instance}}": "aiocontroller_journal_pending{C}",
+            "lost, {{instance}}": "aiocontroller_journal_dropped{C}",
+        }),
+    ],
+}  # fmt: skip
+
+
+def selected(expression: str) -> str:
+    """PromQL with the selector of the dashboard's cluster."""
+    return expression.replace("{C", '{cluster=~"$cluster"')
+
+
+def panel(number: int, given: Panel, x: int, y: int, width: int) -> dict[str, Any]:
+    """Grafana's JSON of a panel at this place."""
+    steps = [{"color": colour, "value": value} for colour, value in given.colours or NONE_IS_GOOD[:1]]
+    return {
+        "id": number,
+        "type": "stat" if given.colours else "timeseries",
+        "title": given.title,
+        "description": given.text,
+        "datasource": SOURCE,
+        "gridPos": {"x": x, "y": y, "w": width, "h": LOW if given.colours else HEIGHT},
+        "fieldConfig": {
+            "defaults": {"unit": given.unit, "min": 0, "thresholds": {"mode": "absolute", "steps": steps}},
+            "overrides": [],
+        },
+        "targets": [
+            {"refId": chr(ord("A") + at), "expr": selected(expression), "legendFormat": legend, "datasource": SOURCE}
+            for at, (legend, expression) in enumerate(given.lines.items())
+        ],
+    }
+
+
+def dashboard() -> dict[str, Any]:
+    """The whole of it."""
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for title, row in ROWS.items():
+        panels.append(
+            {
+                "id": len(panels) + 1,
+                "type": "row",
+                "title": title,
+                "collapsed": False,
+                "panels": [],
+                "gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1},
+            }
+        )
+        y += 1
+        across = len(row) if row[0].colours else 3
+        width = WIDTH // across
+        for start in range(0, len(row), across):
+            for at, given in enumerate(row[start : start + across]):
+                panels.append(panel(len(panels) + 1, given, at * width, y, width))
+            y += panels[-1]["gridPos"]["h"]
+    cluster = {
+        "name": "cluster",
+        "label": "Cluster",
+        "type": "query",
+        "datasource": SOURCE,
+        "query": "label_values(aiocontroller_readiness_ready, cluster)",
+        "refresh": 2,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
+    source = {"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"}
+    return {
+        "title": "aiocontroller",
+        "uid": "aiocontroller",
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [source, cluster]},
+        "panels": panels,
+    }
+
+
+def main() -> int:
+    if sys.argv[1:] not in ([], ["--check"]):
+        print("usage: _make_dashboard.py [--check]", file=sys.stderr)
+        return 2
+    text = json.dumps(dashboard(), indent=1) + "\n"
+    if sys.argv[1:] == ["--check"]:
+        if text == TARGET.read_text(encoding="utf-8"):
+            return 0
+        print(f"{TARGET.name} is not current: run scripts/make-reference", file=sys.stderr)
+        return 1
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
