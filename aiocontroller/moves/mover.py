@@ -357,9 +357,7 @@ class Mover:
         lost_rates: list[int] = []
         if self._is_lost(wanted, view):
             lost_rates = _rates(found)
-            found = {
-                e: put_back(dict.fromkeys(own), self._numbers.get(e, ()), lost_rates, own) for e, own in found.items()
-            }
+            found = {entity: dict.fromkeys(own) for entity, own in found.items()}  # what is not ours stays in lists
         self._throttled = {**known, **found}
         self._records.write("throttle", replaced=[(*e, own) for e, own in self._throttled.items()])
         for rate in lost_rates:
