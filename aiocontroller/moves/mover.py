@@ -46,6 +46,7 @@ AGAIN_S = 60.0
 """For so long nobody may answer before the move gives up: a controller may be elected."""
 STOPS = 30
 """Looks, a second apart, until everything that moves is taken back."""
+STOPPING = "stopping: what is under way is taken back"
 REFUSED_S = 10.0
 """A partition that the controller has refused waits this long."""
 
@@ -267,11 +268,13 @@ class Mover:
         wanted: list[TopicPartition] = []
         for _ in range(STOPS):
             view = await self._again(self._cluster.look)
+            phases = moving.phases(self._plan, self._opposite, view)
             wanted = [tp for tp in moving.to_stop(self._plan, self._opposite, view) if tp not in self._arrived]
+            self._tell(self._meter.progress(phases, self._rates[-1] if self._rates else 0, (STOPPING,)))
             if not wanted:
                 taken_back = {tp: to for tp, to in moving.misordered(self._opposite, view).items() if tp in self._taken}
                 await self._carry_out(taken_back, ())
-                return moving.phases(self._plan, self._opposite, view)
+                return phases
             await self._carry_out({}, wanted)
             await self._clock.sleep(self._look_every_s)
         raise AioControllerError(

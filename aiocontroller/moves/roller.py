@@ -151,7 +151,11 @@ class Roller:
 
     async def _until_back(self, broker: int, before: int | None, known: Collection[int]) -> tuple[str, ...]:
         deadline = self._clock.monotonic() + self._wait_s
+        said = False
         while True:
+            if self.stopping.is_set() and not said:
+                said = True
+                self._tell(f"broker {broker}: stopping once it is back")
             seen = await self._cluster.look()
             if returned(seen.view, broker, seen.epochs.get(broker), before):
                 return ()

@@ -17,7 +17,7 @@ from aiocontroller.core.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS, NAM
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.moves.audit import NotWrittenError
 from aiocontroller.moves.history import Assignment, History, history, is_under_way
-from aiocontroller.moves.mover import AGAIN_S, Change, Mover, Records, Result
+from aiocontroller.moves.mover import AGAIN_S, STOPPING, Change, Mover, Records, Result
 from aiocontroller.moves.progress import Progress
 from aiocontroller.net.real import RealClock
 
@@ -198,8 +198,16 @@ async def test_leaders_stay_if_so_wished() -> None:
 async def test_who_is_stopped_takes_back_what_moves() -> None:
     memory = Memory()
     memory.ends = False
-    mover = memory.mover(tell=lambda progress: mover.stopping.set())
+    held = []
+
+    def stop(progress: Progress) -> None:
+        held.append(progress.held)
+        if progress.moving:
+            mover.stopping.set()
+
+    mover = memory.mover(tell=stop)
     assert (await mover.run()).result == "stopped"
+    assert held == [(), (), (), (STOPPING,), (STOPPING,)], "nobody waits without a word"
     assert memory.replicas() == BEFORE
     assert memory.throttles() == {}
     memory.ends = True

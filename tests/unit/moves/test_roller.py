@@ -126,8 +126,15 @@ async def test_a_command_that_restarts_nothing_is_noticed() -> None:
 @virtual_time
 async def test_who_is_asked_to_stop_ends_before_the_next_broker() -> None:
     memory = Memory()
-    roller = Roller(memory, memory, VirtualClock(), memory.run, wait_s=30, tell=lambda line: roller.stopping.set())
+    told: list[str] = []
+
+    def stop(line: str) -> None:
+        told.append(line)
+        roller.stopping.set()
+
+    roller = Roller(memory, memory, VirtualClock(), memory.run, wait_s=30, tell=stop)
     assert await roller.roll(None, None) == Result("stopped", (), (2,), (3, 1))
+    assert told == ["broker 2: restarting", "broker 2: stopping once it is back", "broker 2: back, and in sync"]
     said: list[str] = []
     assert await memory.roll(tell=said.append) == Result("rolled", (), (2, 3, 1), ())
     assert said[0] == "going on: restarted already: 2 (another --audit begins anew)", "it may be an old record"
