@@ -17,6 +17,8 @@ from aiocontroller.lab.cluster.kraft import KRaftNode
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, START_TIMEOUT_S, RealKafkaBroker
 
 CONTROLLER_ID = 3000
+STOP_WITHIN_S = 120.0
+"""A broker that is killed instead recovers its logs."""
 _LISTENERS = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -114,7 +116,7 @@ class MigratingCluster:
     async def restart(self, number: int, mode: Mode) -> None:
         """Stop a broker in order and start it in another mode."""
         broker = self.brokers[number]
-        await broker.stop_async()
+        await broker.stop_async(STOP_WITHIN_S)
         broker.mode = mode
         await broker.start_async(START_TIMEOUT_S)
 
