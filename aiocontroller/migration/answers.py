@@ -15,10 +15,11 @@ from aiocontroller.wire.quorum import DescribedQuorum
 METADATA_VERSION = "metadata.version"
 VOTERS = "controller.quorum.voters"
 IBP = "inter.broker.protocol.version"
+AUTHORIZER = "authorizer.class.name"
 SETTINGS_ASKED = (
     IBP,
     VOTERS,
-    "authorizer.class.name",
+    AUTHORIZER,
     "control.plane.listener.name",
     "controller.listener.names",
     "listener.security.protocol.map",

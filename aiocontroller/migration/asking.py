@@ -14,6 +14,7 @@ from aiocontroller.controller.survey import SettingsRefusedError, describe_broke
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.migration.answers import SETTINGS_ASKED, Answers, Node, protocol_of
+from aiocontroller.migration.carried import Told, What, ask_carried
 from aiocontroller.net.ports import World
 from aiocontroller.security import Security
 from aiocontroller.wire import cold
@@ -73,6 +74,11 @@ class Asker:
         brokers |= await self._ask_all(known, silent, metadata=True)
         controllers = await self._controllers(brokers, bootstrap_controllers, silent)
         return Answers(brokers, controllers, silent)
+
+    async def carried(self, teller: Node, *, is_broker: bool) -> Told:
+        """What this node tells of what is beside topics."""
+        told = await self._within(teller.at, lambda client: ask_carried(client, teller.versions, is_broker=is_broker))
+        return dict.fromkeys(What, told) if isinstance(told, str) else told
 
     async def _controllers(
         self, brokers: dict[int, Node], given: Sequence[tuple[str, int]], silent: dict[str, str]

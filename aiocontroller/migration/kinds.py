@@ -48,6 +48,12 @@ _TABLE = (
     ),
     # -- what goes wrong later
     Kind(
+        "out-of-order",
+        _CRITICAL,
+        "A step at the wrong time",
+        "What it builds upon is not there, and some steps cannot be undone.",
+    ),
+    Kind(
         "left-over",
         _CRITICAL,
         "/migration is left of a migration that was rolled back",
@@ -82,6 +88,18 @@ _TABLE = (
         _WARNING,
         "Brokers know partitions otherwise than ZooKeeper",
         "One of the two is behind: what is rolled back now loses the difference.",
+    ),
+    Kind(
+        "no-authorizer",
+        _CRITICAL,
+        "Nodes in KRaft mode without an authorizer, though there are ACLs",
+        "Everybody may do everything there.",
+    ),
+    Kind(
+        "not-carried-over",
+        _WARNING,
+        "ACLs, users or quotas differ between ZooKeeper and KRaft",
+        "In KRaft mode what KRaft has counts; a rollback brings back what ZooKeeper has.",
     ),
     Kind(
         "zookeeper-behind",
@@ -162,7 +180,7 @@ _TABLE = (
         "aiocontroller holds the role",
         "The KRaft controller takes it over by its claim.",
     ),
-    Kind("carried-over", _NOTICE, "What is carried over beside topics", "Compare it when the claim has been made."),
+    Kind("carried-over", _NOTICE, "What is carried over beside topics", "Compare it by hand."),
 )
 
 OF_HEALTH = (

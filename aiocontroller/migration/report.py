@@ -11,19 +11,17 @@ import msgspec
 from aiocontroller.check.findings import Finding, Hit, findings, lasting
 from aiocontroller.migration.answers import IBP
 from aiocontroller.migration.asking import Asker
+from aiocontroller.migration.carried import Stored, read_carried
 from aiocontroller.migration.kinds import KINDS
 from aiocontroller.migration.rules import NEXT, Step, all_hits, metadata_version_name
-from aiocontroller.migration.view import Load, View
+from aiocontroller.migration.view import View
 from aiocontroller.migration.ways import NEXT_STEPS, WAY_BACK
 from aiocontroller.net.ports import Clock
 from aiocontroller.wire.quorum import DescribedQuorum
-from aiocontroller.zookeeper import paths
-from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.cluster_tree import Progress, read_cluster_tree, read_evidence
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode
 from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
-from aiocontroller.zookeeper.znode_access import ZNodeAccess
 
 BETWEEN_S = 2.0
 """Between two looks: they are not of one instant, and what moves is no finding."""
@@ -85,35 +83,19 @@ async def look(zk: KafkaZkClient, asker: Asker, bootstrap: Bootstrap, progress: 
         bootstrap_servers=bootstrap.servers,
         bootstrap_controllers=bootstrap.controllers,
     )
-    return View(tree, answers, await _load(zk))
+    view = View(tree, answers, await _stored(zk))
+    teller = view.teller
+    if teller is None:
+        return view
+    told = await asker.carried(teller, is_broker=teller.id in view.kraft_brokers)
+    return msgspec.structs.replace(view, told=told)
 
 
-async def _load(zk: KafkaZkClient) -> Load | None:
+async def _stored(zk: KafkaZkClient) -> Stored | None:
     try:
-        return await _counted(zk)
+        return await read_carried(zk)
     except exc.NoAuth:
         return None
-
-
-async def _counted(zk: KafkaZkClient) -> Load:
-    admin, znodes = AdminZkClient(zk), ZNodeAccess(zk.client)
-    users = await admin.get_all_entity_configs("users")
-    clients = await admin.get_all_entity_configs("clients")
-    both = await admin.get_all_user_client_configs()
-    ips = await admin.get_all_entity_configs("ips")
-    limits = [
-        name for configs in (*users.values(), *clients.values(), *both.values(), *ips.values()) for name in configs
-    ]
-    acls = 0
-    for root in (paths.ACL, f"{paths.EXTENDED_ACL}/prefixed"):
-        for kind in await znodes.children(root, watch=False):
-            acls += len(await znodes.children(f"{root}/{kind}", watch=False))
-    return Load(
-        acls=acls,
-        scram_users=sum(any(name.startswith("SCRAM-") for name in configs) for configs in users.values()),
-        quotas=sum(not name.startswith("SCRAM-") for name in limits),
-        tokens=len(await znodes.children(paths.DELEGATION_TOKENS, watch=False)),
-    )
 
 
 async def examine(

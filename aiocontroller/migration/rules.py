@@ -8,9 +8,10 @@ from itertools import chain
 
 from aiocontroller.check import rules as of_check
 from aiocontroller.check.findings import Hit
-from aiocontroller.migration.answers import IBP, VOTERS, Node
+from aiocontroller.migration.answers import AUTHORIZER, IBP, VOTERS, Node
+from aiocontroller.migration.carried import What
 from aiocontroller.migration.kinds import OF_HEALTH
-from aiocontroller.migration.view import METADATA_VERSIONS, Phase, View, differences
+from aiocontroller.migration.view import DUAL_WRITES, METADATA_VERSIONS, Phase, View, differences
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import SOFTWARE
@@ -25,6 +26,14 @@ OLDEST = (3, 4)
 LEADER_AND_ISR_OF_3_4 = 7
 MOST_BEHIND = 100
 """Records of the metadata log: 50 s of a quiet one."""
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_BESIDE_TOPICS = {
+    What.ACLS: (paths.ACL, "kafka-acls --list"),
+    What.SCRAM: ("/config/users", "kafka-configs --describe --entity-type users"),
+    What.QUOTAS: ("/config/users", "kafka-configs --describe --entity-type users"),
+    What.TOKENS: (paths.DELEGATION_TOKENS, "kafka-delegation-tokens --describe"),
+}
+"""A znode, and Kafka's tool."""
 
 
 class Step(StrEnum):
@@ -55,9 +64,41 @@ NEXT = {
 """The step that follows."""
 
 
+_WAIT = "wait for it: aiocontroller migration watch --until dual-write"
+_PHASES: dict[Step, tuple[frozenset[Phase], str]] = {
+    Step.CLAIM: (frozenset(Phase) - {Phase.NOT_BEGUN}, "start the KRaft controllers first"),
+    Step.KRAFT: (DUAL_WRITES | {Phase.FINALIZED}, _WAIT),
+    Step.FINALIZE: (DUAL_WRITES | {Phase.FINALIZED}, _WAIT),
+    Step.ROLLBACK: (
+        DUAL_WRITES | {Phase.COPYING, Phase.ROLLED_BACK},
+        "leave it: only a claim is rolled back, before it is finalized",
+    ),
+}
+"""When a step may be taken at all, and what to do at another time."""
+
+
 def all_hits(view: View, step: Step | None) -> list[Hit]:
-    """What the rules hit that apply before this step."""
+    """What speaks against this step now."""
+    return [*out_of_order(view, step), *faults(view, step)]
+
+
+def faults(view: View, step: Step | None) -> list[Hit]:
+    """What has to be put right before this step."""
     return list(chain.from_iterable(rule(view) for rule in OF_STEP[step]))
+
+
+def out_of_order(view: View, step: Step | None) -> Iterator[Hit]:
+    """A step that an operator asks for, before its time or after it."""
+    if step in _PHASES:
+        phases, remedy = _PHASES[step]
+        if view.phase not in phases:
+            yield Hit(
+                "out-of-order",
+                f"the step {step.value}",
+                paths.MIGRATION,
+                f"the migration is {view.phase.value}",
+                remedy,
+            )
 
 
 def health(view: View) -> Iterator[Hit]:
@@ -132,12 +173,12 @@ def settings(view: View) -> Iterator[Hit]:
         if len(directories) > 1 and level is not None and level < SEVERAL_LOG_DIRS_FROM:
             why = f"{len(directories)} log directories, and metadata.version is {metadata_version_name(level)}"
             yield _of_broker("several-log-directories", number, why, "format the quorum with --release-version 3.9")
-        if (node.settings.get("authorizer.class.name") or "").endswith("AclAuthorizer"):
+        if (node.settings.get(AUTHORIZER) or "").endswith("AclAuthorizer"):
             yield _of_broker(
                 "authorizer-of-zookeeper",
                 number,
-                "authorizer.class.name is AclAuthorizer",
-                "in KRaft mode, and on the KRaft controllers: org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                f"{AUTHORIZER} is AclAuthorizer",
+                f"in KRaft mode, and on the KRaft controllers: {STANDARD_AUTHORIZER}",
             )
     if len(voters) > 1:
         for text, numbers in voters.items():
@@ -205,7 +246,8 @@ def left_behind(view: View) -> Iterator[Hit]:
 def quorum(view: View) -> Iterator[Hit]:
     """Ids, number, leader and settings of the KRaft controllers."""
     brokers = view.tree.live | view.kraft_brokers
-    known = {number for _, node in sorted(view.answers.brokers.items()) for number in node.voters}
+    known = {number for node in view.answers.brokers.values() for number in node.voters}
+    known |= {voter.id for voter in view.quorum.voters} if view.quorum is not None else set()
     for number in sorted(known | view.answers.controllers.keys()):
         if number in brokers or number in view.tree.known_controllers:
             why = "a broker has this id" if number in brokers else "an aiocontroller has this id"
@@ -311,20 +353,36 @@ def office(view: View) -> Iterator[Hit]:
         yield Hit("aiocontroller-in-office", "the cluster", paths.CONTROLLER, why, remedy)
 
 
-def load(view: View) -> Iterator[Hit]:
-    """What to compare by hand."""
-    if view.load is None:
+def carried(view: View) -> Iterator[Hit]:
+    """What is beside topics, in ZooKeeper and in KRaft."""
+    if view.stored is None:
         remedy = "name credentials in AIOCONTROLLER_ZOOKEEPER_…, as for a controller"
         yield Hit("not-shown", "users and ACLs", "/config/users", "ZooKeeper does not show them", remedy)
         return
-    for what, count, path, remedy in (
-        ("ACLs", view.load.acls, paths.ACL, "kafka-acls --list"),
-        ("users with SCRAM credentials", view.load.scram_users, "/config/users", "kafka-configs --describe"),
-        ("quotas", view.load.quotas, "/config/users", "kafka-configs --describe"),
-        ("delegation tokens", view.load.tokens, paths.DELEGATION_TOKENS, "kafka-delegation-tokens --describe"),
-    ):
-        if count:
-            yield Hit("carried-over", what, path, f"{count:,} in ZooKeeper", f"{remedy}, before and after")
+    otherwise = "nobody told" if view.kraft_holds_office else "the claim has not been made"
+    for what, (path, tool) in _BESIDE_TOPICS.items():
+        stored, told = view.stored[what], view.told.get(what, otherwise)
+        if isinstance(told, str):
+            if stored:
+                why = f"{len(stored):,} in ZooKeeper, not compared: {told}"
+                yield Hit("carried-over", f"{what}s", path, why, f"{tool}, before and after")
+            continue
+        for entry in sorted(stored ^ told):
+            where = "ZooKeeper" if entry in stored else "KRaft"
+            remedy = f"wait; if it stays: {tool}, and put it right there; read the log of the active KRaft controller"
+            yield Hit("not-carried-over", f"{what}: {entry}", path, f"it is only in {where}", remedy)
+
+
+def authorizers(view: View) -> Iterator[Hit]:
+    """Nodes that do not enforce the ACLs that there are."""
+    if not view.stored or not view.stored[What.ACLS]:
+        return
+    for who, nodes in (("broker", view.answers.brokers), ("controller", view.answers.controllers)):
+        for number, node in sorted(nodes.items()):
+            if node.in_kraft_mode and node.settings and not node.settings.get(AUTHORIZER):
+                why = f"{len(view.stored[What.ACLS]):,} ACLs, and it has no {AUTHORIZER}"
+                remedy = f"restart {who} {number} with {AUTHORIZER}={STANDARD_AUTHORIZER}"
+                yield Hit("no-authorizer", f"{who} {number}", paths.ACL, why, remedy)
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
@@ -357,14 +415,16 @@ def _version(text: str | None) -> tuple[int, int] | None:
 
 _BEFORE_THE_CLAIM = (
     health, releases, settings, silent, replicas, quorum, controllers_migrate, under_way, left_over, epochs, office,
-    load,
+    authorizers, carried,
 )  # fmt: skip
-_AFTER_THE_CLAIM = (health, silent, quorum, controllers_migrate, left_behind, in_step, under_way, epochs)
+_AFTER_THE_CLAIM = (
+    health, silent, quorum, controllers_migrate, left_behind, in_step, under_way, epochs, authorizers, carried,
+)  # fmt: skip
 
 OF_STEP: dict[Step | None, tuple[Rule, ...]] = {
     Step.PROVISION: _BEFORE_THE_CLAIM,
     Step.CLAIM: (*_BEFORE_THE_CLAIM, migration_mode),
-    Step.KRAFT: (*_AFTER_THE_CLAIM, settings, load),
+    Step.KRAFT: (*_AFTER_THE_CLAIM, settings),
     Step.FINALIZE: (*_AFTER_THE_CLAIM, zookeeper_mode),
     Step.ROLLBACK: (health, quorum_runs, kraft_mode, epochs, left_over),
     None: (silent, quorum, left_behind),

@@ -10,6 +10,7 @@ import msgspec
 
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.migration.answers import METADATA_VERSION, Answers, Node
+from aiocontroller.migration.carried import Stored, Told
 from aiocontroller.wire.quorum import DescribedQuorum
 from aiocontroller.zookeeper.cluster_tree import ClusterTree
 
@@ -37,22 +38,15 @@ CLAIMED = frozenset({Phase.COPYING, Phase.DUAL_WRITE, Phase.MOVING_BROKERS, Phas
 DUAL_WRITES = frozenset({Phase.DUAL_WRITE, Phase.MOVING_BROKERS, Phase.READY_TO_FINALIZE})
 
 
-class Load(NamedTuple):
-    """What is beside topics in ZooKeeper and has to be carried over: numbers of entities."""
-
-    acls: int = 0
-    scram_users: int = 0
-    quotas: int = 0
-    tokens: int = 0
-
-
 class View(msgspec.Struct, frozen=True):
     """One look."""
 
     tree: ClusterTree
     answers: Answers
-    load: Load | None = Load()
-    """None if ZooKeeper does not show it."""
+    stored: Stored | None
+    """What ZooKeeper holds beside topics; None if it does not show it."""
+    told: Told = {}
+    """What ``teller`` tells of that; empty while there is none."""
 
     @property
     def kraft_brokers(self) -> frozenset[int]:
@@ -74,6 +68,18 @@ class View(msgspec.Struct, frozen=True):
         nodes = (*self.answers.controllers.values(), *self.answers.brokers.values())
         told = [node.quorum for node in nodes if node.quorum is not None and node.quorum.leader >= 0]
         return max(told, key=lambda quorum: (quorum.leader_epoch, quorum.high_watermark), default=None)
+
+    @property
+    def teller(self) -> Node | None:
+        """Whom to ask what KRaft has beside topics: a broker in KRaft mode, otherwise the active controller.
+
+        Brokers in migration mode would tell what ZooKeeper has.
+        """
+        if not self.kraft_holds_office:
+            return None
+        if self.kraft_brokers:
+            return self.answers.brokers[min(self.kraft_brokers)]
+        return None if self.quorum is None else self.answers.controllers.get(self.quorum.leader)
 
     @property
     def metadata_version(self) -> int | None:

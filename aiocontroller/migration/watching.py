@@ -11,7 +11,7 @@ from aiocontroller.check.findings import Hit, lasting
 from aiocontroller.migration.asking import Asker
 from aiocontroller.migration.kinds import KINDS
 from aiocontroller.migration.report import Bootstrap, look
-from aiocontroller.migration.rules import NEXT, all_hits
+from aiocontroller.migration.rules import NEXT, faults
 from aiocontroller.migration.view import DUAL_WRITES, Phase, View
 from aiocontroller.net.ports import Clock
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -45,7 +45,7 @@ async def looks(
     said: Seen | None = None
     while True:
         view = await look(zk, asker, bootstrap)
-        hits = tuple(all_hits(view, NEXT[view.phase]))
+        hits = tuple(faults(view, NEXT[view.phase]))
         now = lasting(earlier, hits) if before is not None else []
         said = _seen(view, now, said, clock)
         yield said

@@ -74,15 +74,7 @@ class AclStore:
     async def load(self) -> list[BadZNode]:
         """Load all ACLs into the authorizer; returns the damaged znodes."""
         async with self._lock:
-            patterns = [pattern for kind, root in _ROOTS.items() for pattern in await self._patterns(kind, root)]
-            reads = await self._client.get_many([_path(pattern) for pattern in patterns])
-            acls, damaged = {}, {}
-            for i, pattern in enumerate(patterns):
-                found = _decoded(pattern, reads, i)
-                if isinstance(found, BadZNode):
-                    damaged[pattern] = found
-                elif found.entries:
-                    acls[pattern] = found.entries
+            acls, damaged = await read_acls(self._client)
             self.authorizer.replace(acls, {pattern: str(why) for pattern, why in damaged.items()})
             self.loaded.set()
             return list(damaged.values())
@@ -117,18 +109,6 @@ class AclStore:
             else:
                 found[pattern] = None
         return list(found), damaged
-
-    async def _patterns(self, kind: PatternType, root: str) -> list[ResourcePattern]:
-        types = await self._znodes.children(root, watch=False)
-        strange = [name for name in types if name not in _TYPES]
-        if strange:
-            log.warning("Ignoring %s below %s: no resource type", ", ".join(strange), root)
-        known = [name for name in types if name in _TYPES]
-        found = []
-        for name in known:
-            names = await self._znodes.children(f"{root}/{name}", watch=False)
-            found += [ResourcePattern(_TYPES[name], each, kind) for each in names]
-        return found
 
     # -- changing --------------------------------------------------------------------------------------------------
 
@@ -174,6 +154,36 @@ class AclStore:
         root = paths.ACL_CHANGES if pattern.pattern == PatternType.LITERAL else paths.EXTENDED_ACL_CHANGES
         data = cluster_znodes.encode_acl_change(pattern.resource.name, pattern.name, pattern.pattern.name)
         await self._znodes.create_sequential(f"{root}/{paths.ACL_CHANGE_PREFIX}", data)
+
+
+async def read_acls(
+    client: ZooKeeperClient,
+) -> tuple[dict[ResourcePattern, Entries], dict[ResourcePattern, BadZNode]]:
+    """All ACLs, and the damaged znodes, by pattern."""
+    patterns = [pattern for kind, root in _ROOTS.items() for pattern in await _patterns(client, kind, root)]
+    reads = await client.get_many([_path(pattern) for pattern in patterns])
+    acls: dict[ResourcePattern, Entries] = {}
+    damaged: dict[ResourcePattern, BadZNode] = {}
+    for i, pattern in enumerate(patterns):
+        found = _decoded(pattern, reads, i)
+        if isinstance(found, BadZNode):
+            damaged[pattern] = found
+        elif found.entries:
+            acls[pattern] = found.entries
+    return acls, damaged
+
+
+async def _patterns(client: ZooKeeperClient, kind: PatternType, root: str) -> list[ResourcePattern]:
+    znodes = ZNodeAccess(client)
+    types = await znodes.children(root, watch=False)
+    strange = [name for name in types if name not in _TYPES]
+    if strange:
+        log.warning("Ignoring %s below %s: no resource type", ", ".join(strange), root)
+    found = []
+    for name in [name for name in types if name in _TYPES]:
+        names = await znodes.children(f"{root}/{name}", watch=False)
+        found += [ResourcePattern(_TYPES[name], each, kind) for each in names]
+    return found
 
 
 def _path(pattern: ResourcePattern) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
 from aiocontroller.check.findings import Severity
 from aiocontroller.core.ids import ReplicaAssignment
-from aiocontroller.migration.answers import VOTERS
+from aiocontroller.migration.answers import AUTHORIZER, VOTERS
+from aiocontroller.migration.carried import Told, What
 from aiocontroller.migration.kinds import KINDS, OF_HEALTH
 from aiocontroller.migration.rules import NEXT, Step, _version, all_hits
-from aiocontroller.migration.view import Load, Phase, View
+from aiocontroller.migration.view import Phase, View
 from aiocontroller.migration.ways import NEXT_STEPS, WAY_BACK
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.messages import MetadataPartition, MetadataResponse, MetadataTopic
@@ -23,6 +26,8 @@ from tests.unit.migration.views import (
     COPYING,
     FINALIZED,
     NOT_BEGUN,
+    NOTHING,
+    OF_KRAFT,
     OF_ZOOKEEPER,
     QUORUM,
     READY,
@@ -41,6 +46,8 @@ from tests.unit.migration.views import (
     tree,
     view,
 )  # fmt: skip
+
+ALONE = msgspec.structs.replace(QUORUM, voters=QUORUM.voters[:1])
 
 
 def as_is(it: View) -> View:
@@ -61,6 +68,12 @@ def with_state(**fields: object) -> Change:
     return tree(partitions=[Partition(A0, ReplicaAssignment((1, 2)), state)])
 
 
+def holding(stored: Mapping[What, frozenset[str]], told: Told | None = None) -> Change:
+    """What is beside topics in ZooKeeper, and what a node in KRaft mode tells of it."""
+    told = NOTHING | (told or {}) if told is not None else {}
+    return lambda view: msgspec.structs.replace(view, stored=NOTHING | stored, told=told)
+
+
 def setting(**changes: str | None) -> Change:
     """Of broker 2."""
     return nodes({2: broker(2, settings=SETTINGS | {key.replace("_", "."): value for key, value in changes.items()})})
@@ -74,7 +87,7 @@ def said(*partitions: MetadataPartition, topic: str = "a") -> Change:
 WELL = [
     (NOT_BEGUN, Step.PROVISION),
     (WAITING, Step.CLAIM),
-    (COPYING, Step.KRAFT),
+    (COPYING, Step.CLAIM),
     (as_is, Step.KRAFT),
     (all_of(in_kraft_mode(2)), Step.KRAFT),
     (READY, Step.FINALIZE),
@@ -106,7 +119,9 @@ FAULTS: list[tuple[Change, Step, set[tuple[str, str]]]] = [
         {("does-not-answer", "broker 2"), ("controller-does-not-answer", "controller 3000")}),
     (all_of(WAITING, nodes({n: broker(n, settings=SETTINGS | {VOTERS: "2@h:1,3000@h:2,1000001@h:3"}) for n in (1, 2)})),
         Step.CLAIM, {("id-of-a-broker", "controller 2"), ("id-of-a-broker", "controller 1000001")}),
-    (all_of(WAITING, nodes({n: broker(n, settings=SETTINGS | {VOTERS: "3000@h:2"}) for n in (1, 2)})), Step.CLAIM,
+    (all_of(WAITING, nodes({n: broker(n, settings=SETTINGS | {VOTERS: "3000@h:2"}) for n in (1, 2)},
+        {n: controller(n, quorum=ALONE) for n in VOTER_IDS})), Step.CLAIM, {("one-controller", "controller 3000")}),
+    (all_of(NOT_BEGUN, nodes(controllers={3000: controller(3000, quorum=ALONE)})), Step.PROVISION,
         {("one-controller", "controller 3000")}),
     (all_of(WAITING, nodes(controllers={n: controller(n, quorum=None) for n in VOTER_IDS})), Step.CLAIM,
         {("no-quorum-leader", "controller 3000")}),
@@ -141,12 +156,29 @@ FAULTS: list[tuple[Change, Step, set[tuple[str, str]]]] = [
         *(("quorum-still-runs", f"controller {n}") for n in VOTER_IDS)}),
     (all_of(WAITING, tree(holder=ControllerZNode(1_000_001, 1, 0, 0, software="aiocontroller"))), Step.CLAIM,
         {("aiocontroller-in-office", "the cluster")}),
-    (lambda it: msgspec.structs.replace(it, load=Load(3, 2, 1, 4)), Step.KRAFT, {("carried-over", what) for what in
-        ("ACLs", "users with SCRAM credentials", "quotas", "delegation tokens")}),
+    (all_of(NOT_BEGUN, holding(dict.fromkeys(What, frozenset("ab")))), Step.PROVISION, {("carried-over", what) for what
+        in ("ACLs", "SCRAM credentials", "quotas", "delegation tokens")}),
+    (all_of(holding({What.SCRAM: frozenset("ab"), What.QUOTAS: frozenset("a")}, {What.SCRAM: frozenset("bc"),
+        What.QUOTAS: "it refuses"})), Step.FINALIZE, {("not-carried-over", "SCRAM credential: a"),
+        ("not-carried-over", "SCRAM credential: c"), ("carried-over", "quotas"),
+        ("still-in-zookeeper-mode", "broker 1"), ("still-in-zookeeper-mode", "broker 2")}),
+    (all_of(in_kraft_mode(1), holding({What.ACLS: frozenset("a")}, {What.ACLS: frozenset("a")}),
+        nodes({1: broker(1, versions=OF_KRAFT, ready=False)}, {3000: controller(3000, settings={AUTHORIZER: "x"}),
+        3001: controller(3001, settings={VOTERS: ""})})), Step.FINALIZE, {("no-authorizer", "broker 1"),
+        ("no-authorizer", "controller 3001"), ("still-in-zookeeper-mode", "broker 2")}),
     (all_of(tree(brokers={}), lambda it: msgspec.structs.replace(it, answers=it.answers._replace(brokers={}))),
         Step.FINALIZE, {("does-not-answer", "the brokers")}),
-    (lambda it: msgspec.structs.replace(it, load=None), Step.KRAFT, {("not-shown", "users and ACLs")}),
-    (tree(holder=None), Step.KRAFT, {("no-controller", "the cluster")}),
+    (lambda it: msgspec.structs.replace(it, stored=None), Step.KRAFT, {("not-shown", "users and ACLs")}),
+    (tree(holder=None), Step.KRAFT, {("no-controller", "the cluster"), ("out-of-order", "the step kraft-mode")}),
+    (all_of(NOT_BEGUN, nodes({n: broker(n) for n in (1, 2)})), Step.CLAIM,
+        {("out-of-order", "the step migration-mode")}),
+    *((phase, Step.KRAFT, {("out-of-order", "the step kraft-mode")}) for phase in (NOT_BEGUN, WAITING, COPYING)),
+    *((all_of(in_kraft_mode(1, 2), phase), Step.FINALIZE, {("out-of-order", "the step finalizing")}) for phase in
+        (WAITING, COPYING)),
+    *((all_of(phase, quiet), Step.ROLLBACK, {("out-of-order", "the step rollback")}) for phase in (NOT_BEGUN, WAITING)),
+    (FINALIZED, Step.ROLLBACK, {("out-of-order", "the step rollback"),
+        *(("quorum-still-runs", f"controller {n}") for n in VOTER_IDS),
+        *(("kraft-broker-in-the-way", f"broker {n}") for n in (1, 2))}),
     (all_of(gone(2)), Step.KRAFT, {("broker-away", "broker 2"), ("under-replicated", "a-0")}),
 ]  # fmt: skip
 

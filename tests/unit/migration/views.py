@@ -9,6 +9,7 @@ import msgspec
 
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.migration.answers import IBP, VOTERS, Answers, Node
+from aiocontroller.migration.carried import What
 from aiocontroller.migration.view import View
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.messages import MetadataPartition, MetadataResponse, MetadataTopic
@@ -32,6 +33,8 @@ QUORUM = DescribedQuorum(
     tuple(QuorumReplica(n, 1000) for n in VOTER_IDS),
     tuple(QuorumReplica(n, 1000) for n in (1, 2)),
 )
+NOTHING: dict[What, frozenset[str]] = dict.fromkeys(What, frozenset())
+"""Beside topics."""
 AT = Endpoint("PLAINTEXT", "h", 1, "PLAINTEXT")
 
 Change = Callable[[View], View]
@@ -72,7 +75,7 @@ def view() -> View:
         cluster_id="c",
         bad=[],
     )
-    return View(tree, Answers({n: broker(n) for n in (1, 2)}, {n: controller(n) for n in VOTER_IDS}, {}))
+    return View(tree, Answers({n: broker(n) for n in (1, 2)}, {n: controller(n) for n in VOTER_IDS}, {}), NOTHING)
 
 
 def tree(**fields: object) -> Change:
