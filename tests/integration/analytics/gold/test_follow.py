@@ -35,8 +35,9 @@ def test_a_segment_that_grows_and_is_completed(spark: Any, tmp_path: Path, monke
     growing.rename(complete)
     tail.follow(spark, [str(folder)], out, to_the_end_only=True).wait()
     with computing_by(DUCKDB):  # whose tables are Spark's (``test_engines``), for a tenth of the time
-        batch.run(cast(Any, SmallSession()), [str(folder)], str(tmp_path / "whole"))
-    followed, whole = gold(spark, tmp_path / "out"), gold(spark, tmp_path / "whole")
+        duckdb = cast(Any, SmallSession())
+        batch.run(duckdb, [str(folder)], str(tmp_path / "whole"))
+        followed, whole = gold(duckdb, tmp_path / "out"), gold(duckdb, tmp_path / "whole")
     store = Store(spark, out)
     commit = store.last_commit()
     assert commit is not None
@@ -44,7 +45,8 @@ def test_a_segment_that_grows_and_is_completed(spark: Any, tmp_path: Path, monke
     with store.writing(), monkeypatch.context() as patch:
         patch.setattr(Store, "published", lambda self: None)
         stream.publish(store)
-    merged = gold(spark, tmp_path / "out")
+    with computing_by(DUCKDB):
+        merged = gold(duckdb, tmp_path / "out")
     for name in whole:
         assert followed[name] == merged[name] == whole[name], name
     assert whole["quality"] == [{"records": len(records), "duplicates": 0}]
