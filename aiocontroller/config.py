@@ -36,6 +36,7 @@ from aiocontroller.property_values import (
     DigestUser,
     EndpointIdentification,
     FromBrokers,
+    HostNames,
     Kind,
     ListenerName,
     Listeners,
@@ -226,6 +227,8 @@ class Config(msgspec.Struct, frozen=True):
     """The address of the HTTP server for metrics, health and commands."""
     aiocontroller_http_port: Annotated[int, whole(0, 65535)] = 0
     """The port of the HTTP server; 0 takes a free one."""
+    aiocontroller_http_allowed_hosts: HostNames = ()
+    """Names by which browsers may ask for the cluster's state, beside addresses and localhost (docs/operating.md)."""
     aiocontroller_http_max_connections: PositiveInt = 64
     """HTTP connections at once; one more takes the place of the one that has been idle longest."""
     aiocontroller_http_max_request_bytes: PositiveBytes = 1024 * 1024

@@ -61,6 +61,20 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
             "ms", "How long requests to the broker waited before they were sent.", "p99 above 1 s"
         ),
     },
+    ("kafka.server", "ReplicaManager"): {
+        "UnderReplicatedPartitions": Meaning(
+            "partitions",
+            "Partitions of the whole cluster whose ISR is smaller than their assignment; a broker's own metric of this "
+            "name counts those that it leads.",
+            "above 0 for minutes",
+        ),
+        "UnderMinIsrPartitionCount": Meaning(
+            "partitions",
+            "Partitions of the whole cluster whose ISR is smaller than `min.insync.replicas`: producers with acks=all "
+            "are refused.",
+            "above 0 for a minute",
+        ),
+    },
     ("kafka.server", "ControllerMutation"): {
         "ThrottledRequestsPerSec": Meaning("requests", "Requests refused or delayed by a controller mutation quota."),
         "tokens": Meaning("mutations", "What is left of a client's quota; negative while it is in debt."),
@@ -118,6 +132,19 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
             "connections", "Not read from, since requests hold all memory they may.", "above 0 for a minute"
         ),
         "ConnectionsWaitingForTheirTurn": Meaning("connections", "With a request that waits for its turn of the loop."),
+    },
+    ("aiocontroller", "Partitions"): {
+        "Offline": Meaning(
+            "partitions",
+            "Partitions without a leader, also those that never had one, of the 20 topics that have the most of them.",
+            "above 0 for a minute",
+        ),
+        "UnreadTopics": Meaning(
+            "topics",
+            "Topics with small ISRs whose `min.insync.replicas` is about to be read, so that UnderMinIsrPartitionCount "
+            "may be too low.",
+            "above 0 for minutes",
+        ),
     },
     ("aiocontroller", "EventQueue"): {
         "Signals": Meaning("events", "Changes that wait for the consumer, one of each kind and name."),

@@ -110,6 +110,24 @@ class Gauge:
         return (("", {}, self.value),)
 
 
+class Gauges:
+    """Values by a label, of which only the largest are of interest: a function says which there are now."""
+
+    prometheus_type = "gauge"
+
+    def __init__(self) -> None:
+        self._label = ""
+        self._source: Callable[[], Iterable[tuple[str, float]]] = tuple
+
+    def replace(self, label: str, source: Callable[[], Iterable[tuple[str, float]]]) -> None:
+        """Show what this function returns from now on: pairs of the label's value and a number."""
+        self._label, self._source = label, source
+
+    def samples(self) -> Iterable[Sample]:
+        """The metric's values for an exposition."""
+        return (("", {self._label: value}, number) for value, number in self._source())
+
+
 class Histogram:
     """Observations in the unit of the metric's name."""
 
@@ -160,7 +178,7 @@ class Timer(Histogram):
         self._latest.append(value)
 
 
-Metric = Counter | Gauge | Histogram
+Metric = Counter | Gauge | Gauges | Histogram
 M = TypeVar("M", bound=Metric)
 _Name = tuple[str, str, str]
 """Group, type, name."""
@@ -204,6 +222,14 @@ class Metrics(Collector):
         if source is not None:
             gauge.replace(source)
         return gauge
+
+    def gauges(
+        self, group: str, type: str, name: str, label: str, source: Callable[[], Iterable[tuple[str, float]]]
+    ) -> Gauges:
+        """A gauge of as many values as ``source`` returns, which bounds them; replaces an earlier source."""
+        gauges = self._get(Gauges, group, type, name, None)
+        gauges.replace(label, source)
+        return gauges
 
     def remove(self, group: str, type: str, name: str, *, tags: Tags | None = None) -> None:
         """Remove one metric; does nothing if it does not exist."""

@@ -291,6 +291,7 @@ BrokerIds = Annotated[tuple[int, ...], Kind("ids of brokers, separated by commas
 CommandLine = Annotated[tuple[str, ...], Kind("a program and its arguments, with balanced quotes", parse_command)]
 Racks = Annotated[tuple[str, ...], Kind("names of racks, separated by commas", parse_names)]
 Names = Annotated[tuple[str, ...], Kind("names of settings, separated by commas, or all", parse_names)]
+HostNames = Annotated[tuple[str, ...], Kind("names of hosts, separated by commas", parse_names)]
 Mechanisms = Annotated[tuple[str, ...], Kind("mechanisms, separated by commas", parse_names)]
 MappingRules = Annotated[str, Kind("rules, separated by commas", str)]
 Principals = Annotated[tuple[str, ...], Kind("Type:name (User:alice), separated by semicolons", parse_principals)]

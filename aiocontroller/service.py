@@ -53,7 +53,7 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, Timer, World
 from aiocontroller.net.real import raise_descriptor_limit, real_world, return_memory
 from aiocontroller.net.tasks import Tasks, task_group
-from aiocontroller.server import http
+from aiocontroller.server import http, partition_pages
 from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.server.socket_server import SocketServer
@@ -338,6 +338,8 @@ class Service:
             debug=self._debug_handlers(self),
             settings=commands.settings,
             commands=commands.by_name(),
+            questions={"partitions": functools.partial(partition_pages.partitions, self.shell)},
+            allowed_hosts=config.aiocontroller_http_allowed_hosts,
             token=self.token,
             limits=http.Limits(
                 config.aiocontroller_http_max_connections,

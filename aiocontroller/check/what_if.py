@@ -11,26 +11,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-import msgspec
-
+from aiocontroller.check.cluster_context import context_of
 from aiocontroller.check.rules import UNCLEAN, is_true, min_isr
 from aiocontroller.core import broker_changes, controlled_shutdown
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
-from aiocontroller.core.apply import apply, load_states
-from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.context_changes import (
-    BrokersAdded,
-    BrokersRemoved,
-    DeletionsQueued,
-    ShutdownBegun,
-    TopicsLoaded,
-)
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import BrokersRemoved, ShutdownBegun
 from aiocontroller.core.decisions import commit
 from aiocontroller.core.effects import Effects, Entered, Replicas
 from aiocontroller.core.election import Strategy, UncleanPolicy
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.ids import NO_LEADER, TopicAssignment, TopicPartition
+from aiocontroller.core.ids import NO_LEADER, TopicPartition
 from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.reassignment import check_targets
@@ -65,16 +57,7 @@ class WhatIf:
         """States written so far."""
         self.uncleanly: set[TopicPartition] = set()
         """Partitions that got a leader from outside the ISR."""
-        self._context = context = ControllerContext(max(tree.controller_epoch, 1), 0)
-        apply(context, BrokersAdded(list(tree.brokers.values())))
-        rows = context.add_partitions(_readable(tree))
-        apply(context, DeletionsQueued([name for name in tree.deletions if name in context.table.topic_by_name]))
-        states = {partition.name: partition.state for partition in tree.partitions}
-        values = [states.get(context.table.topic_partition(row)) for row in rows]
-        load_states(context, rows, values, range(len(rows)), [0] * len(rows))
-        rsm.initialize_replica_states(context)
-        psm.initialize_partition_states(context)
-        apply(context, TopicsLoaded())
+        self._context = context_of(tree)
 
     # -- what may happen -------------------------------------------------------------------------------------------
 
@@ -179,20 +162,6 @@ class WhatIf:
         apply(context, effects)
         if isinstance(plan, psm.ElectionPlan):
             self.uncleanly |= {table.topic_partition(row) for row in plan.unclean}
-
-
-def _readable(tree: ClusterTree) -> list[TopicAssignment]:
-    """The topics, without the partitions whose state cannot be read."""
-    unread: dict[str, set[int]] = {}
-    for partition in tree.partitions:
-        if partition.state is None and partition.name not in tree.without_state:
-            unread.setdefault(partition.name.topic, set()).add(partition.name.partition)
-    return [
-        topic
-        if (without := unread.get(name)) is None
-        else msgspec.structs.replace(topic, partitions={n: a for n, a in topic.partitions.items() if n not in without})
-        for name, topic in tree.topics.items()
-    ]
 
 
 def _with_isr(known: Any, isr: tuple[int, ...]) -> Any:

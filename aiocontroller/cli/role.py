@@ -30,11 +30,12 @@ class CommandError(AioControllerError):
 
 
 class RefusedError(CommandError):
-    """The controller refuses; ``answer`` is its complete answer."""
+    """The controller refuses; ``answer`` is its complete answer, ``status`` that of HTTP."""
 
-    def __init__(self, message: str, answer: dict[str, Any]) -> None:
+    def __init__(self, message: str, answer: dict[str, Any], status: int) -> None:
         super().__init__(message)
         self.answer = answer
+        self.status = status
 
 
 @click.command()
@@ -89,7 +90,7 @@ def settings(data: Path | None, everything: bool, as_json: bool) -> None:
     brokers          the brokers' server.properties
     default          Kafka's default
     """
-    answer = _get(find_controller(data), "settings")
+    answer = get_page(find_controller(data), "settings")
     if as_json:
         print_json(answer)
         return
@@ -178,7 +179,8 @@ def post_command(ready: ControllerReady, command: str, body: dict[str, Any]) -> 
     return _ask(ready, urllib.request.Request(f"{ready.http}/{command}", json.dumps(body).encode(), headers))
 
 
-def _get(ready: ControllerReady, page: str) -> dict[str, Any]:
+def get_page(ready: ControllerReady, page: str) -> dict[str, Any]:
+    """The controller's answer to ``GET /page``; RefusedError if it refuses, CommandError if it does not answer."""
     return _ask(ready, urllib.request.Request(f"{ready.http}/{page}"))
 
 
@@ -196,6 +198,6 @@ def _ask(ready: ControllerReady, request: urllib.request.Request) -> dict[str, A
             message = f"controller {ready.id} does not: {found['error']}"
         except (ValueError, KeyError, TypeError):
             raise CommandError(f"controller {ready.id} does not: {text}") from None
-        raise RefusedError(message, found) from None
+        raise RefusedError(message, found, error.code) from None
     except (OSError, ValueError) as error:
         raise CommandError(f"controller {ready.id} (process {ready.pid}) does not answer: {error}") from error

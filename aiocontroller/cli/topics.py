@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aiocontroller.cli.broken import broken_options, kind_asked_for, list_broken
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, plural, print_json, say, table
 from aiocontroller.cli.properties import key_values
@@ -74,10 +75,28 @@ def create(
 
 
 @topics.command(name="list")
+@broken_options
 @cluster_options
 @JSON
-def list_(data: Path | None, zookeeper: str | None, as_json: bool) -> None:
-    """List the names of all topics."""
+def list_(
+    offline: bool,
+    under_replicated: bool,
+    under_min_isr: bool,
+    limit: int | None,
+    data: Path | None,
+    zookeeper: str | None,
+    as_json: bool,
+) -> None:
+    """List the names of all topics, or the partitions that are broken, why, and since when.
+
+    A running controller that is in charge is asked; otherwise ZooKeeper is read, which does not tell since when.
+    """
+    kind = kind_asked_for(offline, under_replicated, under_min_isr)
+    if kind is not None:
+        list_broken(kind, limit, data, zookeeper, as_json)
+        return
+    if limit is not None:
+        raise click.UsageError("--limit is for --offline, --under-replicated and --under-min-isr: give one of them")
     names = _with_admin(data, zookeeper, lambda admin: admin.list_topics())
     if as_json:
         print_json({"topics": names})

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.controller import broker_starts, debts, log_recovery, sickness
+from aiocontroller.controller import broker_starts, debts, log_recovery, min_isrs, sickness
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, check_event_types
@@ -33,10 +33,15 @@ from aiocontroller.controller.reassignment import drop_non_replicas_read_again
 from aiocontroller.controller.release import RoleRelease
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
+from aiocontroller.core.apply import apply
+from aiocontroller.core.broken_view import offline_by_topic
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.context_changes import TimeIs
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import AioControllerError, ControllerEpochError, ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.states import PartitionState
 from aiocontroller.core.topic_deletion import replicas_ineligible_to_delete, replicas_to_delete
+from aiocontroller.metrics import Metrics
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.leader_and_isr import decode_leader_and_isr_response
 from aiocontroller.wire.stop_replica import StopReplicaResponse, decode_stop_replica_response
@@ -56,6 +61,8 @@ LONGEST_WAIT_S = 30.0
 MAX_DEPOSITIONS = 16
 """Terms in a row that may be lost before their failover has completed."""
 EVENTS_REMEMBERED = 20
+TOPICS_SHOWN = 20
+"""Topics with offline partitions that a metric names."""
 MAX_GATHERED = 100
 COLD = {"state": "cold", "reason": "aiocontroller.standby is cold"}
 ZK_MODE = 4
@@ -192,6 +199,7 @@ class KafkaController:
         self.state, self.handling = events[0].state, type(events[0]).__name__
         for one in gathered:
             self._queue_time.observe(started_s - one.enqueued_s)
+        apply(self.shell.context, TimeIs(clock.wall_time_us()))
         detail = ""
         try:
             await self._handle(events)
@@ -247,6 +255,8 @@ class KafkaController:
             await HANDLERS[type(event)](self.shell, event)
         if self.shell.context.read_with_non_replicas and self.election.active:
             await drop_non_replicas_read_again(self.shell)
+        if self.election.active:
+            min_isrs.follow(self.shell)
 
     # -- events of elections, failovers and resignations -----------------------------------------------------------
 
@@ -462,6 +472,21 @@ class KafkaController:
         }
         for name, read in eligible.items():
             shell.metrics.gauge("aiocontroller", "EligibleReplicas", name, read)
+        register_broken_partitions(shell.metrics, lambda: shell.context)
+
+
+def register_broken_partitions(metrics: Metrics, context: Callable[[], ControllerContext]) -> None:
+    """Metrics of what is broken; Kafka's brokers count under-replicated partitions, each those that it leads."""
+    broken = {
+        ("kafka.server", "ReplicaManager", "UnderReplicatedPartitions"): lambda: (
+            context().table.broken.under_replicated
+        ),
+        ("kafka.server", "ReplicaManager", "UnderMinIsrPartitionCount"): lambda: context().table.broken.under_min_isr,
+        ("aiocontroller", "Partitions", "UnreadTopics"): lambda: context().table.broken.unread,
+    }
+    for name, read in broken.items():
+        metrics.gauge(*name, lambda read=read: len(read()))  # type: ignore[misc]
+    metrics.gauges("aiocontroller", "Partitions", "Offline", "topic", lambda: offline_by_topic(context(), TOPICS_SHOWN))
 
 
 ELECTION_HANDLERS: dict[type[ev.Event], Callable[[KafkaController, Any], Awaitable[object]]] = {

@@ -203,6 +203,7 @@ class Mirror:
         self._armed = False
         while not cluster.is_crowded:
             self._check(cluster)
+            cluster.time_is(self._shell.world.clock.wall_time_us())
             self._woken.clear()
             if not self._armed:
                 await self._arm(cluster)
@@ -233,6 +234,7 @@ class Mirror:
         partitions = len(cluster.context.table)
         if self.state == "loading" and self._armed and cluster.is_whole and cluster.behind <= partitions // 100:
             self.state, self._failures = "warm", 0
+            cluster.became_complete()
             log.info("Warm standby: a copy of %d partitions is kept up to date", partitions)
 
     async def _read_topics(self, cluster: MirroredCluster) -> None:

@@ -30,7 +30,7 @@ from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.controller.sickness_probes import SicknessProbes
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.context_changes import TermBegun
+from aiocontroller.core.context_changes import TermBegun, TimeIs
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.full_metadata import FullMetadata
 from aiocontroller.core.ids import Broker, Endpoint, MinIsr, TopicAssignment, TopicPartition
@@ -223,6 +223,7 @@ class ControllerShell:
         self.copy = copy
         self.context = self._new_context(epoch, epoch_zk_version) if copy is None else copy.context
         apply(self.context, TermBegun(epoch, epoch_zk_version, self.config.leader_preferences))
+        apply(self.context, TimeIs(self.world.clock.wall_time_us()))
         self.context.topic_ids_supported = self.config.topic_ids_supported
         self.context.controllers = frozenset((self.id,))
         self.channels = self._new_channels(self)

@@ -12,6 +12,8 @@ from aiocontroller.controller.obeyed_settings import UNCLEAN
 from aiocontroller.controller.obeying import obey, read_dynamic
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import trigger_online_partition_state_change
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import MinIsrsForgotten
 from aiocontroller.core.events import ConfigChange, TopicUncleanLeaderElectionEnable, UncleanLeaderElectionEnable
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ async def config_change(shell: ControllerShell, event: ConfigChange) -> None:
         shell.mutation_quotas.changed(entity)
     topics = list(dict.fromkeys(e.removeprefix("topics/") for e in entities if e.startswith("topics/")))
     topics = [topic for topic in topics if topic in shell.context.table.topic_by_name]
+    apply(shell.context, MinIsrsForgotten(topics))
     for name in topics:
         shell.min_isrs.pop(shell.context.table.topic_by_name[name].id, None)
     if any(entity.startswith(BROKERS) for entity in entities):

@@ -45,6 +45,8 @@ class ControllerContext:
         """Every registered broker by id, including those shutting down."""
         self.departed: dict[int, Broker] = {}
         """Brokers that are not registered any longer, of which brokers and clients hear a little longer."""
+        self.gone_since: dict[int, int] = {}
+        """Broker that was registered in this term and is gone -> when it left, in microseconds since 1970."""
         self.shutting_down: dict[int, None] = {}
         """Brokers in controlled shutdown, in order of their requests."""
         self.suspected: dict[int, None] = {}
@@ -96,6 +98,7 @@ class ControllerContext:
         for broker in brokers:
             self.brokers[broker.id] = broker
             self.departed.pop(broker.id, None)
+            self.gone_since.pop(broker.id, None)
             self.last_epochs[broker.id] = broker.epoch
             if broker.id in self.held_back:
                 self.set_offline_dir_replicas(broker.id, self.held_back[broker.id], ())
@@ -105,8 +108,10 @@ class ControllerContext:
         """Forget brokers that are not registered, and what was known of them; ``listed`` ones stay in ``listed()``."""
         for broker in ids:
             gone = self.brokers.pop(broker, None)
-            if listed and gone is not None:
-                self.departed[broker] = gone
+            if gone is not None:
+                self.gone_since[broker] = self.table.broken.now_us
+                if listed:
+                    self.departed[broker] = gone
             self.shutting_down.pop(broker, None)
             self.suspected.pop(broker, None)
             self.offline_dirs.pop(broker, None)

@@ -42,6 +42,16 @@ class TermBegun(NamedTuple):
         context.leader_preferences = self.leader_preferences
 
 
+class TimeIs(NamedTuple):
+    """The wall-clock time of what follows, in microseconds since 1970."""
+
+    now_us: int
+
+    def apply(self, context: ControllerContext) -> None:
+        """What breaks from now on is broken since then."""
+        context.table.broken.now_us = self.now_us
+
+
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
@@ -167,8 +177,13 @@ class TopicsLoaded(NamedTuple):
     """All topics have been read."""
 
     def apply(self, context: ControllerContext) -> None:
-        """From now on clients' requests about the cluster are answered from the context (``server.cluster_view``)."""
+        """From now on clients' requests about the cluster are answered from the context (``server.cluster_view``).
+
+        What is broken by now was so before, unless a standby had been watching.
+        """
         context.loaded = True
+        broken = context.table.broken
+        broken.loaded_us = broken.loaded_us or broken.now_us
 
 
 class TopicsRemoved(NamedTuple):
@@ -191,6 +206,43 @@ class TopicsGone(NamedTuple):
         """Mark them as being deleted, without queuing them: no znode is left to delete."""
         for topic in self.topics:
             context.table.set_topic_deleting(topic, True)
+
+
+class MinIsrsForgotten(NamedTuple):
+    """Settings of the topics have changed."""
+
+    names: Sequence[str]
+
+    def apply(self, context: ControllerContext) -> None:
+        """What was known of those that matter has to be read again; unknown names are allowed."""
+        table = context.table
+        known = (table.topic_by_name.get(name) for name in self.names)
+        table.broken.forget_min_isrs(topic for topic in known if topic is not None)
+
+
+class MinIsrsRead(NamedTuple):
+    """Topics' ``min.insync.replicas`` by name: the value, or ``broken_partitions.BY_DEFAULT``."""
+
+    read: Mapping[str, int]
+    gone: Sequence[int] = ()
+    """Numbers of topics that could not be read, since they are gone."""
+
+    def apply(self, context: ControllerContext) -> None:
+        """Count their partitions below it; unknown names are allowed."""
+        table = context.table
+        table.broken.set_min_isrs(table, self.read)
+        for number in self.gone:
+            table.broken.unread.pop(number, None)
+
+
+class DefaultMinIsr(NamedTuple):
+    """The brokers' own ``min.insync.replicas``."""
+
+    value: int
+
+    def apply(self, context: ControllerContext) -> None:
+        """Count again the partitions of topics without a setting of their own; O(under-replicated partitions)."""
+        context.table.broken.set_default_min_isr(context.table, self.value)
 
 
 class DeletionsQueued(NamedTuple):

@@ -522,6 +522,13 @@ class Audit(Signal, frozen=True, gc=False):
     is_routine = True
 
 
+class SmallIsrs(Signal, frozen=True, gc=False):
+    """Time to read ``min.insync.replicas`` of topics whose ISRs have become small."""
+
+    state = ControllerState.Idle
+    is_routine = True
+
+
 # -- delegation tokens -------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ def violations(context: ControllerContext) -> list[str]:
     """Every broken invariant; empty when all is well."""
     return [
         *_table(context.table),
+        *_broken(context.table),
         *_brokers(context),
         *_partitions(context),
         *_in_progress(context),
@@ -49,6 +50,24 @@ def _table(table: PartitionTable) -> Iterator[str]:
     yield from _differs("brokers with replicas", table.brokers_with_replicas(), sorted(by_broker))
     for broker, rows in sorted(by_broker.items()):
         yield from _differs(f"partitions on broker {broker}", table.partitions_on_broker(broker), rows)
+
+
+def _broken(table: PartitionTable) -> Iterator[str]:
+    """The index of what is broken matches a recount."""
+    broken, kept = table.broken, [row for row in table.rows() if not table.topic(row).deleting]
+    waiting = (PartitionState.NewPartition, PartitionState.OfflinePartition)
+    offline = [row for row in kept if table.state[row] in waiting]
+    small = [
+        row for row in kept if table.isr_of[row] != NO_ISR and len(table.isr(row)) < len(table.assignment(row).origin)
+    ]
+    below = [row for row in small if len(table.isr(row)) < (broken.needed(table, row) or 0)]
+    unread = {table.topic(row).number for row in small if broken.needed(table, row) is None}
+    yield from _differs("offline partitions", sorted(broken.offline), offline)
+    yield from _differs("under-replicated partitions", sorted(broken.under_replicated), small)
+    yield from _differs("partitions below min.insync.replicas", sorted(broken.under_min_isr), below)
+    yield from _differs("topics with small ISRs to be read", sorted(unread - set(broken.unread)), [])
+    by_topic = dict(sorted(Counter(table.topic_of[row] for row in offline).items()))
+    yield from _differs("offline partitions by topic", dict(sorted(broken.offline_of_topic.items())), by_topic)
 
 
 def _imbalanced(table: PartitionTable, row: int) -> bool:

@@ -80,6 +80,15 @@ class MirroredCluster:
         elif topic in self.context.table.topic_by_name:
             self.topics.setdefault(topic, False)
 
+    def time_is(self, now_us: int) -> None:
+        """What is found broken from now on is broken since then, in microseconds since 1970."""
+        self.context.table.broken.now_us = now_us
+
+    def became_complete(self) -> None:
+        """What was found broken until now was so before."""
+        broken = self.context.table.broken
+        broken.loaded_us = broken.loaded_us or broken.now_us
+
     def mark_all(self) -> None:
         """Everything is read again: changes may have gone unreported."""
         self.list_is_marked = True

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from aiocontroller.core.broken_partitions import BrokenPartitions
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.debts import Debt, Ledger
 from aiocontroller.core.partitions import Interner, PartitionTable, Topic
@@ -187,6 +188,10 @@ class _OwnedInterner(_Owned, Interner[Any]):
     pass
 
 
+class _OwnedBrokenPartitions(_Owned, BrokenPartitions):
+    pass
+
+
 class _OwnedTable(_Owned, PartitionTable):
     def _new_topic(self, number: int, name: str, topic_id: bytes) -> Topic:
         return _OwnedTopic(number, name, topic_id, check=self.check)
@@ -201,7 +206,12 @@ class _OwnedContext(_Owned, ControllerContext):
     pass
 
 
-_EMPTY_PARTS = {PartitionTable: _OwnedTable, Ledger: _OwnedLedger, Interner: _OwnedInterner}
+_EMPTY_PARTS = {
+    PartitionTable: _OwnedTable,
+    Ledger: _OwnedLedger,
+    Interner: _OwnedInterner,
+    BrokenPartitions: _OwnedBrokenPartitions,
+}
 """Parts that are made empty, and so are replaced by an empty owned one."""
 _IMMUTABLE = frozenset((bool, int, float, str, bytes, type(None), frozenset))
 _OWNED = (_Owned, _OwnedDict, _OwnedList, _OwnedSet, _OwnedArray)

@@ -7,8 +7,8 @@ combination and batch, not once per partition.
 
 Rules.
  * A row is valid until its topic is removed; rows are then reused.
- * Only the setters here write a column, since they maintain three derived values: the index from broker to
-   partitions, the number of partitions in each state, and the preferred-replica imbalance.
+ * Only the setters here write a column, since they maintain what is derived: the index from broker to partitions,
+   the number of partitions in each state, the preferred-replica imbalance, and which partitions are broken.
  * Results come in ascending row order, so nothing depends on hashing.  A topic's rows are usually contiguous, but code
    that groups by topic must not rely on it, because rows are reused.
 
@@ -25,6 +25,7 @@ from itertools import compress, repeat
 from operator import ge, ne
 from typing import Generic, TypeVar
 
+from aiocontroller.core.broken_partitions import UNREAD, BrokenPartitions
 from aiocontroller.core.columns import put, take
 from aiocontroller.core.ids import (
     NO_TOPIC_ID,
@@ -70,7 +71,7 @@ class Interner(Generic[T]):
 class Topic:
     """A topic of the table: name, id (16 bytes) and its rows by partition number (-1 if there is none)."""
 
-    __slots__ = ("deleting", "id", "name", "number", "rows")
+    __slots__ = ("deleting", "id", "min_isr", "name", "number", "rows")
 
     def __init__(self, number: int, name: str, topic_id: bytes) -> None:
         self.number = number
@@ -79,6 +80,8 @@ class Topic:
         self.rows: array[int] = array("i")
         self.deleting = False
         """Queued for deletion: the gauges leave it out, and brokers are sent its end."""
+        self.min_isr = UNREAD
+        """``min.insync.replicas``, as last read; see ``core.broken_partitions``."""
 
     def partitions(self) -> list[int]:
         """The rows of all partitions that exist, in order of partition number."""
@@ -126,6 +129,9 @@ class PartitionTable:
         """Increases whenever a row's replicas change or are removed."""
         self.not_online: dict[int, None] = {}
         """The rows in NewPartition or OfflinePartition, in order of arrival; an election may bring these online."""
+        self.broken = BrokenPartitions()
+        self.sizes_before_adding: list[int] = []
+        """Number of replicas of each interned assignment, without those that a reassignment adds."""
 
         self._rows_of_assignment: list[array[int]] = []
         """The rows of each interned assignment, ascending."""
@@ -336,6 +342,11 @@ class PartitionTable:
             self.preferred_replica_imbalance += sign * self._imbalanced(row)
         topic.deleting = deleting
         self.topics_deleting -= sign
+        if deleting:
+            self.broken.topic_goes(self, topic)
+        elif rows := topic.partitions():
+            self.broken.lost_leaders(self, [row for row in rows if row in self.not_online])
+            self.broken.isrs_changed(self, rows)
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
@@ -429,6 +440,7 @@ class PartitionTable:
         self._unlink(row)
         self._link(row, assignment)
         self.preferred_replica_imbalance += counted and self._imbalanced(row)
+        self.broken.isrs_changed(self, (row,))
 
     def set_leadership(self, row: int, leadership: LeaderAndIsr) -> None:
         """Set the state of one partition; ``set_leaderships`` sets many."""
@@ -465,6 +477,7 @@ class PartitionTable:
         self._forget_eligible(rows)
         self.eligible.update(eligible)
         self._count_leaderships(rows, +1)
+        self.broken.isrs_changed(self, rows)
 
     def _forget_eligible(self, rows: Iterable[int]) -> None:
         if self.eligible:
@@ -495,9 +508,11 @@ class PartitionTable:
         put(self.state, rows, [state] * len(rows))
         if state in (PartitionState.NewPartition, PartitionState.OfflinePartition):
             self.not_online.update(dict.fromkeys(rows))
+            self.broken.lost_leaders(self, rows)
         elif self.not_online:
             for row in rows:
                 self.not_online.pop(row, None)
+            self.broken.need_no_leaders(self, rows)
 
     def staying(self, rows: Sequence[int]) -> Sequence[int]:
         """The rows whose topics are not being deleted; the same object if none is."""
@@ -556,6 +571,7 @@ class PartitionTable:
             replicas = self.assignments.values[unindexed].replicas
             self._rows_of_assignment.append(array("i"))
             self._heads.append(replicas[0] if replicas else -1)
+            self.sizes_before_adding.append(len(self.assignments.values[unindexed].origin))
             for broker in dict.fromkeys(replicas):
                 self._assignments_of_broker.setdefault(broker, []).append(unindexed)
         return number

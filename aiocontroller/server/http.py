@@ -1,8 +1,11 @@
-"""HTTP for operators and their tools: ``/metrics``, ``/healthz``, ``/readyz``, ``/status``, ``/settings``, commands and
-debug handlers.
+"""HTTP for operators and their tools: ``/metrics``, ``/healthz``, ``/readyz``, ``/status``, ``/settings``, questions
+about the cluster, commands and debug handlers.
 
 ``/healthz`` answers 200 while the process can do its work, ``/readyz`` while it is the controller or could become it;
 otherwise 503 with the reasons, one per line.  Answers to GET are made from memory and never wait for the cluster.
+
+Requests are checked for whom they were meant (``host_check``): all where only this machine can connect, else questions
+about the cluster; a scraper that reaches us by a name of its own stays welcome to the others.
 """
 
 from __future__ import annotations
@@ -10,23 +13,28 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from aiocontroller.core.errors import AioControllerError
+from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, World
+from aiocontroller.server import host_check
 from aiocontroller.server.commands import Command, CommandRefusedError
 from aiocontroller.server.http_connections import HttpConnection, HttpGate
+from aiocontroller.server.partition_pages import NotInChargeError, UnknownTopicError
 
 log = logging.getLogger("aiocontroller.http")
 
 TOKEN_HEADER = "X-Aiocontroller-Token"
 DebugHandler = Callable[[], Awaitable[object]]
 """Its result is sent as JSON, an exception as status 500 with its text."""
+
+Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]]
+"""Takes a query; BadInputError is answered by status 400, UnknownTopicError 404, NotInChargeError 503."""
 
 SHUTDOWN_TIMEOUT_S = 0.3
 LINGERING_S = 1.0
@@ -85,18 +93,25 @@ async def serve(
     alive: Callable[[], bool] = lambda: True,
     debug: Mapping[str, DebugHandler] | None = None,
     commands: Mapping[str, Command] | None = None,
+    questions: Mapping[str, Question] | None = None,
     token: str = "",
+    allowed_hosts: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
 ) -> HttpServer:
-    """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``, ``commands``
-    ``POST /{name}`` with the token in ``TOKEN_HEADER``.  OSError when the address cannot be bound."""
-    application = web.Application(middlewares=[_in_turns()], client_max_size=limits.max_request_bytes)
-    application.router.add_get("/", _index(debug or {}))
+    """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``, ``questions``
+    ``GET /{name}``, ``commands`` ``POST /{name}`` with the token in ``TOKEN_HEADER``.  OSError when the address cannot
+    be bound."""
+    questions = questions or {}
+    meant_for_us = _meant_for_us((host, *allowed_hosts), None if host_check.is_loopback(host) else questions)
+    application = web.Application(middlewares=[meant_for_us, _in_turns()], client_max_size=limits.max_request_bytes)
+    application.router.add_get("/", _index(questions, debug or {}))
     application.router.add_get("/metrics", _metrics(metrics))
     application.router.add_get("/healthz", _probe(alive))
     application.router.add_get("/readyz", _readiness(ready))
     application.router.add_get("/status", _status(status))
     application.router.add_get("/settings", _status(settings))
+    for name, question in questions.items():
+        application.router.add_get(f"/{name}", _question(question))
     for name, handler in sorted((debug or {}).items()):
         application.router.add_post(f"/debug/{name}", _debug(name, handler))
     for name, command in sorted((commands or {}).items()):
@@ -147,17 +162,32 @@ def _in_turns() -> Any:
     return middleware
 
 
+def _meant_for_us(allowed: Collection[str], checked: Collection[str] | None) -> Any:
+    """Middleware that refuses requests for others, to the ``checked`` names; None: to all."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> Any:
+        if checked is None or request.path.removeprefix("/") in checked:
+            why = host_check.refusal(request.headers.get("Host"), allowed)
+            if why is not None:
+                return _json({"error": why}, 403)
+        return await handler(request)
+
+    return middleware
+
+
 def _json(value: object, status: int = 200) -> web.Response:
     return web.Response(body=_encoder.encode(value) + b"\n", content_type="application/json", status=status)
 
 
-def _index(debug: Mapping[str, DebugHandler]) -> _Handler:
+def _index(questions: Mapping[str, Question], debug: Mapping[str, DebugHandler]) -> _Handler:
     pages = [
         "GET /metrics",
         "GET /healthz",
         "GET /readyz",
         "GET /status",
         "GET /settings",
+        *(f"GET /{n}" for n in questions),
         *(f"POST /debug/{n}" for n in sorted(debug)),
     ]
 
@@ -193,6 +223,20 @@ def _readiness(ready: Callable[[], tuple[bool, str]]) -> _Handler:
 def _status(status: Callable[[], Mapping[str, Any]]) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
         return _json(status())
+
+    return handle
+
+
+def _question(question: Question) -> _Handler:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            return _json(await question(request.query))
+        except BadInputError as error:
+            return _json({"error": str(error)}, 400)
+        except UnknownTopicError as error:
+            return _json({"error": str(error)}, 404)
+        except NotInChargeError as error:
+            return _json({"error": str(error)}, 503)
 
     return handle
 

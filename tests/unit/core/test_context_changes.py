@@ -20,7 +20,8 @@ STARTS = BrokerStarts(1, 1, 2, 1, {})
 
 
 def cluster() -> ControllerContext:
-    context = ctx(brokers=[1, 2], topics={"t": [[1, 2]], "u": [[2, 1]], "v": [[1]]})
+    context = ctx(brokers=[1, 2], topics={"t": [[1, 2]], "u": [[2, 1]], "v": [[1]], "w": []})
+    context.table.topic_by_name["w"].min_isr = 2
     context.suspect([2])
     context.queue_topic_deletion(["u", "v"])
     context.mark_topics_ineligible_for_deletion(["u"])
@@ -64,6 +65,10 @@ EXAMPLES: list[tuple[Make, Look, object, object]] = [
     (lambda c: changes.LogDirs(2, [0, 1], []), lambda c: c.offline_dirs, {1: {0}}, {1: {0}, 2: {0, 1}}),
     (lambda c: changes.LogDirs(1, [], [0]), lambda c: c.offline_dirs, {1: {0}}, {1: {0}}),
     (lambda c: changes.TopicsLoaded(), lambda c: c.loaded, False, True),
+    (lambda c: changes.TimeIs(7), lambda c: c.table.broken.now_us, 0, 7),
+    (lambda c: changes.MinIsrsForgotten(["w", "z"]), lambda c: len(c.table.broken.unread), 0, 1),
+    (lambda c: changes.MinIsrsRead({"t": 2}), lambda c: of(c, "t").min_isr, 0, 2),
+    (lambda c: changes.DefaultMinIsr(2), lambda c: c.table.broken.min_isr, 1, 2),
     (lambda c: changes.TopicsRemoved([of(c, "u")]), lambda c: list(c.topics_to_be_deleted), ["u", "v"], ["v"]),
     (lambda c: changes.TopicsGone([of(c, "t")]), lambda c: of(c, "t").deleting, False, True),
     (lambda c: changes.DeletionsQueued(["t"]), lambda c: list(c.topics_to_be_deleted), ["u", "v"], ["u", "v", "t"]),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.core import ownership
+from aiocontroller.core.broken_partitions import BrokenPartitions
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.debts import Debt, Ledger
 from aiocontroller.core.ids import Broker, Eligible, LeaderAndIsr, ReplicaAssignment
@@ -42,6 +43,11 @@ def context(owner: Owner) -> ControllerContext:
     for name in ("one", "another"):
         sharing = made.table.add_topic(name, bytes(15) + b"\2")
         made.table.add_partitions(sharing, {0: ReplicaAssignment((3,))})
+    for name in ("broken", "unread"):
+        made.table.add_partitions(made.table.add_topic(name), {0: ReplicaAssignment((1, 2))})
+        made.table.set_leadership(made.table.row(name, 0), LeaderAndIsr(1, 0, (1,), 7, 0))
+        made.table.set_state([made.table.row(name, 0)], PartitionState.OfflinePartition)
+    made.table.broken.set_min_isrs(made.table, {"broken": 2})
     gone = made.table.add_topic("gone")
     made.table.add_partitions(gone, {0: ReplicaAssignment((1, 2))})
     made.table.remove_topic(gone)
@@ -67,13 +73,13 @@ def context(owner: Owner) -> ControllerContext:
 
 
 def test_the_owner_changes_what_it_likes(context: ControllerContext) -> None:
-    assert (context.epoch, context.epoch_zk_version, len(context.table)) == (7, 3, 4)
+    assert (context.epoch, context.epoch_zk_version, len(context.table)) == (7, 3, 6)
     context.loaded = True
     context.partitions_being_reassigned[1] = None
     context.table.set_leadership(0, LeaderAndIsr(1, 0, (1, 2), 7, 0))
     context.remove_topic(context.table.topic_by_name["t"])
     assert not context.partitions_being_reassigned
-    assert len(context.table) == 2
+    assert len(context.table) == 4
 
 
 def test_others_may_read(context: ControllerContext, owner: Owner) -> None:
@@ -100,6 +106,8 @@ CHANGES: dict[str, Callable[[ControllerContext], object]] = {
     "a gauge": lambda c: c.table.count_by_state.__setitem__(0, 7),
     "an index": lambda c: c.table._rows_of_assignment[0].append(7),
     "a method": lambda c: c.table.set_state([0], PartitionState.OnlinePartition),
+    "what is broken": lambda c: c.table.broken.offline.__setitem__(0, 7),
+    "the time": lambda c: setattr(c.table.broken, "now_us", 7),
     "brokers": lambda c: c.remove_brokers([1]),
     "departed brokers": lambda c: c.unlist(4),
 }
@@ -116,7 +124,7 @@ def test_no_other_task_changes(change: str, context: ControllerContext, owner: O
 
 # -- nothing is forgotten ----------------------------------------------------------------------------------------------
 
-OBJECTS = (ControllerContext, PartitionTable, Ledger, Interner, Topic, Debt)
+OBJECTS = (ControllerContext, PartitionTable, BrokenPartitions, Ledger, Interner, Topic, Debt)
 
 
 def attributes(part: Any) -> list[str]:

@@ -1,0 +1,175 @@
+"""What is broken, and since when: partitions without a leader, and those with too few in-sync replicas.
+
+Theory.  An operator asks for names at any moment, in a cluster of two million partitions, so nobody may look for them:
+the table tells this index of each change, which costs O(changed).  An answer costs what it contains.  When all is well
+the index is empty.
+
+Three kinds, of partitions whose topic is not being deleted; a partition may be of several.
+ * ``offline``: without a leader, New partitions too, which never had one.
+ * ``under_replicated``: the ISR is smaller than the assignment was before a reassignment added replicas (so Kafka
+   counts: ``Partition.isUnderReplicated``).
+ * ``under_min_isr``: of these, those whose ISR is smaller than ``min.insync.replicas``, so that producers with acks=all
+   are refused.  As for brokers, no partition needs more than its replicas.  A topic's settings are not kept in memory:
+   ``unread`` names topics that must be read before these counts are complete.
+
+This module has no clock: ``now_us`` is the time of the event that is being handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from itertools import compress
+from operator import lt, ne
+from typing import TYPE_CHECKING
+
+from aiocontroller.core.columns import take
+
+if TYPE_CHECKING:
+    from aiocontroller.core.partitions import PartitionTable, Topic
+
+UNREAD = 0
+"""``Topic.min_isr`` of a topic whose settings have not been read."""
+BY_DEFAULT = -1
+"""``Topic.min_isr`` of a topic without a setting of its own."""
+_NO_ISR = -1
+
+
+class Kind(StrEnum):
+    """What is broken; the names are those of requests and options."""
+
+    OFFLINE = "offline"
+    UNDER_REPLICATED = "under-replicated"
+    UNDER_MIN_ISR = "under-min-isr"
+
+
+class BrokenPartitions:
+    """See the module's docstring.  Each kind is a mapping from row to the time since when, in microseconds since 1970,
+    in the order in which the partitions broke."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        """The time of the event that is being handled; 0: unknown."""
+        self.loaded_us = 0
+        """What is broken since then or earlier was found so when the cluster was read; 0: it has not been read."""
+        self.offline: dict[int, int] = {}
+        self.under_replicated: dict[int, int] = {}
+        self.under_min_isr: dict[int, int] = {}
+        self.offline_of_topic: dict[int, int] = {}
+        """Number of a topic -> how many of its partitions are offline; without those of which none is."""
+        self.min_isr = 1
+        """``min.insync.replicas`` of topics without a setting of their own."""
+        self.unread: dict[int, None] = {}
+        """Numbers of the topics whose settings have to be read."""
+
+    def __len__(self) -> int:
+        return len(self.offline) + len(self.under_replicated)
+
+    def of_kind(self, kind: Kind) -> Mapping[int, int]:
+        """The rows of a kind, each with the time since when."""
+        match kind:
+            case Kind.OFFLINE:
+                return self.offline
+            case Kind.UNDER_REPLICATED:
+                return self.under_replicated
+            case Kind.UNDER_MIN_ISR:
+                return self.under_min_isr
+
+    def found_so(self, since_us: int) -> bool:
+        """Whether the partition was broken already when the cluster was read, so that the time is an upper bound."""
+        return since_us <= self.loaded_us
+
+    # -- from the table --------------------------------------------------------------------------------------------
+
+    def lost_leaders(self, table: PartitionTable, rows: Sequence[int]) -> None:
+        """These have no leader (any longer)."""
+        for row in table.staying(rows):
+            if row not in self.offline:
+                self.offline[row] = self.now_us
+                number = table.topic_of[row]
+                self.offline_of_topic[number] = self.offline_of_topic.get(number, 0) + 1
+
+    def need_no_leaders(self, table: PartitionTable, rows: Iterable[int]) -> None:
+        """These have leaders, or are gone."""
+        if not self.offline:
+            return
+        for row in rows:
+            if self.offline.pop(row, None) is not None:
+                number = table.topic_of[row]
+                left = self.offline_of_topic.pop(number) - 1
+                if left:
+                    self.offline_of_topic[number] = left
+
+    def isrs_changed(self, table: PartitionTable, rows: Sequence[int]) -> None:
+        """The ISRs or assignments of these have changed."""
+        led = rows
+        assignments, isrs = take(rows, table.assignment_of, table.isr_of)
+        if _NO_ISR in isrs:
+            has = list(map(ne, isrs, [_NO_ISR] * len(rows)))
+            led, assignments, isrs = (list(compress(column, has)) for column in (rows, assignments, isrs))
+        sizes = map(len, map(table.isrs.values.__getitem__, isrs))
+        small = list(compress(led, map(lt, sizes, map(table.sizes_before_adding.__getitem__, assignments))))
+        if not small:
+            self._are_complete(rows)
+            return
+        small = list(table.staying(small))
+        if self.under_replicated:
+            self._are_complete(set(rows).difference(small))
+        for row in small:
+            self.under_replicated.setdefault(row, self.now_us)
+            self._compare_with_min_isr(table, row)
+
+    def topic_goes(self, table: PartitionTable, topic: Topic) -> None:
+        """The topic is being deleted, or is gone: nobody misses its partitions."""
+        rows = topic.partitions()
+        self.need_no_leaders(table, rows)
+        self._are_complete(rows)
+        self.unread.pop(topic.number, None)
+
+    # -- min.insync.replicas ---------------------------------------------------------------------------------------
+
+    def forget_min_isrs(self, topics: Iterable[Topic]) -> None:
+        """The settings of these topics have changed; what was known counts until they have been read."""
+        for topic in topics:
+            if topic.min_isr != UNREAD:
+                self.unread[topic.number] = None
+
+    def set_min_isrs(self, table: PartitionTable, read: Mapping[str, int]) -> None:
+        """Topics' settings were read: name -> value, or ``BY_DEFAULT``; names that are not in the table are allowed."""
+        for name, value in read.items():
+            topic = table.topic_by_name.get(name)
+            if topic is not None:
+                topic.min_isr = value
+                self.unread.pop(topic.number, None)
+                for row in topic.rows:
+                    if row in self.under_replicated:
+                        self._compare_with_min_isr(table, row)
+
+    def set_default_min_isr(self, table: PartitionTable, value: int) -> None:
+        """The brokers' own setting; O(under-replicated partitions)."""
+        self.min_isr = value
+        for row in self.under_replicated:
+            self._compare_with_min_isr(table, row)
+
+    def needed(self, table: PartitionTable, row: int) -> int | None:
+        """The smallest ISR with which the leader takes records with acks=all; None: the topic has not been read."""
+        own = table.topic(row).min_isr
+        if own == UNREAD:
+            return None
+        assignment = table.assignment(row)
+        return min(self.min_isr if own == BY_DEFAULT else own, len(assignment.origin), len(assignment.target))
+
+    def _compare_with_min_isr(self, table: PartitionTable, row: int) -> None:
+        needed = self.needed(table, row)
+        if needed is None:
+            self.unread[table.topic_of[row]] = None
+        elif len(table.isr(row)) < needed:
+            self.under_min_isr.setdefault(row, self.now_us)
+        else:
+            self.under_min_isr.pop(row, None)
+
+    def _are_complete(self, rows: Iterable[int]) -> None:
+        if self.under_replicated:
+            for row in rows:
+                if self.under_replicated.pop(row, None) is not None:
+                    self.under_min_isr.pop(row, None)
