@@ -68,7 +68,7 @@ def _dead_first(context: ControllerContext, brokers: Iterable[int]) -> list[int]
 def _clause(context: ControllerContext, row: int, broker: int) -> Clause:
     """What is wrong with a replica, the worst that is known."""
     if broker not in context.brokers:
-        since_us = context.gone_since.get(broker)
+        since_us = context.gone_since.get(broker) or None
         return Clause(f"broker {broker} dead" if since_us else f"broker {broker} not registered", since_us)
     if row in context.held_back.get(broker, ()):
         return Clause(

@@ -84,6 +84,17 @@ def test_a_new_source_takes_over_and_removed_metrics_are_gone(metrics: Metrics) 
     assert metrics.snapshot() == {"g_u_b_total": 0}
 
 
+def test_gauges_by_a_label_are_those_of_now(metrics: Metrics) -> None:
+    now: dict[str, float] = {"b": 2, 'a"\n': 1}
+    metrics.gauges("g", "T", "N", "topic", now.items)
+    assert metrics.snapshot() == {'g_t_n{topic="b"}': 2, 'g_t_n{topic="a"\n"}': 1}
+    assert 'g_t_n{topic="a\\"\\n"} 1.0\n' in metrics.render()
+    now.clear()
+    assert metrics.snapshot() == {}
+    with pytest.raises(ValueError, match="found a Gauges, expected a Gauge"):
+        metrics.gauge("g", "T", "N")
+
+
 def test_a_gauge_that_fails_costs_only_itself(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
     metrics.gauge("g", "T", "Bad", lambda: 1 // 0)
     metrics.gauge("g", "T", "Good", 1)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
 import pytest
 
+from aiocontroller.core.errors import BadInputError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.real import real_world
 from aiocontroller.server.http import HttpServer, serve
+from aiocontroller.server.partition_pages import NotInChargeError, UnknownTopicError
 
 
 class Service:
@@ -117,6 +119,46 @@ async def test_debug_handlers_answer_to_post_only(http: aiohttp.ClientSession) -
         assert answer.status == 405
     async with http.post("/debug/none") as answer:
         assert answer.status == 404
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
+@pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/partitions", "/none"])
+async def test_a_request_to_another_host_is_refused(http: aiohttp.ClientSession, path: str, host: str) -> None:
+    async with http.get(path, headers={"Host": host}) as answer:
+        assert answer.status == 403
+        assert host in await answer.text()
+
+
+async def asked(query: Mapping[str, str]) -> Mapping[str, Any]:
+    errors = {"bad": BadInputError, "unknown": UnknownTopicError, "standby": NotInChargeError}
+    if query["say"] in errors:
+        raise errors[query["say"]]("no")
+    return dict(query)
+
+
+@pytest.mark.parametrize("listening, of_scraper", [("127.0.0.1", 403), ("0.0.0.0", 200)])
+async def test_scrapers_may_come_by_a_name_where_browsers_must_not(listening: str, of_scraper: int) -> None:
+    ready = Service().ready
+    made = await serve(
+        real_world(),
+        listening,
+        0,
+        metrics=Metrics(),
+        ready=lambda: ready,
+        status=dict,
+        questions={"partitions": asked},
+        allowed_hosts=["ours.example"],
+    )
+    async with aiohttp.ClientSession(made.url) as session:
+        for path, status in (("/metrics", of_scraper), ("/partitions?say=hello", 403)):
+            async with session.get(path, headers={"Host": "other.example"}) as answer:
+                assert answer.status == status
+            async with session.get(path, headers={"Host": "ours.example:9090"}) as answer:
+                assert answer.status == 200
+        for say, status in (("bad", 400), ("unknown", 404), ("standby", 503)):
+            async with session.get(f"/partitions?say={say}") as answer:
+                assert (answer.status, await answer.json()) == (status, {"error": "no"})
+    await made.close()
 
 
 async def test_a_taken_port_is_an_error_that_names_it() -> None:
