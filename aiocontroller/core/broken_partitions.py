@@ -117,7 +117,7 @@ class BrokenPartitions:
             self._are_complete(set(rows).difference(small))
         for row in small:
             self.under_replicated.setdefault(row, self.now_us)
-            self._compare_with_min_isr(table, row)
+            self._compare_with_min_isr(table, row, self.now_us)
 
     def topic_goes(self, table: PartitionTable, topic: Topic) -> None:
         """The topic is being deleted, or is gone: nobody misses its partitions."""
@@ -139,17 +139,18 @@ class BrokenPartitions:
         for name, value in read.items():
             topic = table.topic_by_name.get(name)
             if topic is not None:
-                topic.min_isr = value
+                first, topic.min_isr = topic.min_isr == UNREAD, value
                 self.unread.pop(topic.number, None)
                 for row in topic.rows:
                     if row in self.under_replicated:
-                        self._compare_with_min_isr(table, row)
+                        # What was only not known yet has been so since the ISR became small.
+                        self._compare_with_min_isr(table, row, self.under_replicated[row] if first else self.now_us)
 
     def set_default_min_isr(self, table: PartitionTable, value: int) -> None:
         """The brokers' own setting; O(under-replicated partitions)."""
         self.min_isr = value
         for row in self.under_replicated:
-            self._compare_with_min_isr(table, row)
+            self._compare_with_min_isr(table, row, self.now_us)
 
     def needed(self, table: PartitionTable, row: int) -> int | None:
         """The smallest ISR with which the leader takes records with acks=all; None: the topic has not been read."""
@@ -159,12 +160,12 @@ class BrokenPartitions:
         assignment = table.assignment(row)
         return min(self.min_isr if own == BY_DEFAULT else own, len(assignment.origin), len(assignment.target))
 
-    def _compare_with_min_isr(self, table: PartitionTable, row: int) -> None:
+    def _compare_with_min_isr(self, table: PartitionTable, row: int, since_us: int) -> None:
         needed = self.needed(table, row)
         if needed is None:
             self.unread[table.topic_of[row]] = None
         elif len(table.isr(row)) < needed:
-            self.under_min_isr.setdefault(row, self.now_us)
+            self.under_min_isr.setdefault(row, since_us)
         else:
             self.under_min_isr.pop(row, None)
 

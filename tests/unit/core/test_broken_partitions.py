@@ -23,12 +23,14 @@ class BrokenPartitionsAgreeWithARecount(TableAgreesWithTheDumbOne):
         super().__init__()
         self.now_us = self.table.broken.now_us = 1
         self.min_isrs: dict[str, int] = {}
+        self.first_read: set[str] = set()
         self.default = 1
         self.since: dict[Kind, dict[Key, int]] = {kind: {} for kind in Kind}
 
     @rule(pick=picks, value=st.sampled_from((BY_DEFAULT, 1, 2, 3, 9)))
     def read_settings(self, pick: int, value: int) -> None:
         names = [*self.topic_names(pick), "never heard of"]
+        self.first_read.update(name for name in names if name not in self.min_isrs)
         self.table.broken.set_min_isrs(self.table, dict.fromkeys(names, value))
         self.min_isrs |= dict.fromkeys(names, value)
 
@@ -58,12 +60,17 @@ class BrokenPartitionsAgreeWithARecount(TableAgreesWithTheDumbOne):
         for name, topic in self.dumb.items():
             for number, dumb in topic.partitions.items():
                 for kind in [] if topic.deleting else self.kinds(name, dumb):
-                    now[kind][name, number] = self.since[kind].get((name, number), self.now_us)
+                    since = self.since[kind].get((name, number), self.now_us)
+                    if kind is Kind.UNDER_MIN_ISR and name in self.first_read:
+                        since = now[Kind.UNDER_REPLICATED][name, number]
+                    now[kind][name, number] = since
+        self.first_read.clear()
         self.since = now
         for kind in Kind:
             found = {self.table.topic_partition(row): at for row, at in self.table.broken.of_kind(kind).items()}
             assert found == now[kind], kind
-            assert list(found.values()) == sorted(found.values()), "in the order in which they broke"
+            if kind is not Kind.UNDER_MIN_ISR:
+                assert list(found.values()) == sorted(found.values()), "in the order in which they broke"
         self.now_us += 1
         self.table.broken.now_us = self.now_us
 
