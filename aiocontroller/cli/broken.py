@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiocontroller.cli.run import ControllerReady
     from aiocontroller.core.broken_partitions import Kind
 
-AT_ONCE = 500
+AT_ONCE = 250
 SHOWN = 100
 MOST = 500_000
 TITLES = {"offline": "offline", "under-replicated": "under-replicated", "under-min-isr": "below min.insync.replicas"}

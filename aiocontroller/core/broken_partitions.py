@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import compress
-from operator import lt, ne
+from operator import lt
 from typing import TYPE_CHECKING
 
 from aiocontroller.core.columns import take
@@ -33,6 +33,8 @@ UNREAD = 0
 BY_DEFAULT = -1
 """``Topic.min_isr`` of a topic without a setting of its own."""
 _NO_ISR = -1
+_NEVER_SMALL = 1 << 31
+"""For a partition that has had no leader."""
 
 
 class Kind(StrEnum):
@@ -61,6 +63,8 @@ class BrokenPartitions:
         """``min.insync.replicas`` of topics without a setting of their own."""
         self.unread: dict[int, None] = {}
         """Numbers of the topics whose settings have to be read."""
+        self._isr_sizes = {_NO_ISR: _NEVER_SMALL}
+        """The number of members of each interned ISR."""
 
     def __len__(self) -> int:
         return len(self.offline) + len(self.under_replicated)
@@ -102,13 +106,11 @@ class BrokenPartitions:
 
     def isrs_changed(self, table: PartitionTable, rows: Sequence[int]) -> None:
         """The ISRs or assignments of these have changed."""
-        led = rows
         assignments, isrs = take(rows, table.assignment_of, table.isr_of)
-        if _NO_ISR in isrs:
-            has = list(map(ne, isrs, [_NO_ISR] * len(rows)))
-            led, assignments, isrs = (list(compress(column, has)) for column in (rows, assignments, isrs))
-        sizes = map(len, map(table.isrs.values.__getitem__, isrs))
-        small = list(compress(led, map(lt, sizes, map(table.sizes_before_adding.__getitem__, assignments))))
+        for number in range(len(self._isr_sizes) - 1, len(table.isrs)):
+            self._isr_sizes[number] = len(table.isrs.values[number])
+        sizes = map(self._isr_sizes.__getitem__, isrs)
+        small = list(compress(rows, map(lt, sizes, map(table.sizes_before_adding.__getitem__, assignments))))
         if not small:
             self._are_complete(rows)
             return

@@ -19,11 +19,12 @@ import msgspec
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import broken_view
 from aiocontroller.core.broken_partitions import Kind
+from aiocontroller.core.broken_view import BrokenPartition
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.core.partitions import Topic
 from aiocontroller.server.cluster_view import in_charge
 
-MOST = 500
+MOST = 250
 LEAST_SHOWN = 100
 FARTHEST = 500_000
 """Where an answer may start: finding the start is not free."""
@@ -46,6 +47,21 @@ class Asked(NamedTuple):
     topic: str | None
     start: int
     limit: int
+
+
+class PartitionOfTopic(msgspec.Struct, frozen=True):
+    """A partition, and what is broken about it."""
+
+    topic: str
+    partition: int
+    broken: Mapping[str, BrokenPartition]
+    """By the name of the kind."""
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
 
 def parse(query: Mapping[str, str]) -> Asked:
@@ -87,12 +103,12 @@ async def partitions(shell: ControllerShell, query: Mapping[str, str]) -> dict[s
         **shown,
         "count": len(context.table.broken.of_kind(asked.kind)),
         "complete": not context.table.broken.unread,
-        "partitions": list(map(msgspec.to_builtins, found)),
+        "partitions": found,
     }
 
 
 async def _of_topic(shell: ControllerShell, asked: Asked, name: str) -> dict[str, Any]:
-    found: list[dict[str, Any]] = []
+    found: list[BrokenPartition | PartitionOfTopic] = []
     count = 0
     async for rows in _slices(shell, name):
         context = shell.context
@@ -103,7 +119,7 @@ async def _of_topic(shell: ControllerShell, asked: Asked, name: str) -> dict[str
             if asked.kind is None:
                 found.append(_described(shell, row))
             else:
-                found.append(msgspec.to_builtins(broken_view.broken_partition(context, asked.kind, row)))
+                found.append(broken_view.broken_partition(context, asked.kind, row))
     return {"count": count, "complete": not shell.context.table.broken.unread, "partitions": found}
 
 
@@ -124,20 +140,18 @@ def _topic(shell: ControllerShell, name: str) -> Topic | None:
     return shell.context.table.topic_by_name.get(name) if in_charge(shell) else None
 
 
-def _described(shell: ControllerShell, row: int) -> dict[str, Any]:
+def _described(shell: ControllerShell, row: int) -> PartitionOfTopic:
     context, table = shell.context, shell.context.table
     assignment = table.assignment(row)
-    return {
-        "topic": table.topic(row).name,
-        "partition": table.index_of[row],
-        "broken": [
-            msgspec.to_builtins(broken_view.broken_partition(context, kind, row)) | {"state": kind}
-            for kind in broken_view.kinds_of(context, row)
-        ],
-        "leader": table.leader[row],
-        "leader_epoch": table.leader_epoch[row],
-        "replicas": assignment.replicas,
-        "isr": table.isr(row),
-        "adding": assignment.adding,
-        "removing": assignment.removing,
-    }
+    kinds = broken_view.kinds_of(context, row)
+    return PartitionOfTopic(
+        table.topic(row).name,
+        table.index_of[row],
+        {kind.value: broken_view.broken_partition(context, kind, row) for kind in kinds},
+        table.leader[row],
+        table.leader_epoch[row],
+        assignment.replicas,
+        table.isr(row),
+        assignment.adding,
+        assignment.removing,
+    )

@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from aiocontroller.controller.shell import ControllerShell
@@ -32,7 +33,10 @@ def cluster() -> ControllerContext:
 
 
 async def ask(context: ControllerContext, **query: str) -> dict[str, Any]:
-    return await partitions(shell(context), query)
+    """The answer as a client reads it."""
+    found = msgspec.json.decode(msgspec.json.encode(await partitions(shell(context), query)))
+    assert isinstance(found, dict)
+    return found
 
 
 def names(answer: dict[str, Any]) -> list[str]:
@@ -50,10 +54,10 @@ async def test_of_a_kind() -> None:
         "at_least": False,
         "reason": [{"text": "broker 3 not registered", "since_us": None}],
         "leader": 2,
-        "replicas": (2, 3),
-        "isr": (2,),
-        "adding": (),
-        "removing": (),
+        "replicas": [2, 3],
+        "isr": [2],
+        "adding": [],
+        "removing": [],
     }
 
 
@@ -71,12 +75,12 @@ async def test_of_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (names(answer), answer["count"]) == (["t-3"], 2)
     answer = await ask(cluster(), topic="t", start="1", limit="3")
     assert (names(answer), answer["count"]) == (["t-1", "t-2", "t-3"], 5)
-    assert [[b["state"] for b in each["broken"]] for each in answer["partitions"]] == [
+    assert [list(each["broken"]) for each in answer["partitions"]] == [
         ["under-replicated"],
         [],
         ["under-replicated"],
     ]
-    assert (answer["partitions"][0]["leader"], answer["partitions"][0]["isr"]) == (2, (2,))
+    assert (answer["partitions"][0]["leader"], answer["partitions"][0]["isr"]) == (2, [2])
 
 
 async def test_a_topic_that_goes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +99,7 @@ async def test_a_topic_that_goes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> N
         ({"state": "Offline"}, "'Offline'"),
         ({"state": ""}, "state: found ''"),
         ({"state": "offline", "limit": "0"}, "limit: found '0'"),
-        ({"state": "offline", "limit": "501"}, "limit: found '501'"),
+        ({"state": "offline", "limit": "251"}, "limit: found '251'"),
         ({"state": "offline", "limit": "\u0663"}, "limit"),
         ({"state": "offline", "start": "-1"}, "start: found '-1'"),
         ({"state": "offline", "start": "9" * 5000}, "start"),
