@@ -143,7 +143,6 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
             "topics",
             "Topics with small ISRs whose `min.insync.replicas` is about to be read, so that UnderMinIsrPartitionCount "
             "may be too low.",
-            "above 0 for minutes",
         ),
     },
     ("aiocontroller", "EventQueue"): {

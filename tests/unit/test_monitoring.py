@@ -28,6 +28,7 @@ PROMTOOL = shutil.which("promtool")
 WITHOUT_RULE = {
     "kafka_controller_controllerchannelmanager_totalqueuesize": "the rule takes the queue of each broker",
     "kafka_server_socket_server_metrics_connection_count": "its limit is a setting",
+    "aiocontroller_partitions_offline": "the rule takes the number of all topics",
     "aiocontroller_httpserver_connections": "its limit is a setting",
     "aiocontroller_socketserver_loginmemoryused": "its limit is a setting",
     "aiocontroller_socketserver_unreadresponsebytes": "its limit is a setting",
@@ -50,6 +51,8 @@ FIRES: dict[str, dict[str, str]] = {
     "KafkaNoActiveController": {f"{CONTROLLER}_activecontrollercount": "0"},
     "KafkaSeveralActiveControllers": {f"{CONTROLLER}_activecontrollercount": "2"},
     "KafkaOfflinePartitions": {f"{CONTROLLER}_offlinepartitionscount": "3"},
+    "KafkaPartitionsBelowMinIsr": {"kafka_server_replicamanager_underminisrpartitioncount": "2"},
+    "KafkaUnderReplicatedPartitions": {"kafka_server_replicamanager_underreplicatedpartitions": "2"},
     "KafkaPartitionsWithoutEligibleLeader": {"aiocontroller_eligiblereplicas_partitionswithoutleader": "1"},
     "KafkaUncleanLeaderElection": {f"{STATS}_uncleanleaderelections_total": "0+1"},
     "KafkaBrokerMissing": {f"{CONTROLLER}_activebrokercount": "3x10 2x2000"},
