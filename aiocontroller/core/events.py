@@ -529,16 +529,13 @@ class SmallIsrs(Signal, frozen=True, gc=False):
     is_routine = True
 
 
-# -- delegation tokens -------------------------------------------------------------------------------------------------
+# -- delegation tokens, producer ids, features, users ------------------------------------------------------------------
 
 
 class ExpireDelegationTokens(Signal, frozen=True, gc=False):
     """Time to look for expired tokens."""
 
     state = ControllerState.Idle
-
-
-# -- producer ids ------------------------------------------------------------------------------------------------------
 
 
 class AllocateProducerIds(CertainRequest, frozen=True, gc=False, kw_only=True):
@@ -551,18 +548,12 @@ class AllocateProducerIds(CertainRequest, frozen=True, gc=False, kw_only=True):
     """The ids are for producers that ask this controller, as they may ask any node."""
 
 
-# -- features ----------------------------------------------------------------------------------------------------------
-
-
 class UpdateFeatures(Request, frozen=True, gc=False, kw_only=True):
     """Answered with a dict, feature -> (error code, message)."""
 
     state = ControllerState.UpdateFeatures
     updates: dict[str, int]
     """Feature -> the requested level."""
-
-
-# -- users -------------------------------------------------------------------------------------------------------------
 
 
 class AlterUserScramCredentials(Request, frozen=True, gc=False, kw_only=True):
