@@ -401,6 +401,24 @@ def test_a_peer_that_flaps_for_a_day_is_judged_still() -> None:
         assert it.suspects == {}
 
 
+def test_we_speak_for_those_that_have_answered_lately_on_a_connection_that_is_open() -> None:
+    it = Watching(FULL)
+    assert it.detector.hears(it.now_s) == [(1, 71), (2, 72), (3, 73)]
+    it.detector.lost(1)
+    assert it.detector.hears(it.now_s) == [(2, 72), (3, 73)]
+    it.quiet.add(2)
+    it.run(0.8)
+    assert it.detector.hears(it.now_s) == [(1, 71), (3, 73)]
+    assert Watching(REFUSED).detector.hears(100.0) == []
+
+
+def test_a_refusal_counts_whomever_another_controller_hears() -> None:
+    it = Watching(FULL)
+    it.detector.vouched(2, 72, it.now_s)
+    it.refuse(2)
+    assert it.suspects == {2: "refused"}
+
+
 def test_a_suspect_that_another_controller_hears_answers_again_and_stays_suspected() -> None:
     """It must not be ended by a fence command; it cannot hear from us, though."""
     it = Watching(FULL)

@@ -13,6 +13,7 @@ from aiocontroller.core.events import RecoverPartitions, Reply
 from aiocontroller.core.ids import Eligible, TopicPartition
 from aiocontroller.core.log_evidence import Evidence, LogEnd, Question
 from aiocontroller.core.log_recovery import (
+    Recovery,
     choose_best_logs,
     evidence_by_row,
     questions_about,
@@ -99,6 +100,30 @@ def test_evidence_holds_while_nobody_leads() -> None:
     assert still_offline(context, [other, row, -1]) == [row, other]
     context.table.set_state([row], PartitionState.OnlinePartition)
     assert evidence_by_row(context, asked, told) == {}
+
+
+def test_an_answer_from_before_a_brokers_restart_is_void() -> None:
+    context = cluster()
+    row = row_of(context, "t-0")
+    questions = questions_about(context, [row])
+    told = {T0: Evidence({2: LogEnd(0, 5), 3: LogEnd(0, 4)})}
+    assert evidence_by_row(context, questions, told)[row].ends == told[T0].ends
+    context.brokers[2] = msgspec.structs.replace(context.brokers[2], epoch=context.brokers[2].epoch + 1)
+    found = evidence_by_row(context, questions, told)[row]
+    assert found.ends == {3: LogEnd(0, 4)}
+    assert found.silent[2] == "it has started again since it answered"
+
+
+@pytest.mark.parametrize("suspected", [False, True])
+def test_no_deadline_takes_a_partition_from_a_member_of_the_isr_that_is_only_suspected(suspected: bool) -> None:
+    context = cluster(dead=() if suspected else (1,))
+    if suspected:
+        context.suspect([1])
+    row = row_of(context, "t-0")
+    found = choose_best_logs(
+        context, elect(context, [row], Strategy.OFFLINE), {}, Recovery("Aggressive", overdue=frozenset([row]))
+    )
+    assert (found.unasked, found.failed) == (([], [row]) if suspected else ([row], []))
 
 
 def test_who_was_eligible_is_awaited_also_after_an_unclean_start() -> None:
