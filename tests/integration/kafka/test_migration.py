@@ -96,8 +96,10 @@ class Play(NamedTuple):
 
     async def in_sync(self) -> None:
         async def all_brokers_say_so() -> bool:
-            views = [await asyncio.to_thread(look, b.address, [self.topic]) for b in self.cluster.brokers.values()]
-            return all(len(view) == PARTITIONS and whole(view) for view in views)
+            tree = await self.tree()  # of all topics: a broker whose leader is alone in an ISR stops uncleanly
+            addresses = [broker.address for broker in self.cluster.brokers.values()]
+            views = [await asyncio.to_thread(look, address, sorted(tree.topics)) for address in addresses]
+            return all(len(view) == len(tree.partitions) and whole(view) for view in views)
 
         await until(all_brokers_say_so, "every replica is in sync")
 
