@@ -30,7 +30,10 @@ MOST_UNREACHED = 200
 @click.option("--from", "first", type=click.IntRange(0), help="The first seed.  [default: 1]")
 @click.option("--fresh", is_flag=True, help="Take new seeds, from the clock.")
 @click.option(
-    "--restarts", is_flag=True, help="Run only seeds of the family restarts, which is every twelfth; docs/chaos.md."
+    "--restarts",
+    is_flag=True,
+    help="Run only seeds of the family restarts, which is every twelfth; with --zoo: only bugs that are hunted in "
+    "these; docs/chaos.md.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Replay one seed several times, also in other processes.")
 @click.option(
@@ -60,6 +63,7 @@ MOST_UNREACHED = 200
     show_default=True,
     help="With --zoo: largest number of runs for each try.",
 )
+@click.option("--markdown", is_flag=True, help="With --zoo: print the table for a page, with the runs of each try.")
 @click.option(
     "--branch",
     type=click.IntRange(1, 999),
@@ -104,6 +108,7 @@ def simulate(
     bugs: tuple[str, ...],
     tries: int,
     most: int,
+    markdown: bool,
     branch: int | None,
     steer: int | None,
     results: Path | None,
@@ -127,22 +132,20 @@ def simulate(
         raise BadInputError("--shrink, --crash-points and --crash-point need --seed N")
     if forks and (seed is None or crash_points or crash_point):
         raise BadInputError("--fork needs --seed N, and neither --crash-points nor --crash-point")
-    if ((branch or steer or restarts) and (seed is not None or scenario or merged)) or (restarts and zoo):
+    if markdown and (not zoo or as_json):
+        raise BadInputError("--markdown is for the table of --zoo, and not together with --json")
+    if (branch or steer or restarts) and (seed is not None or scenario or merged):
         raise BadInputError("--branch, --steer and --restarts are for campaigns: found another kind of run with them")
     if merged:
         ok = _merge(merged, as_json)
     elif zoo:
-        ok = _zoo(jobs, bugs, tries, most, branch or 0, steer or 0, as_json)
+        ok = _zoo(
+            jobs, bugs, tries, most, branch or 0, steer or 0, restarts=restarts, markdown=markdown, as_json=as_json
+        )
     elif scenario is not None:
         ok = _scenario(scenario, as_json)
-    elif seed is not None and shrink:
-        ok = _shrink(seed, ",".join(forks), as_json)
-    elif seed is not None and crash_points:
-        ok = _crash_points(seed, jobs, as_json)
-    elif seed is not None and crash_point:
-        ok = _crash_point(seed, crash_point, as_json)
     elif seed is not None:
-        ok = _replay(seed, ",".join(forks), as_json)
+        ok = _one_seed(seed, ",".join(forks), jobs, crash_point, shrink=shrink, points=crash_points, as_json=as_json)
     else:
         ok = _campaign(
             first,
@@ -293,6 +296,16 @@ def _tell_summary(summary: Summary, coverage: Coverage, seeds: int) -> None:
 # -- one seed ----------------------------------------------------------------------------------------------------------
 
 
+def _one_seed(
+    seed: int, forks: str, jobs: int, crash_point: str | None, *, shrink: bool, points: bool, as_json: bool
+) -> bool:
+    if shrink:
+        return _shrink(seed, forks, as_json)
+    if points:
+        return _crash_points(seed, jobs, as_json)
+    return _crash_point(seed, crash_point, as_json) if crash_point else _replay(seed, forks, as_json)
+
+
 def _replay(seed: int, forks: str, as_json: bool) -> bool:
     from aiocontroller.lab.scenarios.plan import draw
     from aiocontroller.lab.simulation.campaign import HASH_SEEDS, replay
@@ -409,17 +422,29 @@ def _crash_point(seed: int, text: str, as_json: bool) -> bool:
 # -- the zoo -----------------------------------------------------------------------------------------------------------
 
 
-def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, branch: int, steer: int, as_json: bool) -> bool:
+def _zoo(
+    jobs: int,
+    only: tuple[str, ...],
+    tries: int,
+    most: int,
+    branch: int,
+    steer: int,
+    *,
+    restarts: bool,
+    markdown: bool,
+    as_json: bool,
+) -> bool:
+    from aiocontroller.lab.cli.zoo_tables import zoo_markdown, zoo_table
     from aiocontroller.lab.simulation.campaign import run_zoo
     from aiocontroller.lab.simulation.zoo_data import ALL_BUGS
 
-    sources = {bug.name: bug for bug in ALL_BUGS}
+    bugs = {bug.name: bug for bug in ALL_BUGS}
 
     def each(hunt: Hunt) -> None:
         click.echo(f"{hunt.bug}: {hunt.found} of {len(hunt.seeds)}", err=True)
 
-    hunts = run_zoo(jobs, only=only, tries=tries, most=most, branch=branch, steer=steer, each=each)
-    expected = [hunt for hunt in hunts if not sources[hunt.bug].harmless]
+    hunts = run_zoo(jobs, only=only, restarts=restarts, tries=tries, most=most, branch=branch, steer=steer, each=each)
+    expected = [hunt for hunt in hunts if not bugs[hunt.bug].harmless]
     missed = [hunt for hunt in expected if not hunt.found]
     if as_json:
         print_json(
@@ -429,24 +454,15 @@ def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, branch: int, s
                     "found": h.found,
                     "median": h.median,
                     "cpu_s_per_find": h.cpu_s_per_find,
-                    "origin": sources[h.bug].origin,
+                    "origin": bugs[h.bug].origin,
                 }
                 for h in hunts
             ]
         )
         return not missed
-    rows = [
-        (
-            hunt.bug,
-            sources[hunt.bug].origin,
-            sources[hunt.bug].source,
-            f"{hunt.found} of {len(hunt.seeds)}",
-            hunt.median,
-            hunt.cpu_s_per_find,
-            ", ".join(hunt.complaints) or ("harmless" if sources[hunt.bug].harmless else "NOT FOUND"),
-        )
-        for hunt in hunts
-    ]
-    say(table(["bug", "origin", "source", "found", "median runs", "CPU s a find", "by"], rows))
+    if markdown:
+        say(zoo_markdown(hunts, bugs))
+        return not missed
+    say(zoo_table(hunts, bugs))
     say(f"{len(expected) - len(missed)} of {len(expected)} bugs were found within {most} runs in at least one try.")
     return not missed

@@ -402,14 +402,24 @@ def run_zoo(
     jobs: int,
     *,
     only: Sequence[str] = (),
+    restarts: bool = False,
     tries: int = TRIES,
     most: int = MOST_SEEDS,
     branch: int = 0,
     steer: int = 0,
     each: Callable[[Hunt], None] | None = None,
 ) -> list[Hunt]:
-    """Hunt every bug, or those whose name contains one of ``only``, ``tries`` times each over different seeds."""
-    chosen = [i for i, bug in enumerate(ALL_BUGS) if not only or any(part in bug.name for part in only)]
+    """Hunt every bug, or those whose name contains one of ``only``, ``tries`` times each over different seeds.
+
+    ``restarts``: only those that are hunted in the family restarts.  BadInputError if there is no such bug.
+    """
+    chosen = [
+        i
+        for i, bug in enumerate(ALL_BUGS)
+        if (not only or any(part in bug.name for part in only)) and (bug.restarts or not restarts)
+    ]
+    if not chosen:
+        raise BadInputError(f"--bug: found {', '.join(only)}, expected a part of a bug's name")
     results: dict[int, list[_Try]] = {i: [] for i in chosen}
     hunts: dict[int, Hunt] = {}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=begin_worker) as pool:

@@ -14,6 +14,8 @@ from aiocontroller.lab.scenarios.plan import ELIGIBLE, Plan, draw, restarts
 from aiocontroller.lab.scenarios.restarts import EVERY, is_of_restarts, next_of_restarts
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
 from aiocontroller.lab.simulation.simulation import Report, simulate_plan
+from aiocontroller.lab.simulation.zoo import attempt, invariant_of
+from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
 
 SEEDS = range(1, 200)
 SIMULATED = range(1, 9)
@@ -80,6 +82,14 @@ def test_they_reach_what_they_are_for() -> None:
     assert reached["probe/records lost with the power"] >= 6
 
 
+def test_they_find_an_isr_that_stays_when_an_eligible_replica_leads() -> None:
+    """It shows only where an eligible replica and one that lost power are back before the same look."""
+    bug = next(bug for bug in ELIGIBLE_BUGS if "the ISR stays" in bug.name)
+    seeds, complaint = attempt(bug, 1, 8)
+    assert seeds is not None
+    assert invariant_of(complaint) == "I3"
+
+
 def test_restarts_are_for_campaigns() -> None:
-    done = CliRunner().invoke(simulate, ["--restarts", "--zoo"])
+    done = CliRunner().invoke(simulate, ["--restarts", "--seed", "1"])
     assert isinstance(done.exception, BadInputError)
