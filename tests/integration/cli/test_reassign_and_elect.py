@@ -155,7 +155,7 @@ def test_wrong_use_is_said(arguments: tuple[str, ...], code: int, words: str) ->
             "found t-0 twice",
         ),
         ('{"version": 1, "partitions": [{"topic": "t", "partition": -1, "replicas": [1]}]}', "`int` >= 0"),
-        ('{"version": 1, "partitions": [{"topic": "t", "partition": 2147483648, "replicas": [1]}]}', "`int` < "),
+        ('{"version": 1, "partitions": [{"topic": "t", "partition": 2147483648, "replicas": [1]}]}', "<= 2147483647"),
         ('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [-1]}]}', "`int` >= 0"),
         ('{"version": 1, "partitions": [{"topic": "", "partition": 0, "replicas": [1]}]}', "length >= 1"),
         (f'{{"version": 1, "partitions": [{{"topic": "{"t" * 40_000}", "partition": 0, "replicas": []}}]}}', "<= 249"),
