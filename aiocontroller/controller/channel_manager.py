@@ -73,6 +73,8 @@ class SenderStatistics(NamedTuple):
     sent: int
     retries: int
     bytes_sent: int
+    answered_us: int | None = None
+    """When it last had an answer, in microseconds since 1970; None: it has had none in this term."""
 
 
 class ControllerChannelManager:
@@ -251,6 +253,7 @@ class RequestSender:
         self._scope = anyio.CancelScope()
         self._correlation_id = 0
         self._sent = self._retries = self._bytes = 0
+        self._answered_us: int | None = None
         self._in_flight = self._silent = False
         self._reported = False
         manager.metrics.gauge(
@@ -285,7 +288,7 @@ class RequestSender:
     def statistics(self) -> SenderStatistics:
         """A snapshot of what was sent and what waits."""
         return SenderStatistics(
-            self.broker.id, len(self.queue), self._in_flight, self._sent, self._retries, self._bytes
+            self.broker.id, len(self.queue), self._in_flight, self._sent, self._retries, self._bytes, self._answered_us
         )
 
     async def run(self) -> None:
@@ -357,6 +360,7 @@ class RequestSender:
             self._manager.on_response(Response(*who, outgoing.api, version, answer, outgoing.rows, asked, self._silent))
             if self._silent:
                 return
+            self._answered_us = self._manager.world.clock.wall_time_us()
             # of two StopReplica requests the first deletes; the second answer does not show whether it did
             asked = None
 

@@ -32,6 +32,7 @@ from aiocontroller.controller.readiness import Readiness, readiness
 from aiocontroller.controller.reassignment import drop_non_replicas_read_again
 from aiocontroller.controller.release import RoleRelease
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.story import Story
 from aiocontroller.core import events as ev
 from aiocontroller.core.apply import apply
 from aiocontroller.core.broken_view import offline_by_topic
@@ -97,6 +98,7 @@ class KafkaController:
         self.election = ControllerElection(shell, self.guard)
         self.guard.holder = lambda: self.election.holder
         self._release = RoleRelease(shell, self.election)
+        self.story = Story(shell)
         self.recent: deque[RecentEvent] = deque(maxlen=EVENTS_REMEMBERED)
         self.state = ev.ControllerState.Idle
         self.handling = ""
@@ -376,6 +378,7 @@ class KafkaController:
 
     def _account(self, gathered: Sequence[QueuedEvent], started_s: float, ended_s: float, detail: str) -> None:
         """Record events; those handled together are one record, with the longest wait as ``queue_us``."""
+        self.story.event_ended(int((ended_s - started_s) * 1e6), detail)
         state = gathered[0].event.state
         if state in self._timers:
             self._timers[state].observe(ended_s - started_s)

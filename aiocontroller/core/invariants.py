@@ -47,6 +47,11 @@ def _table(table: PartitionTable) -> Iterator[str]:
     for row in table.rows():
         for broker in dict.fromkeys(table.replicas(row)):
             by_broker.setdefault(broker, []).append(row)
+    replicas = {broker: count for broker, count in sorted(table.replicas_of.items()) if count}
+    yield from _differs("replicas by broker", replicas, {b: len(rows) for b, rows in sorted(by_broker.items())})
+    leaders = {broker: count for broker, count in sorted(table.leaders_of.items()) if count and broker >= 0}
+    by_leader = Counter(table.leader[row] for row in led if table.leader[row] >= 0)
+    yield from _differs("leaders by broker", leaders, dict(sorted(by_leader.items())))
     yield from _differs("brokers with replicas", table.brokers_with_replicas(), sorted(by_broker))
     for broker, rows in sorted(by_broker.items()):
         yield from _differs(f"partitions on broker {broker}", table.partitions_on_broker(broker), rows)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress, repeat
 from operator import ge, ne
@@ -132,6 +133,11 @@ class PartitionTable:
         self.broken = BrokenPartitions()
         self.sizes_before_adding: list[int] = []
         """Number of replicas of each interned assignment, without those that a reassignment adds."""
+
+        self.leaders_of: dict[int, int] = {}
+        """Broker -> how many partitions it leads; -1: how many have none."""
+        self.replicas_of: dict[int, int] = {}
+        """Broker -> how many replicas it has; brokers that had some may have 0."""
 
         self._rows_of_assignment: list[array[int]] = []
         """The rows of each interned assignment, ascending."""
@@ -303,6 +309,7 @@ class PartitionTable:
             self._unlink(row)
             if self.isr_of[row] != NO_ISR:
                 self.leadership_count -= 1
+                self.leaders_of[self.leader[row]] -= 1
             self.not_online.pop(row, None)
             self.eligible.pop(row, None)
             for column, blank in self._blanks():
@@ -492,6 +499,8 @@ class PartitionTable:
         if not led:
             return
         assignments, leaders = take(rows, self.assignment_of, self.leader)
+        for broker, count in Counter(leaders).items():
+            self.leaders_of[broker] = self.leaders_of.get(broker, 0) + sign * count
         not_led_by_first = map(ne, map(self._heads.__getitem__, assignments), leaders)
         for row in compress(rows, not_led_by_first):
             if self._imbalanced(row) and not self.topic(row).deleting:
@@ -556,6 +565,8 @@ class PartitionTable:
 
     def _index(self, assignment: int, rows: Sequence[int]) -> None:
         """Index ascending rows under their new assignment (by its id)."""
+        for broker in dict.fromkeys(self.assignments.values[assignment].replicas):
+            self.replicas_of[broker] = self.replicas_of.get(broker, 0) + len(rows)
         indexed = self._rows_of_assignment[assignment]
         if not indexed or rows[0] > indexed[-1]:
             indexed.extend(rows)
@@ -577,6 +588,8 @@ class PartitionTable:
         return number
 
     def _unlink(self, row: int) -> None:
+        for broker in dict.fromkeys(self.assignments.values[self.assignment_of[row]].replicas):
+            self.replicas_of[broker] -= 1
         indexed = self._rows_of_assignment[self.assignment_of[row]]
         del indexed[bisect_left(indexed, row)]
 

@@ -7,8 +7,8 @@ counted then, and the gap in ``seq`` shows which.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -33,9 +33,21 @@ class JournalStatistics(msgspec.Struct, frozen=True):
     """Number of files deleted by others while they were written."""
 
 
+class Listener(Protocol):
+    """Hears what is appended."""
+
+    def heard(self, kind: str, at_us: int, fields: Mapping[str, Any]) -> None:
+        """One record; ``fields`` are those of ``Record``."""
+
+    def heard_partitions(self, kind: str, count: int, entering: int, to_state: str | None, detail: str | None) -> None:
+        """A record for each of so many partitions; ``entering`` were in another state before."""
+
+
 class Journal:
     """Numbers and timestamps records; subclasses store them."""
 
+    listener: Listener | None = None
+    """Hears of every record as it is appended, whether it is stored or not."""
     enabled: bool = True
     """False if records are discarded, so that callers can skip building many of them."""
 
@@ -52,6 +64,7 @@ class Journal:
         An unknown name is a bug and goes into ``detail``: failing over because of a record would be worse.
         (``tests/unit/journal`` checks the names at every call.)
         """
+        self._tell(kind, self._wall_time_us, fields)
         self._seq += 1
         try:
             record = Record(FORMAT_VERSION, self._seq, self.epoch, self.node, self._wall_time_us(), kind, **fields)
@@ -61,10 +74,18 @@ class Journal:
 
     def append_partitions(self, kind: str, columns: PartitionColumns, *, detail: str | None = None) -> None:
         """Append one record for each partition, as ``append`` would, at a third of the cost."""
+        if self.listener is not None and columns.partition:
+            to_state = columns.to_state[0]
+            entering = len(columns.partition) - list(columns.from_state).count(to_state)
+            self.listener.heard_partitions(kind, len(columns.partition), entering, to_state, detail)
         first, now_us = self._seq + 1, self._wall_time_us()
         records = partition_records(kind, columns, first, self.epoch, self.node, now_us, detail)
         self._seq += len(records)
         self._put_all(records)
+
+    def _tell(self, kind: str, wall_time_us: Callable[[], int], fields: Mapping[str, Any]) -> None:
+        if self.listener is not None:
+            self.listener.heard(kind, wall_time_us(), fields)
 
     def _put_all(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -105,6 +126,7 @@ class NullJournal(Journal):
 
     def append(self, kind: str, **fields: Any) -> None:
         """Drop the record; it gets no number."""
+        self._tell(kind, self._now_us, fields)
 
     def append_partitions(self, kind: str, columns: PartitionColumns, *, detail: str | None = None) -> None:
         """Drop the records, without looking at the columns."""
@@ -113,6 +135,7 @@ class NullJournal(Journal):
         self.node = node
         self.epoch = 0
         self._seq = 0
+        self._now_us = clock.wall_time_us if clock is not None else lambda: 0
 
 
 class MemoryJournal(Journal):

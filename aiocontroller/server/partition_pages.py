@@ -26,7 +26,7 @@ from aiocontroller.server.cluster_view import in_charge
 
 MOST = 250
 LEAST_SHOWN = 100
-FARTHEST = 500_000
+FARTHEST = 200_000
 """Where an answer may start: finding the start is not free."""
 SLICE = 10_000
 """Partitions that are looked at before others have their turn: about a millisecond."""

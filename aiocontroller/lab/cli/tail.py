@@ -6,9 +6,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from aiocontroller.journal.reading import decoded, journal_files
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.cli.happenings import Happenings
-from aiocontroller.lab.cli.summary import decoded, journal_files
 
 READ_AT_ONCE_BYTES = 32 << 20
 """Most bytes read in one call; the next one reads the rest."""

@@ -276,7 +276,8 @@ async def _last_look(observer: Observer) -> dict[str, Any]:
 
 
 def _add_journal(summary: dict[str, Any], data: Path, since_us: int) -> None:
-    from aiocontroller.lab.cli.summary import count_events, journal_files
+    from aiocontroller.journal.reading import journal_files
+    from aiocontroller.lab.cli.summary import count_events
 
     summary["journal"] = _short(data / "controller" / "journal")
     summary.update(count_events(journal_files(data, since_us=since_us)))

@@ -66,10 +66,7 @@ class PlainView(View):
         say(text)
 
     def ready(self, facts: Facts) -> None:
-        say(
-            f"Ready: ZooKeeper {facts.zookeeper}, brokers {facts.bootstrap}, controller {facts.http}/status, "
-            f"data in {facts.data}"
-        )
+        say(f"Ready: ZooKeeper {facts.zookeeper}, brokers {facts.bootstrap}, page {facts.http}/, data in {facts.data}")
 
     def show(self, observation: Observation) -> None:
         for at_us, text in worth_showing(observation.new_events):

@@ -99,6 +99,7 @@ class Cluster:
         """Its journal is kept in memory: ``journal_of``."""
         service = Service(config(self.zk_connect, **changes), self.world)
         service.journal = service.shell.journal = MemoryJournal(service.shell.id, self.world.clock)
+        service.journal.listener = service.controller.story.chronicle
         opened = asyncio.Event()
         self.services.append(service)
         self._running[service] = asyncio.create_task(service.run(lambda _: opened.set()))

@@ -53,6 +53,8 @@ def without_leadership(context: ControllerContext) -> None:
         (lambda c: setattr(c.table, "leadership_count", 2), "partitions with leadership: found 2, expected 3"),
         (lambda c: setattr(c.table, "preferred_replica_imbalance", 5), "imbalance: found 5, expected 1"),
         (lambda c: c.table.not_online.update({1: None}), "partitions not online: found [1], expected []"),
+        (lambda c: c.table.leaders_of.update({1: 9}), "leaders by broker: found {1: 9, 3: 2}, expected {1: 1, 3: 2}"),
+        (lambda c: c.table.replicas_of.update({1: 9}), "replicas by broker: found {1: 9, 2: 2, 3: 2}, expected {1: 2"),
         (lambda c: c.table.broken.offline.update({1: 5}), "offline partitions: found [1], expected []"),
         (lambda c: c.table.broken.under_replicated.clear(), "under-replicated partitions: found [], expected [1]"),
         (lambda c: c.table.broken.under_min_isr.update({1: 5}), "below min.insync.replicas: found [1], expected []"),

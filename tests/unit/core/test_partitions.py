@@ -215,6 +215,10 @@ class TableAgreesWithTheDumbOne(RuleBasedStateMachine):
         assert self.table.preferred_replica_imbalance == sum(p.imbalanced() for p in counted)
         every = [p for t in self.dumb.values() for p in t.partitions.values()]
         assert self.table.leadership_count == sum(p.leadership is not None for p in every)
+        for broker in BROKERS:
+            led = sum(p.leadership is not None and p.leadership.leader == broker for p in every)
+            assert self.table.leaders_of.get(broker, 0) == led
+            assert self.table.replicas_of.get(broker, 0) == sum(broker in p.assignment.replicas for p in every)
 
     @invariant()
     def waiting_partitions_are_known(self) -> None:

@@ -1,0 +1,105 @@
+"""The overview of a controller and its cluster, as the page and the terminal show it; made of what is in memory.
+
+It consists of sections.  Each is small at any size of the cluster (lists are bounded and say how many there are), so
+whoever shows one can replace it as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiocontroller.controller import sickness
+from aiocontroller.controller.kafka_controller import COLD, TOPICS_SHOWN, KafkaController
+from aiocontroller.core import broken_view
+from aiocontroller.core import overview as of_context
+from aiocontroller.core.broken_partitions import Kind
+from aiocontroller.core.overview import Channel
+
+BROKEN_SHOWN = 50
+EVENTS_SHOWN = 60
+INCIDENTS_SHOWN = 10
+FAILOVERS_SHOWN = 5
+
+
+def sections(controller: KafkaController) -> dict[str, Callable[[], Any]]:
+    """Name -> what makes the section, as values that JSON can hold."""
+    return {
+        "controller": lambda: _controller(controller),
+        "counts": lambda: _counts(controller),
+        "brokers": lambda: _brokers(controller),
+        "broken": lambda: _broken(controller),
+        "reassignments": lambda: _reassignments(controller),
+        "deletions": lambda: _deletions(controller),
+        "incidents": lambda: list(controller.story.incidents.latest)[: -INCIDENTS_SHOWN - 1 : -1],
+        "failovers": lambda: list(controller.story.chronicle.failovers)[: -FAILOVERS_SHOWN - 1 : -1],
+        "events": lambda: list(controller.story.chronicle.events)[: -EVENTS_SHOWN - 1 : -1],
+    }
+
+
+def _controller(controller: KafkaController) -> dict[str, Any]:
+    shell, election = controller.shell, controller.election
+    found = controller.readiness()
+    standby = COLD if election.mirror is None else election.mirror.status()
+    return {
+        "id": shell.id,
+        "active": election.in_charge,
+        "state": found.state,
+        "reasons": found.reasons[:20],
+        "holder": None if election.holder is None else election.holder.controller_id,
+        "epoch": shell.context.epoch,
+        "since_us": election.since_us,
+        "standby": {key: standby.get(key) for key in ("state", "reason", "behind", "lag_ms")},
+        "unsent_partitions": 0 if shell.full_metadata is None else shell.full_metadata.left,
+    }
+
+
+def _counts(controller: KafkaController) -> dict[str, Any]:
+    shell, table = controller.shell, controller.shell.context.table
+    return {
+        "topics": len(table.topic_by_name),
+        "partitions": len(table),
+        "brokers": len(shell.context.brokers),
+        **broken_view.counts(shell.context),
+        "complete": not table.broken.unread,
+        "not_preferred": table.preferred_replica_imbalance,
+        "waiting_events": len(shell.queue),
+        "set_aside": len(shell.faults.status()),
+        "owed_replicas": len(shell.context.debts),
+    }
+
+
+def _brokers(controller: KafkaController) -> list[of_context.BrokerView]:
+    shell = controller.shell
+    senders = [] if shell.channels is None else shell.channels.statistics()
+    channels = {each.broker: Channel(each.queued, each.in_flight, each.retries, each.answered_us) for each in senders}
+    return of_context.brokers(shell.context, channels, _evidence(controller))
+
+
+def _evidence(controller: KafkaController) -> Mapping[int, tuple[str, ...]]:
+    """What speaks against brokers, by id."""
+    shell = controller.shell
+    found: dict[int, tuple[str, ...]] = {}
+    heartbeats = None if shell.channels is None else shell.channels.heartbeats
+    for broker, suspicion in {} if heartbeats is None else heartbeats.suspects().items():
+        found[broker] = (f"early detection: {suspicion.reason}",)
+    sick = sickness.status(shell)
+    if sick:
+        found[sick["broker"]] = (*found.get(sick["broker"], ()), f"{sick['kind']}: {sick['evidence']}")
+    return found
+
+
+def _broken(controller: KafkaController) -> dict[str, Any]:
+    context = controller.shell.context
+    kinds = {kind.value: broken_view.broken_partitions(context, kind, 0, BROKEN_SHOWN) for kind in Kind}
+    return {**kinds, "offline_by_topic": broken_view.offline_by_topic(context, TOPICS_SHOWN)}
+
+
+def _reassignments(controller: KafkaController) -> dict[str, Any]:
+    context = controller.shell.context
+    return {"count": len(context.partitions_being_reassigned), "partitions": of_context.moves(context)}
+
+
+def _deletions(controller: KafkaController) -> dict[str, Any]:
+    context = controller.shell.context
+    return {"count": len(context.topics_to_be_deleted), "topics": of_context.deletions(context)}

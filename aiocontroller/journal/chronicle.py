@@ -1,0 +1,190 @@
+"""What has happened lately, in words: of each event one sentence, made of the records that it has left in the journal.
+
+    broker 2 died: 19 leaders elected, 40 ISRs without it, 3 partitions without a leader, in 43 ms
+
+A chronicle hears every record as it is appended; it counts partitions and keeps none, so that an event of a million
+partitions costs it no more than one.  It also keeps the failovers, with their steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+EVENTS_KEPT = 200
+FAILOVERS_KEPT = 10
+CAUSES_KEPT = 10
+
+_BROKERS = {
+    "added": "broker {} started",
+    "bounced": "broker {} restarted",
+    "dead": "broker {} died",
+    "controlled shutdown": "broker {} shuts down",
+}
+_SUSPICIONS = {
+    "alarm": "{} seems to be dead ({})",
+    "false alarm": "{} answers again",
+    "heard elsewhere": "{} is silent to the active controller and answers a standby",
+    "held": "many brokers seem to be dead at once, so none is suspected",
+    "registration removed": "{}: its registration was removed, since it restarted before its session ended",
+}
+_SICKNESS = {
+    "sick": "broker {} was judged sick: {}",
+    "held": "too many brokers seem sick, or too often, to judge one",
+    "well again": "broker {} is well again",
+    "taken back": "broker {} is treated as sick no longer",
+}
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """An event that did something; ``at_us`` is in microseconds since 1970."""
+
+    at_us: int
+    text: str
+
+
+class FailoverStep(msgspec.Struct, frozen=True):
+    """A step of a failover, and how long it took."""
+
+    step: str
+    duration_us: int
+
+
+class Failover(msgspec.Struct):
+    """A term's beginning; ``ended_us``: when this process lost the role again."""
+
+    epoch: int
+    at_us: int
+    steps: list[FailoverStep] = []
+    partitions: int | None = None
+    ended_us: int | None = None
+
+
+class Chronicle:
+    """Times are given by the caller, in microseconds since 1970."""
+
+    def __init__(self) -> None:
+        self.events: deque[Happening] = deque(maxlen=EVENTS_KEPT)
+        self.failovers: deque[Failover] = deque(maxlen=FAILOVERS_KEPT)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._causes: list[str] = []
+        self._facts: list[str] = []
+        self._counts: dict[str, int] = {}
+
+    # -- what the journal says ---------------------------------------------------------------------------------------
+
+    def heard(self, kind: str, at_us: int, fields: Mapping[str, Any]) -> None:
+        """A record was appended."""
+        match kind:
+            case "request" | "response" | "write" | "event":
+                return
+            case "broker" if fields.get("detail") in _BROKERS:
+                self._cause(_BROKERS[str(fields.get("detail"))].format(fields.get("broker")))
+            case "suspicion" if fields.get("event") in _SUSPICIONS:
+                who = f"{fields.get('state')} {fields.get('broker')}"
+                self._cause(_SUSPICIONS[str(fields.get("event"))].format(who, fields.get("detail")))
+            case "sickness" if fields.get("event") in _SICKNESS:
+                self._cause(_SICKNESS[str(fields.get("event"))].format(fields.get("broker"), fields.get("detail")))
+            case "session":
+                self.events.append(Happening(at_us, f"session with ZooKeeper: {str(fields.get('detail')).lower()}"))
+            case "elected":
+                self.failovers.append(Failover(fields.get("controller_epoch") or 0, at_us, []))
+                self._cause(f"this controller took the role, epoch {fields.get('controller_epoch')}")
+            case "failover" | "reload":
+                self._step(FailoverStep(str(fields.get("event")), fields.get("duration_us") or 0), kind)
+            case "loaded":
+                if self.failovers:
+                    self.failovers[-1].partitions = fields.get("partitions")
+                topics, partitions = fields.get("count") or 0, fields.get("partitions") or 0
+                self._fact(f"loaded {topics:,} topics with {partitions:,} partitions")
+            case "resigned":
+                self._cause(f"this controller lost the role, epoch {fields.get('controller_epoch')}")
+                if self.failovers:
+                    self.failovers[-1].ended_us = at_us
+            case _:
+                self._others(kind, fields)
+
+    def _others(self, kind: str, fields: Mapping[str, Any]) -> None:
+        match kind:
+            case "topic_deleted":
+                self._fact(f"topic {fields.get('topic')} deleted")
+            case "reassigned":
+                what = "reassignment of {} cancelled" if fields.get("detail") == "cancelled" else "{} reassigned"
+                replicas = ",".join(map(str, fields.get("replicas") or ()))
+                self._fact(f"{what.format(_partition(fields))}: replicas are {replicas}")
+            case "recovery" if fields.get("event") == "elected":
+                self._fact(f"{_partition(fields)} is led by its best log, on {fields.get('leader')}")
+            case "setting":
+                self._fact(f"setting {fields.get('detail')}")
+            case "finding":
+                self._fact(f"the audit repairs: {fields.get('event')}")
+            case "fault":
+                self._cause(f"{fields.get('event')} failed: {fields.get('detail')}")
+            case "bad_znode":
+                self._fact(f"unreadable: {fields.get('detail')}")
+
+    def _step(self, step: FailoverStep, kind: str) -> None:
+        if self.failovers and kind == "failover":
+            self.failovers[-1].steps.append(step)
+
+    def heard_partitions(self, kind: str, count: int, entering: int, to_state: str | None, detail: str | None) -> None:
+        """Records of so many partitions were appended; all have this state and detail, and ``entering`` had another
+        state before."""
+        if kind == "isr":
+            what = "ISRs changed by their leaders"
+        elif to_state == "OfflinePartition":
+            what, count = "partitions lost their leader", entering
+        elif detail == "initialized":
+            what = "partitions created"
+        elif detail == "OfflineReplica":
+            what = "ISRs lost a replica"
+        elif to_state == "OnlinePartition":
+            what = "leaders elected" + (" uncleanly" if str(detail).endswith(", unclean") else "")
+        else:
+            return
+        if count:
+            self._counts[what] = self._counts.get(what, 0) + count
+
+    # -- what follows ------------------------------------------------------------------------------------------------
+
+    def event_ended(self, at_us: int, took_us: int, detail: str) -> list[str]:
+        """The event's records are complete; returns what caused something, for a timeline."""
+        counts = [f"{n:,} {_of(n, what)}" for what, n in self._counts.items()]
+        said = ": ".join(filter(None, (" and ".join(self._causes), ", ".join([*counts, *self._facts]))))
+        if detail:
+            said = f"{said}; {detail}" if said else detail
+        causes = list(self._causes)
+        lasting = [text for text in counts if "leader" in text and "ISR" not in text]
+        self._clear()
+        if said:
+            self.events.append(Happening(at_us, f"{said}, in {_duration(took_us)}"))
+        return [": ".join(filter(None, (" and ".join(causes), ", ".join(lasting))))] if causes or lasting else []
+
+    def _cause(self, text: str) -> None:
+        if len(self._causes) < CAUSES_KEPT:
+            self._causes.append(text)
+
+    def _fact(self, text: str) -> None:
+        if len(self._facts) < CAUSES_KEPT:
+            self._facts.append(text)
+
+
+def _partition(fields: Mapping[str, Any]) -> str:
+    return f"{fields.get('topic')}-{fields.get('partition')}"
+
+
+def _of(count: int, what: str) -> str:
+    """``1 leader elected`` of ``leaders elected``."""
+    if count != 1:
+        return what
+    noun, _, rest = what.partition(" ")
+    return f"{noun.removesuffix('s')} {rest.replace('their', 'its')}"
+
+
+def _duration(us: int) -> str:
+    return f"{us} µs" if us < 1000 else f"{us / 1e3:.1f} ms" if us < 1_000_000 else f"{us / 1e6:.2f} s"
