@@ -56,6 +56,7 @@ from aiocontroller.net.tasks import Tasks, task_group
 from aiocontroller.server import http, partition_pages
 from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
+from aiocontroller.server.overview_pages import Overview
 from aiocontroller.server.socket_server import SocketServer
 from aiocontroller.service_manager import ServiceManager
 from aiocontroller.wire import cold
@@ -109,7 +110,7 @@ class Service:
         self.config = config
         self.world = world
         self.metrics = Metrics() if metrics is None else metrics
-        self.journal = NullJournal() if journal is None else journal
+        self.journal = NullJournal(config.aiocontroller_id, world.clock) if journal is None else journal
         self.queue = EventQueue(world.clock)
         self.client = zookeeper_client(config, world, metrics=self.metrics)
         self.zk = KafkaZkClient(self.client)
@@ -327,6 +328,7 @@ class Service:
     async def _open_http(self) -> None:
         config = self.config
         commands = Commands(self.shell, self.controller, self.stop)
+        overview = Overview(self.controller, self.world.clock, config.aiocontroller_http_max_connections)
         self._http = await http.serve(
             self.world,
             config.aiocontroller_http_host,
@@ -338,7 +340,12 @@ class Service:
             debug=self._debug_handlers(self),
             settings=commands.settings,
             commands=commands.by_name(),
-            questions={"partitions": functools.partial(partition_pages.partitions, self.shell)},
+            questions={
+                "partitions": functools.partial(partition_pages.partitions, self.shell),
+                "overview": overview.page,
+                "search": overview.search,
+            },
+            streams={"events": overview.stream},
             allowed_hosts=config.aiocontroller_http_allowed_hosts,
             token=self.token,
             limits=http.Limits(

@@ -1,8 +1,9 @@
 """HTTP for operators and their tools: ``/metrics``, ``/healthz``, ``/readyz``, ``/status``, ``/settings``, questions
 about the cluster, commands and debug handlers.
 
-``/healthz`` answers 200 while the process can do its work, ``/readyz`` while it is the controller or could become it;
-otherwise 503 with the reasons, one per line.  Answers to GET are made from memory and never wait for the cluster.
+``/`` is the page for people (``static``), which asks the same questions.  ``/healthz`` answers 200 while the process
+can do its work, ``/readyz`` while it is the controller or could become it; otherwise 503 with the reasons, one per
+line.  Answers to GET are made from memory and never wait for the cluster.
 
 Requests are checked for whom they were meant (``host_check``): all where only this machine can connect, else questions
 about the cluster; a scraper that reaches us by a name of its own stays welcome to the others.
@@ -22,7 +23,7 @@ from aiohttp import web
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, World
-from aiocontroller.server import host_check
+from aiocontroller.server import host_check, static
 from aiocontroller.server.commands import Command, CommandRefusedError
 from aiocontroller.server.http_connections import HttpConnection, HttpGate
 from aiocontroller.server.partition_pages import NotInChargeError, UnknownTopicError
@@ -35,6 +36,8 @@ DebugHandler = Callable[[], Awaitable[object]]
 
 Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]]
 """Takes a query; BadInputError is answered by status 400, UnknownTopicError 404, NotInChargeError 503."""
+
+Stream = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 SHUTDOWN_TIMEOUT_S = 0.3
 LINGERING_S = 1.0
@@ -94,17 +97,24 @@ async def serve(
     debug: Mapping[str, DebugHandler] | None = None,
     commands: Mapping[str, Command] | None = None,
     questions: Mapping[str, Question] | None = None,
+    streams: Mapping[str, Stream] | None = None,
     token: str = "",
     allowed_hosts: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
 ) -> HttpServer:
     """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``, ``questions``
-    ``GET /{name}``, ``commands`` ``POST /{name}`` with the token in ``TOKEN_HEADER``.  OSError when the address cannot
-    be bound."""
-    questions = questions or {}
-    meant_for_us = _meant_for_us((host, *allowed_hosts), None if host_check.is_loopback(host) else questions)
-    application = web.Application(middlewares=[meant_for_us, _in_turns()], client_max_size=limits.max_request_bytes)
-    application.router.add_get("/", _index(questions, debug or {}))
+    ``GET /{name}``, ``streams`` the same without an end, ``commands`` ``POST /{name}`` with the token in
+    ``TOKEN_HEADER``.  OSError when the address cannot be bound."""
+    questions, streams = questions or {}, streams or {}
+    checked = None if host_check.is_loopback(host) else {*questions, *streams, *static.FILES}
+    meant_for_us = _meant_for_us((host, *allowed_hosts), checked)
+    application = web.Application(
+        middlewares=[meant_for_us, _in_turns(streams)], client_max_size=limits.max_request_bytes
+    )
+    for name, file in static.FILES.items():
+        application.router.add_get(f"/{name}", static.answer(file))
+    for name, stream in streams.items():
+        application.router.add_get(f"/{name}", stream)
     application.router.add_get("/metrics", _metrics(metrics))
     application.router.add_get("/healthz", _probe(alive))
     application.router.add_get("/readyz", _readiness(ready))
@@ -140,9 +150,9 @@ async def serve(
 _Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-def _in_turns() -> Any:
+def _in_turns(streams: Collection[str]) -> Any:
     """Middleware that keeps pipelined and concurrent requests from starving other tasks: one page is made at a time,
-    and the event loop runs once between two pages."""
+    and the event loop runs once between two pages.  Streams have turns of their own."""
     page = asyncio.Lock()
 
     @web.middleware
@@ -151,7 +161,7 @@ def _in_turns() -> Any:
         assert isinstance(connection, HttpConnection)
         connection.begin()
         try:
-            if request.method == "POST":
+            if request.method == "POST" or request.path.removeprefix("/") in streams:
                 return await handler(request)
             async with page:
                 await asyncio.sleep(0)
@@ -178,23 +188,6 @@ def _meant_for_us(allowed: Collection[str], checked: Collection[str] | None) -> 
 
 def _json(value: object, status: int = 200) -> web.Response:
     return web.Response(body=_encoder.encode(value) + b"\n", content_type="application/json", status=status)
-
-
-def _index(questions: Mapping[str, Question], debug: Mapping[str, DebugHandler]) -> _Handler:
-    pages = [
-        "GET /metrics",
-        "GET /healthz",
-        "GET /readyz",
-        "GET /status",
-        "GET /settings",
-        *(f"GET /{n}" for n in questions),
-        *(f"POST /debug/{n}" for n in sorted(debug)),
-    ]
-
-    async def handle(request: web.Request) -> web.Response:
-        return web.Response(text="aiocontroller\n\n" + "\n".join(pages) + "\n")
-
-    return handle
 
 
 def _metrics(metrics: Metrics) -> _Handler:

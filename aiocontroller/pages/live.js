@@ -1,0 +1,263 @@
+"use strict";
+// The page: hears /events, and draws again the sections that have changed.  Text from outside only ever becomes text.
+
+const state = {};
+const KINDS = { "offline": "Offline", "under-min-isr": "Below min.insync.replicas", "under-replicated": "Under-replicated" };
+let skewMs = 0; // the server's clock minus ours
+let heardMs = performance.now();
+
+// -- making elements --------------------------------------------------------------------------------------------------
+
+function el(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {}))
+    if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
+  made.append(...children.flat().filter(child => child !== null && child !== undefined).map(plain));
+  return made;
+}
+
+// Characters that hide or reorder the text around them stand as \u202e.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const plain = child => child instanceof Node ? child
+  : String(child).replace(UNSEEN, found => "\\u" + found.charCodeAt(0).toString(16).padStart(4, "0"));
+const count = number => (number ?? 0).toLocaleString("en");
+const name = each => `${each.topic}-${each.partition}`;
+const list = ids => (ids || []).join(", ");
+
+function clock(us, withDate = false) {
+  const at = new Date(us / 1000), options = { hour12: false };
+  const day = at.toDateString() !== new Date().toDateString() || withDate;
+  return el("time", { datetime: at.toISOString(), title: at.toISOString() },
+    day ? at.toLocaleString("sv", options) : at.toLocaleTimeString("sv", options));
+}
+
+function ago(us) {
+  const s = Math.max(0, (Date.now() + skewMs - us / 1000) / 1000);
+  if (s < 60) return `${Math.floor(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  return s < 172800 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min` : `${Math.floor(s / 86400)} days`;
+}
+
+function duration(us) {
+  return us < 1000 ? `${us} µs` : us < 1e6 ? `${(us / 1000).toFixed(1)} ms` : us < 6e7 ? `${(us / 1e6).toFixed(2)} s`
+    : us < 3.6e9 ? `${Math.round(us / 6e7)} min` : `${(us / 3.6e9).toFixed(1)} h`;
+}
+
+function table(caption, columns, rows) {
+  const head = columns.map(([title, , style]) => el("th", { scope: "col", class: style }, title));
+  const body = rows.map(row => el("tr", {}, columns.map(([, cell, style], i) =>
+    el(i ? "td" : "th", { scope: i ? null : "row", class: style }, cell(row)))));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)));
+}
+
+const nothing = text => el("p", { class: "none" }, text);
+const more = (shown, all, how) => all > shown ? el("p", { class: "note" }, `… and ${count(all - shown)} more: ${how}`) : null;
+
+function draw(id, ...children) {
+  const place = document.querySelector(`#${id} > div`);
+  const before = place.querySelector(".scroll")?.scrollLeft || 0;
+  place.replaceChildren(...children.flat().filter(Boolean));
+  const scroll = place.querySelector(".scroll");
+  if (scroll && before) scroll.scrollLeft = before;
+}
+
+function words(reason) {
+  return reason.flatMap((clause, i) => [i ? "; " : null, clause.text, ...(clause.since_us ? [" since ", clock(clause.since_us)] : [])]);
+}
+
+const topicButton = (topic, text) => {
+  const button = el("button", { type: "button", class: "name" }, text);
+  button.addEventListener("click", () => showTopic(topic));
+  return button;
+};
+
+function since(each) {
+  if (!each.since_us) return "not known";
+  return el("span", { title: each.at_least ? "It was so when this controller read the cluster" : null },
+    each.at_least ? "before " : "", clock(each.since_us), ` (${ago(each.since_us)})`);
+}
+
+// -- sections ---------------------------------------------------------------------------------------------------------
+
+const sections = {
+  controller(found) {
+    document.getElementById("headline").textContent = `Controller ${found.id}: ${found.active ? "active" : found.state}`;
+    document.title = `${found.id}: ${found.active ? "active" : found.state}`;
+    const term = document.getElementById("term");
+    if (found.active) term.replaceChildren(`Epoch ${found.epoch}, in office since `, found.since_us ? clock(found.since_us) : "a moment ago",
+      found.unsent_partitions ? `; ${count(found.unsent_partitions)} partitions are yet to be sent to brokers` : "");
+    else term.replaceChildren(
+      found.holder === null ? "Nobody holds the role. " : `The role is held by ${found.holder}. `,
+      `This standby is ${found.standby.state}${found.standby.reason ? ` (${found.standby.reason})` : ""}`,
+      found.standby.state === "warm" ? `, ${count(found.standby.lag_ms)} ms behind.` : ".");
+    const reasons = document.getElementById("reasons");
+    reasons.replaceChildren(...found.reasons.map(text => el("li", {}, text)));
+    reasons.hidden = !found.reasons.length;
+  },
+  counts(found) {
+    const tiles = [["Offline", found.offline, "bad"], ["Below min ISR", found["under-min-isr"], "bad"],
+      ["Under-replicated", found["under-replicated"], "amber"], ["Brokers", found.brokers], ["Topics", found.topics],
+      ["Partitions", found.partitions], ["Not led by preferred", found.not_preferred], ["Waiting events", found.waiting_events],
+      ["Replicas owed", found.owed_replicas], ["Events set aside", found.set_aside, "bad"]];
+    document.getElementById("counts").replaceChildren(...tiles.map(([title, number, style]) =>
+      el("div", {}, el("dt", {}, title), el("dd", { class: number && style ? style : null }, count(number)))));
+  },
+  brokers(found) {
+    draw("brokers", found.length ? table("Brokers", [
+      ["Broker", b => b.id, "n"],
+      ["State", b => el("span", { class: { live: "good", gone: "bad", suspected: "bad" }[b.state] || "amber" }, b.state,
+        b.since_us ? [" since ", clock(b.since_us)] : null), "state"],
+      ["Leaders", b => count(b.leaders), "n"], ["Replicas", b => count(b.replicas), "n"],
+      ["Waiting requests", b => b.queued === null ? "" : count(b.queued + (b.in_flight ? 1 : 0)), "n"],
+      ["Last answer", b => b.answered_us ? clock(b.answered_us) : "", "time"],
+      ["Remarks", b => [...b.evidence, b.failed_replicas ? `${count(b.failed_replicas)} replicas on failed log directories` : null,
+        b.owed ? `${count(b.owed)} replicas to delete` : null, b.retries && b.state !== "gone" && b.queued ? `${count(b.retries)} retries` : null]
+        .filter(Boolean).join("; "), "words"],
+      ["Address", b => [b.address, b.rack ? `rack ${b.rack}` : null].filter(Boolean).join(", "), "words"],
+    ], found) : nothing("No broker is registered."));
+  },
+  broken(found) {
+    const counts = state.counts || {};
+    const parts = Object.entries(KINDS).flatMap(([kind, title]) => !found[kind].length ? [] : [el("div", {},
+      el("h3", {}, `${title} (${count(counts[kind] ?? found[kind].length)})`),
+      table(title, [
+        ["Partition", each => topicButton(each.topic, name(each))], ["Since", since, "time"],
+        ["Reason", each => words(each.reason), "words"], ["Leader", each => each.leader < 0 ? "none" : each.leader, "n"],
+        ["In sync", each => list(each.isr)], ["Replicas", each => list(each.replicas)],
+      ], found[kind]),
+      more(found[kind].length, counts[kind] || 0, `aiocontroller topics list --${kind}`))]);
+    if (found.offline_by_topic.length > 1) parts.push(el("div", {}, el("h3", {}, "Topics with offline partitions"),
+      table("Topics with offline partitions",
+        [["Topic", ([topic]) => topicButton(topic, topic)], ["Offline", ([, number]) => count(number), "n"]], found.offline_by_topic)));
+    if (counts.complete === false) parts.push(el("p", { class: "note" }, "Some topics' min.insync.replicas are being read: there may be more."));
+    draw("broken", parts.length ? parts : [nothing(state.controller?.active ? "Nothing: every partition has a leader and its replicas in sync."
+      : "Only the active controller knows.")]);
+  },
+  reassignments(found) {
+    draw("reassignments", found.count ? [table("Reassignments", [
+      ["Partition", each => topicButton(each.topic, name(each))],
+      ["Caught up", each => `${each.in_sync.length} of ${each.adding.length}`, "n"],
+      ["Adding", each => list(each.adding)], ["Removing", each => list(each.removing)],
+      ["", each => each.cancelled ? "is being cancelled" : ""],
+    ], found.partitions), more(found.partitions.length, found.count, "aiocontroller reassign --list")] : [nothing("None.")]);
+  },
+  deletions(found) {
+    draw("deletions", found.count ? [table("Deletions", [
+      ["Topic", each => each.topic], ["State", each => each.state], ["Partitions", each => count(each.partitions), "n"],
+      ["Replicas left", each => each.replicas_left === null ? "" : count(each.replicas_left), "n"],
+    ], found.topics), more(found.topics.length, found.count, "/overview")] : [nothing("None.")]);
+  },
+  incidents(found) {
+    draw("incidents", found.length ? found.flatMap(each => [
+      el("h3", { class: "incident" }, each.found_so ? "Before " : "", clock(each.began_us),
+        each.ended_us === null ? el("span", { class: "bad" }, ` goes on, ${ago(each.began_us)}`) : ` for ${duration(each.ended_us - each.began_us)}`),
+      el("p", { class: "note" }, `At worst: ${Object.entries(each.worst).map(([kind, n]) => `${count(n)} ${KINDS[kind].toLowerCase()}`).join(", ")}`),
+      el("ol", { class: "timeline" }, each.phases.map(phase => el("li", {}, clock(phase.at_us), phase.text)),
+        each.more_phases ? el("li", {}, `… and ${count(each.more_phases)} more`) : null)]) : [nothing("None since this process started.")]);
+  },
+  failovers(found) {
+    draw("failovers", found.length ? found.flatMap(each => {
+      const total = each.steps.reduce((sum, step) => sum + step.duration_us, 0);
+      return [el("h3", { class: "incident" }, `Epoch ${each.epoch}, `, clock(each.at_us), `: ${duration(total)}`,
+        each.ended_us === null ? "" : `, until ${new Date(each.ended_us / 1000).toLocaleTimeString("sv")}`),
+      table(`Steps of the failover of epoch ${each.epoch}`, [["Step", step => step.step, "words"],
+        ["Took", step => duration(step.duration_us), "n"]], each.steps.toSorted((a, b) => b.duration_us - a.duration_us).slice(0, 8))];
+    }) : [nothing("This process has not been the controller yet.")]);
+  },
+  events(found) {
+    draw("events", found.length ? el("ol", { class: "timeline" }, found.map(each => el("li", {}, clock(each.at_us), each.text)))
+      : nothing("None yet."));
+  },
+};
+
+function verdict() {
+  const counts = state.counts, place = document.getElementById("verdict");
+  if (!counts || !state.controller) return;
+  const said = [], gone = (state.brokers || []).filter(b => b.state !== "live").length;
+  if (counts.offline) said.push(`${count(counts.offline)} offline`);
+  if (counts["under-min-isr"]) said.push(`${count(counts["under-min-isr"])} below min.insync.replicas`);
+  if (counts["under-replicated"]) said.push(`${count(counts["under-replicated"])} under-replicated`);
+  let text = said.length ? `Partitions: ${said.join(", ")}.` : "";
+  if (gone) text += ` Brokers not live: ${count(gone)}.`;
+  let style = counts.offline || counts["under-min-isr"] ? "bad" : text ? "amber" : "good";
+  if (!state.controller.active) [text, style] = [`This process is ${state.controller.state}.`, state.controller.state === "standing by" ? "good" : "bad"];
+  text = text.trim() || "All is well.";
+  if (place.textContent !== text) place.textContent = text; // said once by a screen reader
+  place.className = style;
+}
+
+// -- hearing ----------------------------------------------------------------------------------------------------------
+
+function hear(data) {
+  heardMs = performance.now();
+  skewMs = data.now_us / 1000 - Date.now();
+  document.getElementById("link").hidden = true;
+  Object.assign(state, data);
+  const changed = new Set(Object.keys(data));
+  if (changed.has("counts") || changed.has("controller")) changed.add("broken");
+  for (const section of Object.keys(sections)) if (changed.has(section) && state[section]) sections[section](state[section]);
+  verdict();
+}
+
+let source;
+function connect() {
+  source?.close();
+  source = new EventSource("/events");
+  source.onmessage = message => hear(JSON.parse(message.data));
+  source.onerror = () => { if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000); };
+}
+
+setInterval(() => {
+  const silent = (performance.now() - heardMs) / 1000, link = document.getElementById("link");
+  if (silent < 12) return;
+  const text = `No word from the controller for ${Math.floor(silent / 10) * 10} s: what stands below is old.`;
+  if (link.textContent !== text) link.textContent = text;
+  link.hidden = false;
+}, 1000);
+
+// -- finding ----------------------------------------------------------------------------------------------------------
+
+async function ask(path) {
+  const answer = await fetch(path);
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.error || answer.statusText);
+  return found;
+}
+
+async function show(heading, make) {
+  const section = document.getElementById("found"), head = document.getElementById("found-heading");
+  head.textContent = plain(heading);
+  section.hidden = false;
+  try {
+    draw("found", await make());
+  } catch (error) {
+    draw("found", el("p", { class: "bad" }, error.message));
+  }
+  head.focus();
+}
+
+const showTopic = topic => show(`Topic ${topic}`, async () => {
+  const found = await ask(`/partitions?${new URLSearchParams({ topic, limit: 250 })}`);
+  return [table(`Partitions of ${topic}`, [
+    ["Partition", each => each.partition, "n"], ["Leader", each => each.leader < 0 ? "none" : each.leader, "n"],
+    ["In sync", each => list(each.isr)], ["Replicas", each => list(each.replicas)],
+    ["What is broken", each => Object.entries(each.broken).flatMap(([kind, b], i) => [i ? ". " : null, `${KINDS[kind]}: `, ...words(b.reason)]), "words"],
+  ], found.partitions), more(found.partitions.length, found.count, `aiocontroller topics describe ${topic}`)];
+});
+
+document.getElementById("search").addEventListener("submit", event => {
+  event.preventDefault();
+  const text = document.getElementById("text").value.trim();
+  if (text) show(`Found for ${text}`, async () => {
+    const found = await ask(`/search?${new URLSearchParams({ q: text })}`);
+    const rows = [
+      ...found.brokers.map(b => ["broker", `${b.id}`, b.address, null]),
+      ...found.partitions.map(p => ["partition", name(p), "", p.topic]),
+      ...found.topics.map(t => ["topic", t.topic, `${count(t.partitions)} partitions`, t.topic])];
+    return rows.length ? table("Found", [["Name", row => row[3] ? topicButton(row[3], row[1]) : row[1]], ["What", row => row[0]],
+      ["", row => row[2], "words"]], rows) : nothing("Nothing has this in its name.");
+  });
+});
+
+connect();

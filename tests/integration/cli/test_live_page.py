@@ -1,0 +1,136 @@
+"""The page that a controller serves, in a real browser: at three widths, in light and dark, by keyboard, under axe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from aiocontroller.net.ports import World
+from aiocontroller.service import Service
+from tests.integration.analytics.test_page import BROWSER, COLLAPSED, SPILLED
+from tests.integration.cli.test_broken import broken, cluster
+from tests.integration.controller.harness import Cluster, until
+
+__all__ = ["cluster"]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(BROWSER is None, reason="no Chromium on PATH")]
+WIDTHS = (360, 1280, 2560)
+NAME = '"><img src=x onerror=alert(1)>'
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Any]:
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+async def shown(chromium: Any, service: Service, width: int = 1280, theme: str = "light") -> Any:
+    """The page, once it has heard; whatever the browser complains of is in ``complaints``."""
+    context = await chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page = await context.new_page()
+    page.complaints = []
+    page.on("console", lambda said: page.complaints.append(said.text))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda request: page.complaints.append(request.url) if str(service.http_port) not in request.url else None,
+    )
+    await page.goto(f"http://127.0.0.1:{service.http_port}/")
+    await page.wait_for_selector("#brokers table")
+    return page
+
+
+async def test_it_fits_and_loads_nothing_else(cluster: Cluster, chromium: Any) -> None:
+    service = await broken(cluster)
+    for theme in ("light", "dark"):
+        for width in WIDTHS:
+            page = await shown(chromium, service, width, theme)
+            assert await page.evaluate(SPILLED) == [], (theme, width)
+            assert await page.evaluate(COLLAPSED) == [], (theme, width)
+            assert page.complaints in ([], ["data:,"])
+            await page.context.close()
+
+
+async def test_it_says_what_is_broken_and_goes_on_saying_it(cluster: Cluster, chromium: Any) -> None:
+    service = await broken(cluster)
+    page = await shown(chromium, service)
+    said = page.locator("#verdict")
+    assert "Partitions: 1 offline, 1 below min.insync.replicas, 2 under-replicated." in await said.inner_text()
+    row = page.get_by_role("table", name="Offline").get_by_role("row").nth(1)
+    assert "no in-sync replica lives; broker 3 dead since" in await row.inner_text()
+    assert "broker 3 died" in await page.locator("#incidents").inner_text()
+    await cluster.add_broker(3)
+    await page.wait_for_selector("#verdict:not(:text('offline'))")
+    assert "every partition has a leader" in await page.locator("#incidents").inner_text()
+
+
+async def test_a_topic_is_found_with_the_keyboard_alone(cluster: Cluster, chromium: Any) -> None:
+    service = await broken(cluster)
+    page = await shown(chromium, service)
+    await page.keyboard.press("Tab")
+    assert await page.evaluate("document.activeElement.className") == "skip"
+    await page.keyboard.press("Tab")
+    await page.keyboard.type("t-0")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#found table")
+    assert await page.evaluate("document.activeElement.id") == "found-heading"
+    await page.keyboard.press("Tab")  # what scrolls
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#found h2:text('Topic t')")
+    assert "Offline: no in-sync replica lives" in await page.locator("#found").inner_text()
+
+
+async def test_names_from_outside_stay_text(cluster: Cluster, chromium: Any) -> None:
+    service = await broken(cluster)
+    service.controller.story.chronicle.events.append(
+        type(service.controller.story.chronicle.events[0])(1_700_000_000_000_000, f"{NAME} \u202eevil")
+    )
+    page = await shown(chromium, service)
+    await page.wait_for_selector("#events li:text('onerror')")
+    assert "\\u202eevil" in await page.locator("#events").inner_text()
+    assert await page.locator("#events img").count() == 0
+    await page.fill("#text", NAME)
+    await page.keyboard.press("Enter")
+    await page.wait_for_function(
+        "document.querySelector('#found').textContent.includes('Nothing has this in its name')"
+    )
+    assert page.complaints in ([], ["data:,"])
+
+
+async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:
+    from axe_playwright_python.async_playwright import Axe
+
+    service = await broken(cluster)
+    for theme in ("light", "dark"):
+        page = await shown(chromium, service, theme=theme)
+        results = await Axe().run(page)
+        assert [violation["id"] for violation in results.response["violations"]] == []
+
+
+async def test_a_standby_says_what_it_is_and_a_dead_controller_is_noticed(
+    cluster: Cluster, chromium: Any, world: World
+) -> None:
+    await broken(cluster)
+    standby = await cluster.add_controller(aiocontroller_id=1002)
+    context = await chromium.new_context()
+    page = await context.new_page()
+    await page.goto(f"http://127.0.0.1:{standby.http_port}/")
+    await page.wait_for_selector("h1:text('Controller 1002')")
+    await until(
+        lambda: standby.controller.election.mirror is not None and standby.controller.election.mirror.state == "warm"
+    )
+    await page.wait_for_function("document.querySelector('#term').textContent.includes('This standby is warm')")
+    async with aiohttp.ClientSession() as http:
+        async with http.get(f"http://127.0.0.1:{standby.http_port}/overview") as answer:
+            assert not (await answer.json())["controller"]["active"]
+    await cluster.stop_controller(standby)
+    await asyncio.wait_for(page.wait_for_selector("#link:not([hidden])", timeout=60_000), 60)
+    assert "No word from the controller" in await page.locator("#link").inner_text()
