@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 250
 SHOWN = 100
-MOST = 500_000
+MOST = 200_000
 TITLES = {"offline": "offline", "under-replicated": "under-replicated", "under-min-isr": "below min.insync.replicas"}
 
 F = TypeVar("F", bound=Callable[..., Any])

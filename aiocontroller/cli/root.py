@@ -23,6 +23,15 @@ COMMANDS = {
     "release": ("aiocontroller.cli.role:release", "Make a running controller give the role back to the brokers."),
     "settings": ("aiocontroller.cli.role:settings", "Show the settings of a running controller and their sources."),
     "status": ("aiocontroller.cli.status:status", "Show the controller, the brokers, and what is offline."),
+    "brokers": (
+        "aiocontroller.cli.overview:brokers",
+        "Show each broker: leaders, replicas, waiting requests, and what speaks against it.",
+    ),
+    "incidents": ("aiocontroller.cli.overview:incidents", "Show when something was broken, why, and the failovers."),
+    "explain": (
+        "aiocontroller.cli.explain:explain",
+        "Tell what has happened to a partition, from the journals.",
+    ),
     "check": (
         "aiocontroller.cli.check:check",
         "Report what is wrong with a cluster, or one failure away from it; write nothing to it.",

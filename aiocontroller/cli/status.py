@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from aiocontroller.cli import overview
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, iso_time, plural, print_json, say, table
 
@@ -15,10 +16,19 @@ UNREADABLE_SHOWN = 20
 
 
 @click.command()
+@click.option("--watch", is_flag=True, help="Show a running controller's overview every second until it is stopped.")
 @cluster_options
 @JSON
-def status(data: Path | None, zookeeper: str | None, as_json: bool) -> None:
-    """Show the controller, the brokers, and what is offline."""
+def status(watch: bool, data: Path | None, zookeeper: str | None, as_json: bool) -> None:
+    """Show the controller, the brokers, and what is offline.
+
+    With --watch a running controller is asked, which also knows what is broken by name, why, and what has happened.
+    """
+    if watch:
+        if zookeeper is not None:
+            raise click.UsageError("--watch asks a running controller: give --data instead of --zookeeper")
+        overview.watch(data, as_json)
+        return
     shown = asyncio.run(_read(find_zookeeper(data, zookeeper)))
     if as_json:
         print_json(shown)

@@ -1,0 +1,150 @@
+"""``aiocontroller brokers`` and ``incidents``, and ``status --watch``: what the page shows, as text.
+
+All ask a running controller for ``/overview``, as the page does.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aiocontroller.cli.broken import TITLES, reason_in_words, since
+from aiocontroller.cli.finding import find_controller
+from aiocontroller.cli.output import JSON, iso_time, plural, print_json, printable, say, table
+from aiocontroller.cli.role import CommandError, controller_data, get_page
+
+EVERY_S = 1.0
+SHOWN = 15
+CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command()
+@controller_data
+@JSON
+def brokers(data: Path | None, as_json: bool) -> None:
+    """Show each broker: leaders, replicas, waiting requests, last answer, and what speaks against it."""
+    found = get_page(find_controller(data), "overview")
+    if as_json:
+        print_json({"controller": found["controller"], "brokers": found["brokers"]})
+    else:
+        say(printable(_whose(found["controller"]) + brokers_as_text(found["brokers"])))
+
+
+@click.command()
+@controller_data
+@JSON
+def incidents(data: Path | None, as_json: bool) -> None:
+    """Show when something was broken, each time with its causes and phases, and the failovers with their steps."""
+    found = get_page(find_controller(data), "overview")
+    if as_json:
+        print_json({name: found[name] for name in ("controller", "incidents", "failovers")})
+    else:
+        say(printable("\n".join(incidents_as_text(found))))
+
+
+def watch(data: Path | None, as_json: bool) -> None:
+    """Print the overview again and again until it is stopped: on a terminal in place, else one after the other."""
+    while True:
+        try:
+            found = get_page(find_controller(data), "overview")
+        except CommandError as error:
+            found = {"error": str(error)}
+        if as_json:
+            print_json(found)
+        else:
+            say((CLEAR if sys.stdout.isatty() else "") + printable(overview_as_text(found)))
+        time.sleep(EVERY_S)
+
+
+def overview_as_text(found: Mapping[str, Any]) -> str:
+    """A screen of it."""
+    if "error" in found:
+        return str(found["error"])
+    lines = [_headline(found["controller"]), verdict(found)]
+    for kind, title in TITLES.items():
+        broken = found["broken"][kind]
+        if broken:
+            lines += ["", f"{plural(found['counts'][kind], 'partition')} {title}:"]
+            rows = [(f"{p['topic']}-{p['partition']}", since(p), reason_in_words(p["reason"])) for p in broken[:SHOWN]]
+            lines.append(table(("partition", "since", "reason"), rows))
+    lines += ["", brokers_as_text(found["brokers"])]
+    for name, noun in (("reassignments", "reassignment"), ("deletions", "deletion")):
+        if found[name]["count"]:
+            lines.append(f"\n{plural(found[name]['count'], noun)} in progress.")
+    if found["events"]:
+        lines += ["", *(f"{iso_time(e['at_us'] // 1000)}  {e['text']}" for e in found["events"][:SHOWN])]
+    return "\n".join(lines)
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """One line: is anything wrong?"""
+    if not found["controller"]["active"]:
+        return "Only the active controller knows what is broken."
+    said = [f"{found['counts'][kind]:,} {title}" for kind, title in TITLES.items() if found["counts"][kind]]
+    away = sum(each["state"] != "live" for each in found["brokers"])
+    words = [f"Partitions: {', '.join(said)}."] if said else []
+    words += [f"Brokers not live: {away}."] if away else []
+    return " ".join(words) or "All is well."
+
+
+def brokers_as_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """A table of the brokers."""
+    rows = []
+    for each in found:
+        state = each["state"]
+        if each["since_us"] is not None:
+            state += f" since {iso_time(each['since_us'] // 1000)}"
+        waiting = None if each["queued"] is None else each["queued"] + each["in_flight"]
+        answered = None if each["answered_us"] is None else iso_time(each["answered_us"] // 1000)
+        rows.append(
+            (each["id"], state, each["leaders"], each["replicas"], waiting, answered, "; ".join(_remarks(each)))
+        )
+    return table(("broker", "state", "leaders", "replicas", "waiting requests", "last answer", "remarks"), rows)
+
+
+def _remarks(broker: Mapping[str, Any]) -> Iterator[str]:
+    yield from broker["evidence"]
+    if broker["failed_replicas"]:
+        yield f"{plural(broker['failed_replicas'], 'replica')} on failed log directories"
+    if broker["owed"]:
+        yield f"{plural(broker['owed'], 'replica')} to delete"
+
+
+def incidents_as_text(found: Mapping[str, Any]) -> list[str]:
+    """Lines: the incidents, the latest first, and the failovers."""
+    lines = [] if found["incidents"] else ["No incident since this controller took the role."]
+    for each in found["incidents"]:
+        ended = "goes on" if each["ended_us"] is None else f"ended {iso_time(each['ended_us'] // 1000)}"
+        before = "before " if each["found_so"] else ""
+        worst = ", ".join(f"{n:,} {TITLES[kind]}" for kind, n in each["worst"].items())
+        lines.append(f"Incident from {before}{iso_time(each['began_us'] // 1000)}, {ended}; at worst {worst}")
+        lines += [f"  {iso_time(phase['at_us'] // 1000)}  {phase['text']}" for phase in each["phases"]]
+        if each["more_phases"]:
+            lines.append(f"  … and {plural(each['more_phases'], 'more phase')}")
+    for each in found["failovers"]:
+        total_us = sum(step["duration_us"] for step in each["steps"])
+        lines.append(
+            f"Failover to epoch {each['epoch']} at {iso_time(each['at_us'] // 1000)}: {total_us / 1000:,.1f} ms"
+        )
+        lines += [f"  {step['duration_us'] / 1000:8,.1f} ms  {step['step']}" for step in each["steps"]]
+    return lines
+
+
+def _headline(controller: Mapping[str, Any]) -> str:
+    if controller["active"]:
+        since_us = controller["since_us"]
+        in_office = "" if since_us is None else f", in office since {iso_time(since_us // 1000)}"
+        return f"Controller {controller['id']}, epoch {controller['epoch']}{in_office}."
+    holder = "nobody holds the role" if controller["holder"] is None else f"{controller['holder']} holds the role"
+    standby = controller["standby"]
+    lag = f", {standby['lag_ms']:,.0f} ms behind" if standby["state"] == "warm" else ""
+    return f"Controller {controller['id']}: {controller['state']}; {holder}; its copy is {standby['state']}{lag}."
+
+
+def _whose(controller: Mapping[str, Any]) -> str:
+    return "" if controller["active"] else _headline(controller) + "\n\n"

@@ -1,0 +1,70 @@
+"""``aiocontroller explain``: from journals on disk, of controllers that are gone, torn lines included."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aiocontroller.cli.explain import explain, parsed
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.journal.records import Record, encode_records
+
+
+def state(seq: int, leader: int, isr: list[int], node: int = 1, **fields: object) -> Record:
+    made = Record(1, seq, 1, node, 1_700_000_000_000_000 + seq * 1_000_000, "partition")
+    named = {"topic": "t", "partition": 0, "leader": leader, "isr": isr, "to_state": "OnlinePartition"}
+    for name, value in (named | fields).items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    elected = Record(1, 1, 1, 2, 1_700_000_000_500_000, "elected", controller_epoch=2)
+    other = Record(1, 2, 1, 2, 1_700_000_000_600_000, "elected", controller_epoch=3)
+    first = [state(1, 1, [1, 2]), state(2, 1, [1, 2]), state(3, 1, [1], topic="t2")]
+    second = [elected, other, state(5, 2, [2], node=2)]
+    (folder / "journal-1-1-5-000000.jsonl").write_bytes(encode_records(first) + b'{"v":1,"seq":9,"topic":"t"')
+    (folder / "_journal-2-1-6-000000.jsonl").write_bytes(encode_records(second))
+    return tmp_path
+
+
+def test_in_words(data: Path) -> None:
+    done = CliRunner().invoke(explain, ["t-0", "--data", str(data)])
+    assert done.output.splitlines() == [
+        "2023-11-14T22:13:20.600Z  controller 2 took the role, epoch 3",
+        "2023-11-14T22:13:21.000Z  leader 1, before none; in sync 1,2, before none",
+        "2023-11-14T22:13:25.000Z  leader 2, before none; in sync 2, before none",
+    ]
+    done = CliRunner().invoke(explain, ["t-0", "--data", str(data), "--last", "1"])
+    assert done.output.splitlines()[0] == "… 2 earlier changes; --last shows more"
+
+
+def test_as_json(data: Path) -> None:
+    done = CliRunner().invoke(explain, ["t-0", "--data", str(data), "--json"])
+    found = json.loads(done.output)
+    assert (found["topic"], found["partition"], len(found["story"])) == ("t", 0, 3)
+    assert found["story"][1]["controller"] == 1
+
+
+def test_nothing_is_known(data: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(explain, ["nobody-0", "--data", str(data)])
+    assert "tell nothing of nobody-0" in done.output
+    (tmp_path / "empty").mkdir()
+    done = CliRunner().invoke(explain, ["t-0", "--data", str(tmp_path / "empty")])
+    assert isinstance(done.exception, BadInputError)
+
+
+@pytest.mark.parametrize("text", ["orders", "orders-", "-1", "orders-x", "orders-\u0663", "orders-9999999999999"])
+def test_what_is_no_partition(text: str) -> None:
+    with pytest.raises(BadInputError, match="expected TOPIC-NUMBER"):
+        parsed(text)
+
+
+def test_a_topic_may_have_dashes() -> None:
+    assert parsed("a-b-3") == ("a-b", 3)
