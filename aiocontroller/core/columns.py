@@ -38,6 +38,13 @@ def in_range(rows: Sequence[int]) -> Sequence[int]:
     return range(rows[0], rows[-1] + 1) if rows and _is_range(rows) else rows
 
 
+def ascending(numbers: Iterable[int]) -> Sequence[int]:
+    """The numbers, at least one and each once, in ascending order; a range if they are contiguous."""
+    found = sorted(numbers)
+    first, last = found[0], found[-1]
+    return range(first, last + 1) if last - first == len(found) - 1 else found
+
+
 def _is_range(rows: Sequence[int]) -> bool:
     first, n = rows[0], len(rows)
     return isinstance(rows, range) or (rows[-1] - first == n - 1 and list(rows) == list(range(first, first + n)))

@@ -27,7 +27,7 @@ from operator import ge, ne
 from typing import Generic, TypeVar
 
 from aiocontroller.core.broken_partitions import UNREAD, BrokenPartitions
-from aiocontroller.core.columns import put, take
+from aiocontroller.core.columns import ascending, put, take
 from aiocontroller.core.ids import (
     NO_TOPIC_ID,
     RECOVERED,
@@ -373,7 +373,7 @@ class PartitionTable:
         added: list[tuple[Topic, Sequence[int]]] = []
         for topic, partitions in topics:
             if partitions:
-                own = _in_order(partitions)
+                own = ascending(partitions)
                 added.append((topic, own))
                 numbers += own
                 values += partitions.values() if list(partitions) == list(own) else map(partitions.__getitem__, own)
@@ -592,10 +592,3 @@ class PartitionTable:
             self.replicas_of[broker] -= 1
         indexed = self._rows_of_assignment[self.assignment_of[row]]
         del indexed[bisect_left(indexed, row)]
-
-
-def _in_order(partitions: Mapping[int, ReplicaAssignment]) -> Sequence[int]:
-    """The partition numbers, ascending; a range if they are contiguous."""
-    numbers = sorted(partitions)
-    first, last = numbers[0], numbers[-1]
-    return range(first, last + 1) if last - first == len(numbers) - 1 else numbers
