@@ -122,8 +122,8 @@ const sections = {
     const parts = Object.entries(KINDS).flatMap(([kind, title]) => !found[kind].length ? [] : [el("div", {},
       el("h3", {}, `${title} (${count(counts[kind] ?? found[kind].length)})`),
       table(title, [
-        ["Partition", each => topicButton(each.topic, name(each))], ["Since", since, "time"],
-        ["Reason", each => words(each.reason), "words"], ["Leader", each => each.leader < 0 ? "none" : each.leader, "n"],
+        ["Partition", each => topicButton(each.topic, name(each))], ["Reason", each => words(each.reason), "words"],
+        ["Since", since, "time"], ["Leader", each => each.leader < 0 ? "none" : each.leader, "n"],
         ["In sync", each => list(each.isr)], ["Replicas", each => list(each.replicas)],
       ], found[kind]),
       more(found[kind].length, counts[kind] || 0, `aiocontroller topics list --${kind}`))]);
