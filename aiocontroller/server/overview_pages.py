@@ -65,7 +65,7 @@ class Overview:
         return {"now_us": self._clock.wall_time_us(), **{name: msgspec.Raw(data) for name, data in made.items()}}
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """The answer to ``GET /events``; 503 when there are as many streams as there may be."""
+        """The answer to ``GET /events``; HTTPServiceUnavailable when there are as many streams as there may be."""
         if self.streams >= self._max_streams:
             raise web.HTTPServiceUnavailable(text=f"there are {self.streams} streams, expected fewer\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -91,7 +91,10 @@ class Overview:
             await self._clock.sleep(EVERY_S)
 
     async def search(self, query: Mapping[str, str]) -> Mapping[str, Any]:
-        """The answer to ``GET /search?q=…``: topics, partitions and brokers whose names contain the text."""
+        """The answer to ``GET /search?q=…``: topics, partitions and brokers whose names contain the text.
+
+        BadInputError, NotInChargeError.
+        """
         text = query.get("q", "").strip()
         if not text or len(text) > MAX_QUERY or set(query) != {"q"}:
             raise BadInputError(f"q: found {text[:50]!r}, expected a part of a topic's, partition's or broker's name")
