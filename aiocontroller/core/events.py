@@ -107,8 +107,8 @@ class Signal(Event, frozen=True, gc=False):
     """Says that something changed; equal signals in the queue are merged."""
 
 
-class Request(Event, frozen=True, gc=False, kw_only=True):
-    """Asks for something, and is answered once."""
+class Request(Event, frozen=True, gc=True, kw_only=True):
+    """Asks for something, and is answered once.  The collector sees it: ``reply`` leads to the queue where it waits."""
 
     reply: Reply
 
@@ -117,7 +117,7 @@ class Request(Event, frozen=True, gc=False, kw_only=True):
         self.reply.ensure(KafkaErrorCode.NOT_CONTROLLER)
 
 
-class CertainRequest(Request, frozen=True, gc=False, kw_only=True):
+class CertainRequest(Request, frozen=True, kw_only=True):
     """From a broker or an operator: a full queue takes it, where it refuses a client's."""
 
 
@@ -166,7 +166,7 @@ class FailoverStep(Signal, frozen=True, gc=False):
     step: str
 
 
-class TakeOver(CertainRequest, frozen=True, gc=False, kw_only=True):
+class TakeOver(CertainRequest, frozen=True, kw_only=True):
     """An operator asks this process to become the controller.  Answered with the reasons against; none on success."""
 
     state = ControllerState.ControllerChange
@@ -174,7 +174,7 @@ class TakeOver(CertainRequest, frozen=True, gc=False, kw_only=True):
     """Settings whose values here apply, even if the brokers' differ."""
 
 
-class RollBack(CertainRequest, frozen=True, gc=False, kw_only=True):
+class RollBack(CertainRequest, frozen=True, kw_only=True):
     """An operator rolls a migration to KRaft back.  Answered with (a ``Rollback``, the reasons against), or a text."""
 
     state = ControllerState.ControllerChange
@@ -182,7 +182,7 @@ class RollBack(CertainRequest, frozen=True, gc=False, kw_only=True):
     force: bool = False
 
 
-class Release(CertainRequest, frozen=True, gc=False, kw_only=True):
+class Release(CertainRequest, frozen=True, kw_only=True):
     """The role is given back, or kept for a KRaft controller's claim (``to_kraft``).  Answered with a ``Released``."""
 
     state = ControllerState.ControllerChange
@@ -276,7 +276,7 @@ class ControllerSuspected(Signal, frozen=True, gc=False):
     state = ControllerState.ControllerChange
 
 
-class ControlledShutdown(CertainRequest, frozen=True, gc=False, kw_only=True):
+class ControlledShutdown(CertainRequest, frozen=True, kw_only=True):
     """Answered with a list of ``TopicPartition`` that the broker still leads."""
 
     state = ControllerState.ControlledShutdown
@@ -401,7 +401,7 @@ class OwnReplicas(Signal, frozen=True, gc=False):
     state = ControllerState.AlterPartitionReassignment
 
 
-class ApiPartitionReassignment(Request, frozen=True, gc=False, kw_only=True):
+class ApiPartitionReassignment(Request, frozen=True, kw_only=True):
     """``targets``: the replicas wanted, or None to take a running reassignment back.
 
     Answered with a dict, ``TopicPartition`` -> (error code, message).
@@ -411,7 +411,7 @@ class ApiPartitionReassignment(Request, frozen=True, gc=False, kw_only=True):
     targets: dict[TopicPartition, tuple[int, ...] | None]
 
 
-class ListPartitionReassignments(Request, frozen=True, gc=False, kw_only=True):
+class ListPartitionReassignments(Request, frozen=True, kw_only=True):
     """Answered with a dict, ``TopicPartition`` -> ``ReplicaAssignment``, of the requested ones in progress."""
 
     state = ControllerState.ListPartitionReassignment
@@ -422,7 +422,7 @@ class ListPartitionReassignments(Request, frozen=True, gc=False, kw_only=True):
 # -- leadership and ISR ------------------------------------------------------------------------------------------------
 
 
-class AlterPartitionReceived(CertainRequest, frozen=True, gc=False, kw_only=True):
+class AlterPartitionReceived(CertainRequest, frozen=True, kw_only=True):
     """Answered with a list of ``AlterPartitionResult`` parallel to ``partitions``, or one error code for all."""
 
     state = ControllerState.IsrChange
@@ -464,7 +464,7 @@ class ZkPreferredReplicaElection(Signal, frozen=True, gc=False):
     state = ControllerState.ManualLeaderBalance
 
 
-class ReplicaLeaderElection(Request, frozen=True, gc=False, kw_only=True):
+class ReplicaLeaderElection(Request, frozen=True, kw_only=True):
     """Answered with a dict, ``TopicPartition`` -> (error code, message), of the partitions named, or of all that
     changed if none were named."""
 
@@ -473,7 +473,7 @@ class ReplicaLeaderElection(Request, frozen=True, gc=False, kw_only=True):
     election_type: ElectionType
 
 
-class RecoverPartitions(CertainRequest, frozen=True, gc=False, kw_only=True):
+class RecoverPartitions(CertainRequest, frozen=True, kw_only=True):
     """An operator asks for leaders by what the replicas' logs hold; answered with a list of ``PartitionRecovery``, or
     with a text that says why not."""
 
@@ -538,7 +538,7 @@ class ExpireDelegationTokens(Signal, frozen=True, gc=False):
     state = ControllerState.Idle
 
 
-class AllocateProducerIds(CertainRequest, frozen=True, gc=False, kw_only=True):
+class AllocateProducerIds(CertainRequest, frozen=True, kw_only=True):
     """Answered with (first id, count)."""
 
     state = ControllerState.Idle
@@ -548,7 +548,7 @@ class AllocateProducerIds(CertainRequest, frozen=True, gc=False, kw_only=True):
     """The ids are for producers that ask this controller, as they may ask any node."""
 
 
-class UpdateFeatures(Request, frozen=True, gc=False, kw_only=True):
+class UpdateFeatures(Request, frozen=True, kw_only=True):
     """Answered with a dict, feature -> (error code, message)."""
 
     state = ControllerState.UpdateFeatures
@@ -556,7 +556,7 @@ class UpdateFeatures(Request, frozen=True, gc=False, kw_only=True):
     """Feature -> the requested level."""
 
 
-class AlterUserScramCredentials(Request, frozen=True, gc=False, kw_only=True):
+class AlterUserScramCredentials(Request, frozen=True, kw_only=True):
     """Deletions are (user, mechanism).  Answered with a dict, user -> (error code, message)."""
 
     state = ControllerState.Idle
@@ -567,7 +567,7 @@ class AlterUserScramCredentials(Request, frozen=True, gc=False, kw_only=True):
 # -- topics by request -------------------------------------------------------------------------------------------------
 
 
-class CreateTopics(Request, frozen=True, gc=False, kw_only=True):
+class CreateTopics(Request, frozen=True, kw_only=True):
     """Answered with a dict, topic name -> ``TopicResult``, when every live broker knows the topics or time is up."""
 
     state = ControllerState.TopicChange
@@ -577,7 +577,7 @@ class CreateTopics(Request, frozen=True, gc=False, kw_only=True):
     quota: MutationQuota = UNBOUNDED
 
 
-class CreatePartitions(Request, frozen=True, gc=False, kw_only=True):
+class CreatePartitions(Request, frozen=True, kw_only=True):
     """Answered like ``CreateTopics``."""
 
     state = ControllerState.TopicChange
@@ -587,7 +587,7 @@ class CreatePartitions(Request, frozen=True, gc=False, kw_only=True):
     quota: MutationQuota = UNBOUNDED
 
 
-class DeleteTopics(Request, frozen=True, gc=False, kw_only=True):
+class DeleteTopics(Request, frozen=True, kw_only=True):
     """Answered with a dict, topic name or id as asked -> ``TopicResult``, when the topics are gone, or time is up."""
 
     state = ControllerState.TopicDeletion
