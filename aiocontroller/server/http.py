@@ -5,8 +5,8 @@ about the cluster, commands and debug handlers.
 can do its work, ``/readyz`` while it is the controller or could become it; otherwise 503 with the reasons, one per
 line.  Answers to GET are made from memory and never wait for the cluster.
 
-Requests are checked for whom they were meant (``host_check``): all where only this machine can connect, else questions
-about the cluster; a scraper that reaches us by a name of its own stays welcome to the others.
+Requests are checked for whom they were meant (``host_check``): all but ``PROBES`` where only this machine can connect,
+else questions about the cluster; a scraper that reaches us by a name of its own stays welcome to the others.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]]
 
 Stream = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+PROBES = frozenset(("healthz", "readyz"))
+"""Supervisors and load balancers ask these by names of their own."""
 SHUTDOWN_TIMEOUT_S = 0.3
 LINGERING_S = 1.0
 """How long an unwanted body is read, so that its sender gets the answer."""
@@ -173,11 +175,12 @@ def _in_turns(streams: Collection[str]) -> Any:
 
 
 def _meant_for_us(allowed: Collection[str], checked: Collection[str] | None) -> Any:
-    """Middleware that refuses requests for others, to the ``checked`` names; None: to all."""
+    """Middleware that refuses requests for others, to the ``checked`` names; None: to all but ``PROBES``."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> Any:
-        if checked is None or request.path.removeprefix("/") in checked:
+        name = request.path.removeprefix("/")
+        if name not in PROBES if checked is None else name in checked:
             why = host_check.refusal(request.headers.get("Host"), allowed)
             if why is not None:
                 return _json({"error": why}, 403)

@@ -92,6 +92,15 @@ async def test_liveness(service: Service, http: aiohttp.ClientSession) -> None:
         assert (answer.status, await answer.text()) == (503, "not ok\n")
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_probes_may_ask_by_a_name_of_their_own(service: Service, http: aiohttp.ClientSession, path: str) -> None:
+    """The hostile storm's did, and was told 403."""
+    async with http.get(path, headers={"Host": "probe"}) as answer:
+        assert answer.status != 403
+    async with http.get("/status", headers={"Host": "probe"}) as answer:
+        assert answer.status == 403
+
+
 async def test_readiness_says_what_it_is_or_why_not(service: Service, http: aiohttp.ClientSession) -> None:
     async with http.get("/readyz") as answer:
         assert (answer.status, await answer.text()) == (200, "standing by\n")
