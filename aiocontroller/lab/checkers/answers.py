@@ -43,6 +43,9 @@ class Answers:
         self._last_id = -1
         self.avoided = 0
         """A broker that other replicas are preferred to; 0: none."""
+        self._terms: Timeline[int] = Timeline(0)
+        self._sick: defaultdict[int, Timeline[int]] = defaultdict(lambda: Timeline(0))
+        """Controller epoch -> the broker that its controller treats as sick; 0: none."""
         self.operations = Operations(now_s, complain)
 
     # -- what happens ----------------------------------------------------------------------------------------------
@@ -56,6 +59,13 @@ class Answers:
         partitions = getattr(decoded, "partitions", None)
         self._topics[topic].put(self._now_s(), partitions)
         self.operations.topic(topic, partitions or {})
+
+    def term(self, controller_epoch: int) -> None:
+        self._terms.put(self._now_s(), controller_epoch)
+
+    def sick(self, controller_epoch: int, broker: int) -> None:
+        """The controller of this epoch is to treat the broker as sick, so as the last to lead; 0: none any longer."""
+        self._sick[controller_epoch].put(self._now_s(), broker)
 
     def changed(self, path: str, data: bytes | None) -> None:
         if path.startswith(_DELETION):
@@ -122,20 +132,24 @@ class Answers:
     ) -> None:
         """A client got the results of its elections."""
         right = {KafkaErrorCode.NONE, KafkaErrorCode.ELECTION_NOT_NEEDED}
+        since_s = asked_s - STALE_S
+        # 0 in any case: a broker that has registered again is no longer treated, and the verdict ends later
+        ill = {0}.union(*(self._sick[term].since(since_s) for term in self._terms.since(since_s)))
         for tp, (code, _) in answers.items():
             if tp.topic in unknown:
                 continue
-            assignments = self._assignments(tp, asked_s - STALE_S)
-            leaders = {state.leader for state in self._states[tp].since(asked_s - STALE_S) if state is not None}
-            preferred = {self._preferred(each.replicas) for each in assignments if each is not None}
+            assignments = self._assignments(tp, since_s)
+            leaders = {state.leader for state in self._states[tp].since(since_s) if state is not None}
+            replicas = [each.replicas for each in assignments if each is not None]
+            preferred = {self._preferred(each, sick) for each in replicas for sick in ill}
             possible = leaders - {-1} if kind is ElectionType.UNCLEAN else leaders & preferred
             if code in right and not possible:
                 self._complain("answers", tp, f"{kind.name} election answered with {code}, it had leaders {leaders}")
             if code == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION and all(assignments):
                 self._complain("answers", tp, "is said not to exist")
 
-    def _preferred(self, replicas: Sequence[int]) -> int:
-        return next((replica for replica in replicas if replica != self.avoided), self.avoided)
+    def _preferred(self, replicas: Sequence[int], sick: int) -> int:
+        return min(replicas, key=lambda replica: (replica == sick, replica == self.avoided), default=self.avoided)
 
     def created(self, asked_s: float, results: Results) -> None:
         """A client got the results of creating its topics."""

@@ -313,6 +313,7 @@ class ZNodeHistory:
             self.complain("I2", paths.CONTROLLER_EPOCH, f"{epoch} after {self.controller_epoch}")
         self.controller_epoch = max(epoch, self.controller_epoch)
         self.data.eligible.term(self.controller_epoch)
+        self.answers.term(self.controller_epoch)
         if epoch:
             self._winner = session
             self._winners[session] = epoch

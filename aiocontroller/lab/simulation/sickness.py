@@ -66,6 +66,9 @@ class SicknessWatch:
         """A controller has recorded a verdict, or what followed."""
         simulation = self._simulation
         simulation.marks[f"sickness/{record.event}/{record.state}"] += 1
+        if simulation.plan.sickness == "act" and record.event in ("sick", "well again"):
+            treated = record.broker if record.event == "sick" else None
+            simulation.history.answers.sick(record.epoch, treated or 0)
         if IN_FORCE.intersection(simulation.faults()):
             self._slowed_s = simulation.clock.monotonic()
         if record.event in ("sick", "held") and simulation.clock.monotonic() - self._slowed_s > QUIET_S:

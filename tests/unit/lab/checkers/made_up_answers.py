@@ -71,6 +71,52 @@ def a_broker_that_should_not_lead(a: Asked) -> None:
     a.elected(NOT_NEEDED)
 
 
+@answered(1)
+def a_sick_broker_is_the_last_to_lead(a: Asked) -> None:
+    """Also where the operator wants it to lead rather than another."""
+    a.answers.term(1)
+    a.elected(NOT_NEEDED, of=T1)
+    a.answers.sick(1, 1)
+    a.elected(NOT_NEEDED, of=T1)
+    a.later(60)
+    a.answers.avoided = 2
+    a.elected(NOT_NEEDED, of=T1)
+
+
+@answered()
+def a_sick_broker_may_have_registered_again(a: Asked) -> None:
+    a.answers.term(1)
+    a.answers.sick(1, 1)
+    a.later(60)
+    a.elected(NOT_NEEDED)
+
+
+@answered(1)
+def a_broker_that_is_well_again(a: Asked) -> None:
+    """The controller may not have heard of it for a while."""
+    a.answers.term(1)
+    a.answers.sick(1, 1)
+    a.answers.sick(1, 0)
+    a.later(14)
+    a.elected(NOT_NEEDED, of=T1)
+    a.later(2)
+    a.elected(NOT_NEEDED, of=T1)
+
+
+@answered(2)
+def a_verdict_of_another_term(a: Asked) -> None:
+    """It ends with its term; a controller that was deposed without knowing it goes on for a while."""
+    a.answers.sick(1, 1)
+    a.elected(NOT_NEEDED, of=T1)
+    a.answers.term(1)
+    a.elected(NOT_NEEDED, of=T1)
+    a.answers.term(2)
+    a.later(14)
+    a.elected(NOT_NEEDED, of=T1)
+    a.later(2)
+    a.elected(NOT_NEEDED, of=T1)
+
+
 # -- producer ids ------------------------------------------------------------------------------------------------------
 
 
