@@ -384,10 +384,10 @@ async def hostile_http(it: Attacker) -> None:
     some = [
         b"GET / HTTP/9\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET /status HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
-        b"POST /release HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n" + bytes(MIB),
-        b"POST /takeover HTTP/1.1\r\nHost: x\r\nX-Aiocontroller-Token: wrong\r\nContent-Length: 2\r\n\r\n{}",
-        b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n" * 500,
+        b"GET /status HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"POST /release HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n" + bytes(MIB),
+        b"POST /takeover HTTP/1.1\r\nHost: localhost\r\nX-Aiocontroller-Token: wrong\r\nContent-Length: 2\r\n\r\n{}",
+        b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500,
     ]
 
     async def one() -> None:

@@ -336,7 +336,7 @@ def test_open_connections(start: Start, zk_connect: str) -> None:
     controller = start("--zookeeper", zk_connect)
     controller.until(lambda: controller.is_active() and (controller.data / "controller.json").exists())
     ready = json.loads((controller.data / "controller.json").read_text())
-    half_a_request = b"POST /takeover HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+    half_a_request = b"POST /takeover HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
     with contextlib.ExitStack() as opened:
         for url in [ready["http"], *ready["listeners"]] * 3:
             host, port = url.rpartition("/")[2].split(":")

@@ -88,14 +88,14 @@ async def answer_to(port: int, data: bytes, within_s: float = 5) -> bytes:
 
 
 async def healthy(port: int) -> bool:
-    answer = await answer_to(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await answer_to(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     return answer.startswith(b"HTTP/1.1 200")
 
 
 def post(body: bytes, announced: int | None = None, token: str = TOKEN) -> bytes:
     length = len(body) if announced is None else announced
     return (
-        f"POST /release HTTP/1.1\r\nHost: x\r\n{TOKEN_HEADER}: {token}\r\nConnection: close\r\n"
+        f"POST /release HTTP/1.1\r\nHost: localhost\r\n{TOKEN_HEADER}: {token}\r\nConnection: close\r\n"
         f"Content-Length: {length}\r\n\r\n"
     ).encode() + body
 
@@ -141,9 +141,9 @@ def test_bodies_are_small_and_come_in_time_and_are_read_with_the_token_only(
     [
         b"GET / HTTP/9\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
-        b"GET /status HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"GET /status HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
         b"GET /status HTTP/1.1\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
-        b"POST /release HTTP/1.1\r\nHost: x\r\nX-Aiocontroller-Token: secret\r\n"
+        b"POST /release HTTP/1.1\r\nHost: localhost\r\nX-Aiocontroller-Token: secret\r\n"
         b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
     ],
     ids=["version", "TLS", "long header", "many headers", "chunks"],
@@ -179,10 +179,10 @@ def test_what_is_refused_for_its_token_leaves_no_traceback(
 
     async def refused(port: int) -> bool:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST /release HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n")
+        writer.write(b"POST /release HTTP/1.1\r\nHost: localhost\r\n" + header + b"\r\n\r\n")
         async with asyncio.timeout(5):
             line = await reader.readline()
-            writer.write(body + b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            writer.write(body + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             await reader.read()
         await gone(writer)
         return b" 403 " in line
@@ -234,7 +234,7 @@ def test_connections_that_were_answered_make_room_before_one_that_waits_for_its_
             kept = []
             for _ in range(LIMITS.max_connections):
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-                writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
                 kept.append(writer)
             released.set()
@@ -250,7 +250,7 @@ def test_answers_that_are_not_read_are_given_up(run: Callable[[Coroutine[Any, An
         async with serving({"much": "x" * 20_000_000}) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             reader._transport.pause_reading()  # type: ignore[attr-defined]
-            writer.write(b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await until_connections(server, 1)
             await until_connections(server, 0)
             reader._transport.resume_reading()  # type: ignore[attr-defined]
@@ -268,7 +268,7 @@ def test_pipelined_requests_leave_time_for_others(run: Callable[[Coroutine[Any, 
     async def main() -> None:
         async with serving({str(i): i for i in range(30_000)}) as server:
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n" * 500)
+            writer.write(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
             rounds = 0
 
             async def go_round() -> None:
