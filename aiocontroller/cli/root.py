@@ -25,12 +25,15 @@ COMMANDS = {
     "status": ("aiocontroller.cli.status:status", "Show the controller, the brokers, and what is offline."),
     "brokers": (
         "aiocontroller.cli.overview:brokers",
-        "Show each broker: leaders, replicas, waiting requests, and what speaks against it.",
+        "Show each broker: leaders, replicas, waiting requests, last answer, and what speaks against it.",
     ),
-    "incidents": ("aiocontroller.cli.overview:incidents", "Show when something was broken, why, and the failovers."),
+    "incidents": (
+        "aiocontroller.cli.overview:incidents",
+        "Show when something was broken, each time with its causes and phases, and the failovers with their steps.",
+    ),
     "explain": (
         "aiocontroller.cli.explain:explain",
-        "Tell what has happened to a partition, from the journals.",
+        "Tell what has happened to a partition, such as orders-7: leaders, in-sync replicas, moves, and why.",
     ),
     "check": (
         "aiocontroller.cli.check:check",
