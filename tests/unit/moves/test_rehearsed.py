@@ -9,7 +9,7 @@ from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.moves.history import History
 from aiocontroller.moves.mover import Mover
 from aiocontroller.moves.rehearsed import RehearsedCluster
-from tests.unit.moves.test_mover import BEFORE, BOUNDS, PLAN, Memory, VirtualClock
+from tests.unit.moves.memory import BEFORE, BOUNDS, PLAN, Memory, VirtualClock
 
 
 @virtual_time

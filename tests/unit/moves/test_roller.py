@@ -13,7 +13,7 @@ from aiocontroller.core.rolling import Gate, resumed
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.moves.roller import Result, Roller, Seen
 from aiocontroller.net.commands import CommandResult
-from tests.unit.moves.test_mover import Killed, VirtualClock
+from tests.unit.moves.memory import Killed, VirtualClock
 
 T = TopicPartition("t", 0)
 REPLICAS = (1, 2, 3)
