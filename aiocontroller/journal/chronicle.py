@@ -18,19 +18,21 @@ EVENTS_KEPT = 200
 FAILOVERS_KEPT = 10
 CAUSES_KEPT = 10
 
-_BROKERS = {
+BROKERS = {
     "added": "broker {} started",
     "bounced": "broker {} restarted",
     "dead": "broker {} died",
     "controlled shutdown": "broker {} shuts down",
 }
-_SUSPICIONS = {
+"""Detail of a record of the kind ``broker`` -> what it says of it."""
+SUSPICIONS = {
     "alarm": "{} seems to be dead ({})",
     "false alarm": "{} answers again",
     "heard elsewhere": "{} is silent to the active controller and answers a standby",
     "held": "many brokers seem to be dead at once, so none is suspected",
     "registration removed": "{}: its registration was removed, since it restarted before its session ended",
 }
+"""Event of a record of the kind ``suspicion`` -> what it says of a peer, and of the detail."""
 _SICKNESS = {
     "sick": "broker {} was judged sick: {}",
     "held": "too many brokers seem sick, or too often, to judge one",
@@ -83,11 +85,11 @@ class Chronicle:
         match kind:
             case "request" | "response" | "write" | "event":
                 return
-            case "broker" if fields.get("detail") in _BROKERS:
-                self._cause(_BROKERS[str(fields.get("detail"))].format(fields.get("broker")))
-            case "suspicion" if fields.get("event") in _SUSPICIONS:
+            case "broker" if fields.get("detail") in BROKERS:
+                self._cause(BROKERS[str(fields.get("detail"))].format(fields.get("broker")))
+            case "suspicion" if fields.get("event") in SUSPICIONS:
                 who = f"{fields.get('state')} {fields.get('broker')}"
-                self._cause(_SUSPICIONS[str(fields.get("event"))].format(who, fields.get("detail")))
+                self._cause(SUSPICIONS[str(fields.get("event"))].format(who, fields.get("detail")))
             case "sickness" if fields.get("event") in _SICKNESS:
                 self._cause(_SICKNESS[str(fields.get("event"))].format(fields.get("broker"), fields.get("detail")))
             case "session":
@@ -162,7 +164,7 @@ class Chronicle:
         lasting = [text for text in counts if "leader" in text and "ISR" not in text]
         self._clear()
         if said:
-            self.events.append(Happening(at_us, f"{said}, in {_duration(took_us)}"))
+            self.events.append(Happening(at_us, f"{said}, in {microseconds(took_us)}"))
         return [": ".join(filter(None, (" and ".join(causes), ", ".join(lasting))))] if causes or lasting else []
 
     def _cause(self, text: str) -> None:
@@ -186,5 +188,10 @@ def _of(count: int, what: str) -> str:
     return f"{noun.removesuffix('s')} {rest.replace('their', 'its')}"
 
 
-def _duration(us: int) -> str:
-    return f"{us} µs" if us < 1000 else f"{us / 1e3:.1f} ms" if us < 1_000_000 else f"{us / 1e6:.2f} s"
+def microseconds(us: float) -> str:
+    """In the unit that people read best."""
+    if us < 1000:
+        return f"{us:.0f} µs"
+    if us < 1_000_000:
+        return f"{us / 1e3:.1f} ms"
+    return f"{us / 1e6:.2f} s"

@@ -6,32 +6,10 @@ A controller's journal holds what an event decided, wrote and sent before the re
 from __future__ import annotations
 
 from aiocontroller.cli.output import plural
+from aiocontroller.journal.chronicle import BROKERS, SUSPICIONS, microseconds
 from aiocontroller.journal.records import Record
 
 Partition = tuple[str | None, int | None]
-
-_BROKERS = {
-    "added": "broker {} started",
-    "bounced": "broker {} restarted",
-    "dead": "broker {} died",
-    "controlled shutdown": "broker {} shuts down",
-}
-_SUSPICIONS = {
-    "alarm": "{} seems to be dead ({})",
-    "false alarm": "{} answers again",
-    "heard elsewhere": "{} is silent to the active controller and answers a standby",
-    "held": "many brokers seem to be dead at once, so none is suspected",
-    "registration removed": "{}: its registration was removed, since it restarted before its session ended",
-}
-
-
-def microseconds(us: float) -> str:
-    """In the unit that people read best."""
-    if us < 1000:
-        return f"{us:.0f} µs"
-    if us < 1_000_000:
-        return f"{us / 1e3:.1f} ms"
-    return f"{us / 1e6:.2f} s"
 
 
 class Happenings:
@@ -64,8 +42,8 @@ class Happenings:
     def _heed(self, record: Record) -> None:
         where: Partition = (record.topic, record.partition)
         match record.kind:
-            case "broker" if record.detail in _BROKERS:
-                self._causes.append(_BROKERS[record.detail].format(record.broker))
+            case "broker" if record.detail in BROKERS:
+                self._causes.append(BROKERS[record.detail].format(record.broker))
             case "partition" if record.to_state == "OfflinePartition":
                 self._offline.add(where)
             case "partition" if record.to_state == "OnlinePartition":
@@ -93,9 +71,9 @@ class Happenings:
                 self._facts.append(f"loaded {plural(record.count or 0, 'topic')} with {partitions}")
             case "resigned":
                 self._causes.append(f"controller {record.node} lost the role, epoch {record.controller_epoch}")
-            case "suspicion" if record.event in _SUSPICIONS:
+            case "suspicion" if record.event in SUSPICIONS:
                 who = f"{record.state} {record.broker}"
-                self._causes.append(_SUSPICIONS[record.event].format(who, record.detail))
+                self._causes.append(SUSPICIONS[record.event].format(who, record.detail))
             case "setting":
                 self._facts.append(f"setting {record.detail}")
             case "finding":

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from aiocontroller.cli.output import plural, print_json, say, table
-from aiocontroller.lab.cli.happenings import microseconds
+from aiocontroller.journal.chronicle import microseconds
 from aiocontroller.lab.cli.observer import Observation
 
 SLOW_US = 100_000
