@@ -99,9 +99,7 @@ async def test_names_from_outside_stay_text(cluster: Cluster, chromium: Any) -> 
     assert await page.locator("#events img").count() == 0
     await page.fill("#text", NAME)
     await page.keyboard.press("Enter")
-    await page.wait_for_function(
-        "document.querySelector('#found').textContent.includes('Nothing has this in its name')"
-    )
+    await page.wait_for_selector("#found:has-text('Nothing has this in its name')")
     assert page.complaints in ([], ["data:,"])
 
 
@@ -127,7 +125,7 @@ async def test_a_standby_says_what_it_is_and_a_dead_controller_is_noticed(
     await until(
         lambda: standby.controller.election.mirror is not None and standby.controller.election.mirror.state == "warm"
     )
-    await page.wait_for_function("document.querySelector('#term').textContent.includes('This standby is warm')")
+    await page.wait_for_selector("#term:has-text('This standby is warm')")
     async with aiohttp.ClientSession() as http:
         async with http.get(f"http://127.0.0.1:{standby.http_port}/overview") as answer:
             assert not (await answer.json())["controller"]["active"]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from aiocontroller.journal.records import encode_records
 from tests.integration.cli.program import aiocontroller
@@ -43,10 +44,13 @@ async def test_incidents_and_failovers(cluster: Cluster, zk_connect: str, tmp_pa
     assert "Failover to epoch 1 at " in text
     assert "read topics, assignments and partition states" in text
     await cluster.add_broker(3)
-    await until(lambda: not service.shell.context.table.broken.offline)
-    found = json.loads(await said("incidents", "--json", *here))
-    phases = [phase["text"] for phase in found["incidents"][0]["phases"]]
-    assert "every partition has a leader" in phases
+    found: dict[str, Any] = {}
+
+    async def ended() -> bool:  # chapters are told when an event's work has ended
+        found.update(json.loads(await said("incidents", "--json", *here)))
+        return "every partition has a leader" in [phase["text"] for phase in found["incidents"][0]["phases"]]
+
+    await until(ended)
     assert found["failovers"][0]["epoch"] == 1
 
 

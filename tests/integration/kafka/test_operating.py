@@ -93,7 +93,7 @@ async def test_taken_over_administered_lost_regained_and_given_back(
     await brokers.start_async()
     try:
         async with running(world, zk_connect) as cluster:
-            first = await cluster.add_controller(zookeeper_session_timeout_ms=3000)
+            first = await cluster.add_controller(zookeeper_session_timeout_ms=10_000)
             await until(lambda: first.controller.election.holder)
             assert await ask(first, lambda reply: TakeOver(reply=reply)) == []
             await until(lambda: len(first.shell.context.live) == 3)
