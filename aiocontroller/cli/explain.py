@@ -17,6 +17,8 @@ from aiocontroller.journal.story import Chapter, Story
 SHOWN = 100
 CLUSTERS_OWN = (b'"kind":"elected"', b'"kind":"broker"')
 """Marks of records that concern every partition."""
+END_OF_TIME_US = 253_402_300_800_000_000
+"""The year 10000, in microseconds since 1970: no date can be written of what a damaged record says beyond it."""
 
 
 @click.command()
@@ -43,7 +45,7 @@ def explain(partition: str, data: Path | None, last: int | None, as_json: bool) 
         print_json({"topic": topic, "partition": number, "story": chapters[-last:] if last else chapters})
         return
     if not chapters:
-        say(f"The journals in {folder} tell nothing of {partition}.")
+        say(printable(f"The journals in {folder} tell nothing of {partition}."))
         return
     shown = chapters[-(last or SHOWN) :]
     if len(shown) < len(chapters):
@@ -78,11 +80,11 @@ def told(files: list[Path], topic: str, partition: int) -> Iterator[Chapter]:
 
 def _records(files: list[Path], topic: str) -> Iterator[Record]:
     """Only the lines that can matter are decoded: a journal has millions."""
-    mark = topic.encode()
+    mark = topic.encode(errors="surrogateescape")
     for line in lines(files):
         if mark in line or any(each in line for each in CLUSTERS_OWN):
             record = decoded(line)
-            if record is not None:
+            if record is not None and 0 <= record.ts < END_OF_TIME_US:
                 yield record
 
 

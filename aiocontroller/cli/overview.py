@@ -16,7 +16,8 @@ import click
 from aiocontroller.cli.broken import TITLES, reason_in_words, since
 from aiocontroller.cli.finding import find_controller
 from aiocontroller.cli.output import JSON, iso_time, plural, print_json, printable, say, table
-from aiocontroller.cli.role import CommandError, controller_data, get_page
+from aiocontroller.cli.role import controller_data, get_page
+from aiocontroller.core.errors import AioControllerError
 
 EVERY_S = 1.0
 SHOWN = 15
@@ -49,10 +50,11 @@ def incidents(data: Path | None, as_json: bool) -> None:
 
 def watch(data: Path | None, as_json: bool) -> None:
     """Print the overview again and again until it is stopped: on a terminal in place, else one after the other."""
+    find_controller(data)  # a wrong folder ends it at once
     while True:
         try:
             found = get_page(find_controller(data), "overview")
-        except CommandError as error:
+        except AioControllerError as error:  # another process may take the place of this one
             found = {"error": str(error)}
         if as_json:
             print_json(found)

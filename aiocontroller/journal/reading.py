@@ -12,16 +12,19 @@ from aiocontroller.journal.records import Record, decode_record
 
 
 def journal_files(data: Path, *, since_us: int = 0) -> list[Path]:
-    """All segments below ``data``, complete or not, of processes that started after ``since_us``."""
+    """All segments below ``data``, complete or not, of processes that started after ``since_us``; each process's in the
+    order in which it wrote them, and processes in the order in which they started."""
     # os.walk, unlike Path.rglob, passes over folders that go meanwhile: brokers' folders of deleted topics do
     found = (Path(folder, name) for folder, _, names in os.walk(data) for name in names)
-    return sorted(p for p in found if p.match("*journal-*.jsonl") and p.is_file() and _start_us(p) >= since_us)
+    journals = (p for p in found if p.match("*journal-*.jsonl") and p.is_file() and _written(p)[0] >= since_us)
+    return sorted(journals, key=lambda path: (_written(path), path))
 
 
-def _start_us(path: Path) -> int:
-    """The start in the name ``journal-{node}-{epoch}-{start}-{segment}``; 0 for other names."""
-    parts = path.name.split("-")
-    return int(parts[3]) if len(parts) == 5 and parts[3].isdigit() else 0
+def _written(path: Path) -> tuple[int, int]:
+    """Start and segment in the name ``journal-{node}-{epoch}-{start}-{segment}``; zeros for other names."""
+    parts = path.stem.split("-")
+    known = len(parts) == 5 and all(part.isascii() and part.isdigit() for part in parts[3:])
+    return (int(parts[3]), int(parts[4])) if known else (0, 0)
 
 
 def lines(files: Iterable[Path]) -> Iterator[bytes]:
@@ -35,8 +38,8 @@ def lines(files: Iterable[Path]) -> Iterator[bytes]:
 
 
 def decoded(line: bytes) -> Record | None:
-    """The record of a line; None for a torn one."""
+    """The record of a line; None for a torn or foreign one."""
     try:
         return decode_record(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

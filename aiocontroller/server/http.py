@@ -116,7 +116,7 @@ async def serve(
     for name, file in static.FILES.items():
         application.router.add_get(f"/{name}", static.answer(file))
     for name, stream in streams.items():
-        application.router.add_get(f"/{name}", stream)
+        application.router.add_get(f"/{name}", stream, allow_head=False)  # HEAD has no body, so it would not end
     application.router.add_get("/metrics", _metrics(metrics))
     application.router.add_get("/healthz", _probe(alive))
     application.router.add_get("/readyz", _readiness(ready))

@@ -72,15 +72,15 @@ class Overview:
         self.streams += 1
         try:
             await response.prepare(request)
-            await self._feed(response)
+            await self._feed(request, response)
         finally:
             self.streams -= 1
         return response
 
-    async def _feed(self, response: web.StreamResponse) -> None:
+    async def _feed(self, request: web.Request, response: web.StreamResponse) -> None:
         sent: dict[str, bytes] = {}
         sent_s = -SIGN_OF_LIFE_S
-        while True:
+        while request.transport is not None:  # a reader that has gone frees its place at once
             made = await self.look()
             news = {name: data for name, data in made.items() if sent.get(name) != data}
             now_s = self._clock.monotonic()
@@ -117,12 +117,13 @@ class Overview:
         """The topic of this name, then those that begin with it, then those that contain it."""
         table = self._controller.shell.context.table
         names = list(table.topic_by_name)
-        first: list[str] = []
+        first = [text] if text in table.topic_by_name else []
         others: list[str] = []
         for start in range(0, len(names), LOOKED_AT):
             for name in names[start : start + LOOKED_AT]:
                 if name.startswith(text):
-                    first.append(name)
+                    if name != text:
+                        first.append(name)
                 elif text in name:
                     others.append(name)
             if len(first) >= FOUND:

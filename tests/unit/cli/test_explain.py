@@ -68,3 +68,37 @@ def test_what_is_no_partition(text: str) -> None:
 
 def test_a_topic_may_have_dashes() -> None:
     assert parsed("a-b-3") == ("a-b", 3)
+
+
+def test_a_controller_that_started_again_goes_on_with_its_story(tmp_path: Path) -> None:
+    """The file that is being written sorts before complete ones, and epoch 10 before epoch 9."""
+    for name, record in (
+        ("journal-1-9-5-000001.jsonl", state(1, 1, [1, 2])),
+        ("journal-1-10-5-000002.jsonl", state(2, 2, [1, 2])),
+        ("_journal-1-11-70-000001.jsonl", state(3, 2, [2])),
+    ):
+        (tmp_path / name).write_bytes(encode_records([record]))
+    done = CliRunner().invoke(explain, ["t-0", "--data", str(tmp_path)])
+    assert [line.split("  ")[1] for line in done.output.splitlines()] == [
+        "leader 1, before none; in sync 1,2, before none",
+        "leader 2, before 1",
+        "in sync 2, before 1,2",
+    ]
+
+
+def test_damaged_and_foreign_lines_are_passed_over(data: Path) -> None:
+    whole = encode_records([state(9, 1, [1], node=3)])
+    late = state(8, 1, [1], node=3)
+    late.ts = 2**63 - 1
+    lines = [b"\xff t", b"[]", b"null", b'{"t":1}', b'{"t":' + b"[" * 200_000, encode_records([late]).strip()]
+    (data / "journal-3-1-²-000000.jsonl").write_bytes(b"\n".join(lines) + b"\n" + whole)
+    done = CliRunner().invoke(explain, ["t-0", "--data", str(data)], catch_exceptions=False)
+    assert [line for line in done.output.splitlines() if line.startswith("2023-11-14T22:13:29")]
+    assert len(done.output.splitlines()) == 4
+
+
+def test_a_name_that_is_no_text_is_unknown(data: Path) -> None:
+    for name in ("\udcff-0", "a\x1b[31m-0"):
+        done = CliRunner().invoke(explain, [name, "--data", str(data)], catch_exceptions=False)
+        assert "tell nothing of " in done.output
+        assert "\x1b" not in done.output

@@ -17,8 +17,8 @@ def test_segments_of_all_controllers_in_order(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / name).write_bytes(b"x\ny")
     names = [path.name for path in journal_files(tmp_path)]
-    assert names == ["_journal-1-0-70-000001.jsonl", "journal-1-0-70-000000.jsonl", "journal-1-0-50-000000.jsonl"]
-    assert [path.name for path in journal_files(tmp_path, since_us=60)] == names[:2]
+    assert names == ["journal-1-0-50-000000.jsonl", "journal-1-0-70-000000.jsonl", "_journal-1-0-70-000001.jsonl"]
+    assert [path.name for path in journal_files(tmp_path, since_us=60)] == names[1:]
     assert list(lines([tmp_path / "gone", *journal_files(tmp_path, since_us=60)])) == [b"x\n", b"y"] * 2
 
 

@@ -121,6 +121,30 @@ async def test_there_are_only_so_many_streams(server: HttpServer) -> None:
             each.close()
 
 
+async def test_a_reader_that_goes_frees_its_place_while_nothing_changes(
+    server: HttpServer, overview: Overview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview_pages, "SIGN_OF_LIFE_S", 1000.0)
+    async with aiohttp.ClientSession(server.url) as http:
+        answer = await http.get("/events")
+        await anext(messages(answer))
+        other = await http.get("/events")
+        await anext(messages(other))
+        assert overview.streams == 2
+        answer.close()
+        async with asyncio.timeout(20):
+            while overview.streams == 2:
+                await asyncio.sleep(0.01)
+        assert overview.streams == 1
+        other.close()
+
+
+async def test_a_stream_has_no_head(server: HttpServer, overview: Overview) -> None:
+    async with aiohttp.ClientSession(server.url) as http, http.head("/events") as answer:
+        assert answer.status == 405
+    assert overview.streams == 0
+
+
 async def test_one_who_does_not_read_is_dropped(server: HttpServer, sections: Sections, overview: Overview) -> None:
     sections.values["a"] = "x" * 3_000_000
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
