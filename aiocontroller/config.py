@@ -237,6 +237,8 @@ class Config(msgspec.Struct, frozen=True):
     """For each of a request's header, its body and the reading of its answer, and how long a connection may idle."""
     aiocontroller_journal_dir: str | None = None
     """The folder for the journal's files (docs/journal.md); ``run --data`` sets it."""
+    aiocontroller_journal_retention_bytes: Annotated[int, whole(-1, unit="bytes")] = 10 * 1024 * 1024 * 1024
+    """The journal's oldest files are deleted when all have more than this together; -1: none is."""
     aiocontroller_release_linger_ms: Milliseconds = 30_000
     """After a release, how long the ending process still answers clients that have not found the new controller."""
     aiocontroller_takeover_policy: Literal["wait", "standby", "takeover", "observe"] = "wait"

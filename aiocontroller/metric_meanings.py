@@ -248,6 +248,7 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "Failures": Meaning("attempts", "Writes that the operating system refused.", "rises"),
         "Segments": Meaning("files", "Files begun."),
         "Deleted": Meaning("files", "Files deleted under the running process.", "rises"),
+        "Expired": Meaning("files", "The oldest files, deleted because all held more than their limit.", ""),
     },
 }
 

@@ -508,7 +508,7 @@ def run_service(
         world = real_world()
         folder = _journal_dir(config, data)
         metrics = Metrics()
-        journal = FileJournal(folder, config.aiocontroller_id, world=world, metrics=metrics) if folder else None
+        journal = _file_journal(folder, config, world, metrics) if folder else None
         service = Service(
             config,
             world,
@@ -538,6 +538,12 @@ def run_service(
         return 0
 
     return asyncio.Runner(loop_factory=_loop_factory()).run(main())
+
+
+def _file_journal(folder: Path, config: Config, world: World, metrics: Metrics) -> FileJournal:
+    limit = config.aiocontroller_journal_retention_bytes
+    retention_bytes = None if limit == -1 else limit
+    return FileJournal(folder, config.aiocontroller_id, world=world, metrics=metrics, retention_bytes=retention_bytes)
 
 
 def _journal_dir(config: Config, data: Path | None) -> Path | None:

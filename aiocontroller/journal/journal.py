@@ -31,6 +31,8 @@ class JournalStatistics(msgspec.Struct, frozen=True):
     segments: int = 0
     deleted: int = 0
     """Number of files deleted by others while they were written."""
+    expired: int = 0
+    """Number of complete files deleted because the folder held more than its limit."""
 
 
 class Listener(Protocol):

@@ -1,7 +1,7 @@
 """A journal's segment files: their names, writing them, and adopting those left by crashed processes.
 
     _journal-{node}-{epoch}-{start}-{segment:06d}.jsonl     being written; Spark and others skip names with a "_"
-     journal-{node}-{epoch}-{start}-{segment:06d}.jsonl     complete; never touched again
+     journal-{node}-{epoch}-{start}-{segment:06d}.jsonl     complete; not changed again, and the oldest are deleted in time
 
 ``start`` is the process's start time (microseconds since 1970).  Each process writes its own files, since most readers
 would silently lose the second of two JSON objects on a torn line.  A file holds records of one epoch.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from aiocontroller.journal.records import Record, encode_records
 ENCODE_AT_ONCE = 500
 """Records per call of the encoder, which holds the interpreter lock: 500 records take about 0.2 ms."""
 WRITE_AT_ONCE_BYTES = 4 << 20
+_COMPLETE = re.compile(r"journal-[0-9]+-[0-9]+-([0-9]+)-([0-9]{6,})\.jsonl", re.ASCII)
 
 
 class SegmentName(NamedTuple):
@@ -123,6 +125,38 @@ def adopt_leftovers(directory: Path) -> list[str]:
         finally:
             os.close(fd)
     return adopted
+
+
+def expire(directory: Path, retention_bytes: int) -> int:
+    """Delete the oldest complete files until the rest has at most ``retention_bytes``; returns how many that were.
+
+    Whichever process wrote them: those of a dead node would stay for ever.  Other files are left alone.  Raises OSError
+    after the others if one cannot be deleted.
+    """
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name = _COMPLETE.fullmatch(entry.name)
+            if name is not None and entry.is_file(follow_symlinks=False):
+                found.append((int(name[1]), int(name[2]), entry.path, entry.stat(follow_symlinks=False).st_size))
+    excess = sum(size for *_, size in found) - retention_bytes
+    deleted, refusal = 0, None
+    for *_, path, size in sorted(found):
+        if excess <= 0:
+            break
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            refusal = error
+            continue
+        else:
+            deleted += 1
+        excess -= size
+    if refusal is not None:
+        raise refusal
+    return deleted
 
 
 class SegmentWriter:

@@ -24,7 +24,7 @@ import anyio
 from aiocontroller.journal.disk_thread import DiskThread
 from aiocontroller.journal.journal import CLOSE_WITHIN_S, Journal, JournalStatistics
 from aiocontroller.journal.records import Record
-from aiocontroller.journal.segments import SegmentWriter
+from aiocontroller.journal.segments import SegmentWriter, expire
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Timer, World
 from aiocontroller.net.tasks import LooseTasks, Tasks
@@ -42,7 +42,11 @@ __all__ = ["FileJournal", "Journal"]
 
 
 class FileJournal(Journal):
-    """JSON lines in ``directory``; a segment is completed after ``rotate_bytes`` or ``rotate_s`` seconds."""
+    """JSON lines in ``directory``; a segment is completed after ``rotate_bytes`` or ``rotate_s`` seconds.
+
+    Every ``rotate_s`` seconds the oldest complete segments are deleted that exceed ``retention_bytes`` together (None:
+    all are kept).
+    """
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class FileJournal(Journal):
         metrics: Metrics | None = None,
         rotate_bytes: int = 64 << 20,
         rotate_s: float = 300.0,
+        retention_bytes: int | None = None,
         max_pending: int = 2_000_000,
         max_pending_when_failing: int = 100_000,
     ) -> None:
@@ -60,6 +65,8 @@ class FileJournal(Journal):
         self.directory = directory
         self._clock = world.clock
         self._rotate_s = rotate_s
+        self._retention_bytes = retention_bytes
+        self._expired = 0
         self._max_pending, self._max_pending_when_failing = max_pending, max_pending_when_failing
         self._segments = SegmentWriter(directory, node, world.clock.wall_time_us(), rotate_bytes)
         self._pending: list[Record] = []
@@ -121,6 +128,7 @@ class FileJournal(Journal):
             failures=self._failures,
             segments=self._segments.segments,
             deleted=self._segments.deleted,
+            expired=self._expired,
         )
 
     async def start(self, tasks: Tasks | None = None) -> None:
@@ -132,6 +140,7 @@ class FileJournal(Journal):
         except OSError:
             self._end_thread()
             raise
+        await self._expire()
         if adopted:
             log.info("completed %d journal segments that crashed processes left open: %s …", len(adopted), adopted[0])
         self._writing = anyio.CancelScope()
@@ -223,6 +232,7 @@ class FileJournal(Journal):
         if self._rotation_due:
             self._rotation_due = False
             await self._complete_segment()
+            await self._expire()
         self._in_flight += self._pending
         self._pending = []
         assert self._thread is not None
@@ -289,6 +299,17 @@ class FileJournal(Journal):
             self._failures += 1
             log.error("journal in %s: a segment could not be completed: %s", self.directory, error)
         self._say_what_is_deleted()
+
+    async def _expire(self) -> None:
+        if self._retention_bytes is None:
+            return
+        assert self._thread is not None
+        limit = self._retention_bytes
+        try:
+            self._expired += await self._thread.run(lambda: expire(self.directory, limit))
+        except OSError as error:
+            self._failures += 1
+            log.error("journal in %s: old segments could not be deleted: %s", self.directory, error)
 
     def _say_what_is_deleted(self) -> None:
         if self._segments.deleted > self._deleted:

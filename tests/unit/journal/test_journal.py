@@ -22,7 +22,7 @@ import pytest
 
 import aiocontroller
 from aiocontroller.journal import FileJournal, MemoryJournal, NullJournal, Record, decode_record, encode_records
-from aiocontroller.journal.segments import Segment, SegmentName, SegmentWriter, adopt_leftovers
+from aiocontroller.journal.segments import Segment, SegmentName, SegmentWriter, adopt_leftovers, expire
 from aiocontroller.journal.writer import HANGS_AFTER_S, LINGER_S
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
@@ -324,6 +324,63 @@ async def test_a_refusing_disk_is_logged_once_counted_and_loses_nothing_when_it_
     errors = [r for r in caplog.records if r.levelno >= logging.ERROR]
     assert len(errors) == 1
     assert str(directory) in errors[0].getMessage()
+
+
+def only_complete(directory: Path) -> list[str]:
+    (path,) = directory.glob("journal-7-*.jsonl")
+    return path.read_text().splitlines()
+
+
+def some_segments(directory: Path) -> list[str]:
+    """Of three processes, by age; each file has 10 bytes."""
+    directory.mkdir()
+    made = ["journal-9-8-50-000001.jsonl", "journal-7-10-70-000001.jsonl", "journal-7-9-70-000002.jsonl"]
+    for name in (*made, "_journal-9-1-20-000001.jsonl", "journal-1-1-1-1.jsonl", "journal-1-1-1-000001.jsonl.gz", "a"):
+        (directory / name).write_bytes(b"123456789\n")
+    (directory / "journal-1-1-1-000002.jsonl").mkdir()
+    (directory / "journal-1-1-1-000003.jsonl").symlink_to(directory / "a")
+    return made
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(30, 3), (29, 2), (20, 2), (10, 1), (9, 0), (0, 0)])
+def test_the_oldest_complete_segments_are_deleted_and_nothing_else(tmp_path: Path, limit: int, kept: int) -> None:
+    made = some_segments(tmp_path / "j")
+    before = set(names(tmp_path / "j"))
+    assert expire(tmp_path / "j", limit) == 3 - kept
+    assert before - set(names(tmp_path / "j")) == set(made[: 3 - kept])
+
+
+def test_a_segment_that_cannot_be_deleted_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = some_segments(tmp_path / "j")
+    unlink = os.unlink
+
+    def refuse(path: str) -> None:
+        if path.endswith(made[0]):
+            raise PermissionError(errno.EPERM, "not permitted", path)
+        if path.endswith(made[1]):
+            unlink(path)  # another process was faster
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(PermissionError, match=made[0]):
+        expire(tmp_path / "j", 5)
+    assert set(made) & set(names(tmp_path / "j")) == {made[0]}
+
+
+async def test_a_journal_stays_within_its_limit_while_it_is_written(tmp_path: Path, clock: ManualClock) -> None:
+    some_segments(tmp_path / "j")
+    journal = file_journal(tmp_path / "j", clock, retention_bytes=25)
+    await journal.start()
+    assert journal.statistics().expired == 2  # one was left open by a process that died
+    for number in range(3):
+        journal.append("event", partition=number)  # a line has more than 25 bytes
+        await journal.flush()
+        await until(lambda: bool(clock.timers))
+        clock.advance(300)
+        await until(lambda number=number: journal.statistics().expired == 5 + number)
+    journal.append("event", partition=3)
+    await journal.close()
+    assert [r["partition"] for r in map(json.loads, only_complete(tmp_path / "j"))] == [3]
 
 
 async def test_memory_is_bounded_while_the_disk_refuses(tmp_path: Path, clock: ManualClock) -> None:
