@@ -1,7 +1,7 @@
 """A journal's segment files: their names, writing them, and adopting those left by crashed processes.
 
     _journal-{node}-{epoch}-{start}-{segment:06d}.jsonl     being written; Spark and others skip names with a "_"
-     journal-{node}-{epoch}-{start}-{segment:06d}.jsonl     complete; not changed again, and the oldest are deleted in time
+     journal-{node}-{epoch}-{start}-{segment:06d}.jsonl     complete; not changed again; the oldest are deleted
 
 ``start`` is the process's start time (microseconds since 1970).  Each process writes its own files, since most readers
 would silently lose the second of two JSON objects on a torn line.  A file holds records of one epoch.

@@ -115,6 +115,52 @@ def processes(
 
 @storm.command()
 @_SEED
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=60, show_default=True, help="Duration.")
+@click.option("--brokers", type=click.IntRange(1, 20), default=3, show_default=True, help="Number of brokers.")
+@_ENSEMBLE
+@PROPERTIES
+@_JSON
+def soak(
+    seed: int, minutes: float, brokers: int, ensemble: bool, properties: dict[str, str], json_file: Path | None
+) -> None:
+    """Keep two controllers' processes alive through faults and work, and show what they hold.
+
+    The steps are those of `storm processes` that end no controller. After each round each controller's memory,
+    descriptors, tasks, queue and journal are measured; it is a violation if one holds more in the last quarter than in
+    the second. There are at least twelve rounds, some six minutes. docs/chaos.md has the limits.
+    """
+    from aiocontroller.lab.processes.cluster import Shape
+    from aiocontroller.lab.storms import soak as soaks
+
+    folder = Path(tempfile.mkdtemp(prefix="soak-")).resolve()
+    shape = Shape(data_dir=folder, brokers=brokers, ensemble=ensemble, controller_properties=properties)
+    run = soaks.Soak(shape, seed, 60 * minutes, progress=lambda text: click.echo(text, err=True))
+    say(f"Seed {seed}: {plural(brokers, 'broker')}, 2 controllers, {minutes:g} minutes")
+    verdict = asyncio.run(run.soak())
+    say("")
+    steps = sorted(verdict.steps.items(), key=lambda item: (-item[1], item[0]))
+    say(table(["step", "times"], [(kind.replace("_", "-"), count) for kind, count in steps]))
+    say("")
+    say(table(["controller", "holds", "start", "2nd quarter", "last quarter", "largest", ""], soaks.rows(verdict)))
+    say("")
+    say(
+        f"{plural(verdict.rounds, 'round')} in {verdict.seconds / 60:.1f} minutes, "
+        f"{verdict.elections} partition states written, {plural(verdict.failovers, 'failover')}."
+    )
+    for violation in verdict.violations[:20]:
+        say(f"  {violation}")
+    say(f"Verdict: {'no violation' if verdict.ok else plural(len(verdict.violations), 'violation')}.")
+    if verdict.ok:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        say(f"Logs, journals and ZooKeeper's data: {folder}")
+    again = f" --brokers {brokers}" * (brokers != 3) + " --ensemble" * ensemble
+    again += "".join(f" --property {key}={value}" for key, value in properties.items())
+    _end(verdict, json_file, f"soak --seed {seed} --minutes {minutes:g}{again}")
+
+
+@storm.command()
+@_SEED
 @_SECONDS
 @_ENSEMBLE
 @click.option("--schedule", is_flag=True, help="Print the faults that the seed draws, and stop.")

@@ -14,7 +14,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -111,15 +111,23 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.violations
 
 
-def draw_round(seed: int, number: int) -> list[Step]:
-    """Draw the steps of a round, independent of earlier rounds."""
+def draw_round(
+    seed: int,
+    number: int,
+    of: Mapping[str, int] = WEIGHTS,
+    *,
+    pauses_s: Sequence[float] = PAUSES_S,
+    pausing_s: float = ROUND_S * 0.6,
+) -> list[Step]:
+    """Draw the steps of a round, independent of earlier rounds: kinds and their weights are those of ``of``, and the
+    pauses together make ``pausing_s`` or a little more."""
     chance = random.Random(f"storm {seed} {number}")
-    kinds = [kind for kind in WEIGHTS if kind in ALWAYS or chance.random() < 0.75]
-    weights = [WEIGHTS[kind] for kind in kinds]
+    kinds = [kind for kind in of if kind in ALWAYS or chance.random() < 0.75]
+    weights = [of[kind] for kind in kinds]
     steps: list[Step] = []
-    while sum(step.pause_s for step in steps) < ROUND_S * 0.6:
+    while sum(step.pause_s for step in steps) < pausing_s:
         kind = chance.choices(kinds, weights)[0]
-        steps.append(Step(kind, chance.randrange(1 << 32), chance.choice(PAUSES_S)))
+        steps.append(Step(kind, chance.randrange(1 << 32), chance.choice(pauses_s)))
     return steps
 
 
@@ -149,6 +157,11 @@ class Storm:
         self._began_ms = 0
 
     async def run(self) -> Verdict:
+        """Play the storm and judge it."""
+        return self._verdict(await self._play())
+
+    async def _play(self) -> int:
+        """Play the rounds; returns how many those were."""
         self._tell("starting the processes")
         async with self.cluster as cluster:
             self._steps = ProcessSteps(cluster)
@@ -163,10 +176,16 @@ class Storm:
                     await self._steps.take(Step("create_topic", self.seed + number, 0.0))
             await self._must_become_whole()
             rounds = 0
-            while not self._problems and (rounds == 0 or (not self._scenario and self._passed_s < self.seconds)):
+            while not self._problems and not self._time_is_up(rounds):
                 rounds += 1
-                await self._round(rounds, self._scenario or draw_round(self.seed, rounds))
-            return self._verdict(rounds)
+                await self._round(rounds, self._scenario or self._drawn(rounds))
+            return rounds
+
+    def _time_is_up(self, rounds: int) -> bool:
+        return rounds > 0 and (bool(self._scenario) or self._passed_s >= self.seconds)
+
+    def _drawn(self, number: int) -> list[Step]:
+        return draw_round(self.seed, number)
 
     @property
     def _passed_s(self) -> float:
@@ -205,11 +224,14 @@ class Storm:
                     self._problems.append(f"bug: {actor.name} ended with {actor.child.exit_code}: {_last_line(tail)}")
 
     async def _violations(self) -> list[str]:
-        found = await asyncio.to_thread(self._replay.violations)
-        for actor in self.cluster.controllers.values():
-            if "Traceback (most recent call last)" in _read(actor):
-                found.append(f"bug: {actor.name} logged a traceback: {actor.folder / 'log'}")
-        return found
+        return await asyncio.to_thread(self._replay.violations) + self._tracebacks()
+
+    def _tracebacks(self) -> list[str]:
+        return [
+            f"bug: {actor.name} logged a traceback: {actor.folder / 'log'}"
+            for actor in self.cluster.controllers.values()
+            if "Traceback (most recent call last)" in _read(actor)
+        ]
 
     # -- the healing phase -----------------------------------------------------------------------------------------
 

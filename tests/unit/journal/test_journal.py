@@ -342,7 +342,7 @@ def some_segments(directory: Path) -> list[str]:
     return made
 
 
-@pytest.mark.parametrize(("limit", "kept"), [(30, 3), (29, 2), (20, 2), (10, 1), (9, 0), (0, 0)])
+@pytest.mark.parametrize("limit, kept", [(30, 3), (29, 2), (20, 2), (10, 1), (9, 0), (0, 0)])
 def test_the_oldest_complete_segments_are_deleted_and_nothing_else(tmp_path: Path, limit: int, kept: int) -> None:
     made = some_segments(tmp_path / "j")
     before = set(names(tmp_path / "j"))
