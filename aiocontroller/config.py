@@ -229,6 +229,8 @@ class Config(msgspec.Struct, frozen=True):
     """The port of the HTTP server; 0 takes a free one."""
     aiocontroller_http_allowed_hosts: HostNames = ()
     """Names by which browsers may ask for the cluster's state, beside addresses and localhost (docs/operating.md)."""
+    aiocontroller_http_password: Secret | None = None
+    """What other machines need to read the page and the cluster's state (HTTP Basic); without it they cannot."""
     aiocontroller_http_max_connections: PositiveInt = 64
     """HTTP connections at once; one more takes the place of the one that has been idle longest."""
     aiocontroller_http_max_request_bytes: PositiveBytes = 1024 * 1024

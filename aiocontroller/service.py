@@ -348,6 +348,7 @@ class Service:
             streams={"events": overview.stream},
             allowed_hosts=config.aiocontroller_http_allowed_hosts,
             token=self.token,
+            password=config.aiocontroller_http_password or "",
             limits=http.Limits(
                 config.aiocontroller_http_max_connections,
                 config.aiocontroller_http_max_request_bytes,

@@ -173,7 +173,7 @@ def release(data: Path | None, exit_: bool, linger_s: float | None, as_json: boo
 
 def post_command(ready: ControllerReady, command: str, body: dict[str, Any]) -> dict[str, Any]:
     """The controller's answer to a command; RefusedError if it refuses, CommandError if it does not answer."""
-    from aiocontroller.server.http import TOKEN_HEADER
+    from aiocontroller.server.reader_check import TOKEN_HEADER
 
     headers = {TOKEN_HEADER: ready.token, "Content-Type": "application/json"}
     return _ask(ready, urllib.request.Request(f"{ready.http}/{command}", json.dumps(body).encode(), headers))
@@ -181,7 +181,9 @@ def post_command(ready: ControllerReady, command: str, body: dict[str, Any]) -> 
 
 def get_page(ready: ControllerReady, page: str) -> dict[str, Any]:
     """The controller's answer to ``GET /page``; RefusedError if it refuses, CommandError if it does not answer."""
-    return _ask(ready, urllib.request.Request(f"{ready.http}/{page}"))
+    from aiocontroller.server.reader_check import TOKEN_HEADER
+
+    return _ask(ready, urllib.request.Request(f"{ready.http}/{page}", headers={TOKEN_HEADER: ready.token}))
 
 
 def _ask(ready: ControllerReady, request: urllib.request.Request) -> dict[str, Any]:

@@ -6,7 +6,8 @@ can do its work, ``/readyz`` while it is the controller or could become it; othe
 line.  Answers to GET are made from memory and never wait for the cluster.
 
 Requests are checked for whom they were meant (``host_check``): all but ``PROBES`` where only this machine can connect,
-else questions about the cluster; a scraper that reaches us by a name of its own stays welcome to the others.
+else questions about the cluster; a scraper that reaches us by a name of its own stays welcome to the others.  The page
+and questions about the cluster have their own check of who asks (``reader_check``).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from aiohttp import web
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, World
-from aiocontroller.server import host_check, static
+from aiocontroller.server import host_check, reader_check, static
 from aiocontroller.server.commands import Command, CommandRefusedError
 from aiocontroller.server.http_connections import HttpConnection, HttpGate
 from aiocontroller.server.partition_pages import NotInChargeError, UnknownTopicError
+from aiocontroller.server.reader_check import TOKEN_HEADER
 
 log = logging.getLogger("aiocontroller.http")
 
-TOKEN_HEADER = "X-Aiocontroller-Token"
 DebugHandler = Callable[[], Awaitable[object]]
 """Its result is sent as JSON, an exception as status 500 with its text."""
 
@@ -101,17 +102,20 @@ async def serve(
     questions: Mapping[str, Question] | None = None,
     streams: Mapping[str, Stream] | None = None,
     token: str = "",
+    password: str = "",
     allowed_hosts: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
 ) -> HttpServer:
     """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``, ``questions``
     ``GET /{name}``, ``streams`` the same without an end, ``commands`` ``POST /{name}`` with the token in
-    ``TOKEN_HEADER``.  OSError when the address cannot be bound."""
+    ``TOKEN_HEADER``.  Other machines need ``password`` for questions, streams and the page.  OSError when the address
+    cannot be bound."""
     questions, streams = questions or {}, streams or {}
-    checked = None if host_check.is_loopback(host) else {*questions, *streams, *static.FILES}
-    meant_for_us = _meant_for_us((host, *allowed_hosts), checked)
+    telling = {*questions, *streams, *static.FILES}
+    meant_for_us = _meant_for_us((host, *allowed_hosts), None if host_check.is_loopback(host) else telling)
     application = web.Application(
-        middlewares=[meant_for_us, _in_turns(streams)], client_max_size=limits.max_request_bytes
+        middlewares=[meant_for_us, _from_readers(telling, password, token), _in_turns(streams)],
+        client_max_size=limits.max_request_bytes,
     )
     for name, file in static.FILES.items():
         application.router.add_get(f"/{name}", static.answer(file))
@@ -184,6 +188,24 @@ def _meant_for_us(allowed: Collection[str], checked: Collection[str] | None) -> 
             why = host_check.refusal(request.headers.get("Host"), allowed)
             if why is not None:
                 return _json({"error": why}, 403)
+        return await handler(request)
+
+    return middleware
+
+
+def _from_readers(telling: Collection[str], password: str, token: str) -> Any:
+    """Middleware that refuses requests for the ``telling`` names of those who may not read the cluster's state."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> Any:
+        if request.path.removeprefix("/") in telling:
+            connection = request.protocol
+            assert isinstance(connection, HttpConnection)
+            why = reader_check.refusal(connection.address, request.headers, password, token)
+            if why is not None:
+                refused = _json({"error": why}, 401 if password else 403)
+                refused.headers.update(reader_check.CHALLENGE if password else {})
+                return refused
         return await handler(request)
 
     return middleware

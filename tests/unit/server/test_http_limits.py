@@ -17,8 +17,9 @@ from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.real import real_world
-from aiocontroller.server.http import TOKEN_HEADER, Command, HttpServer, Limits, serve
+from aiocontroller.server.http import Command, HttpServer, Limits, serve
 from aiocontroller.server.http_connections import HttpGate
+from aiocontroller.server.reader_check import TOKEN_HEADER
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
