@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from aiocontroller.controller import debts
+from aiocontroller.controller.leadership_writes import ANOTHER, is_another
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.debts import Changes
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment
@@ -28,6 +29,8 @@ async def write_assignments(
 ) -> dict[int, str]:
     """Merge the partitions' assignments into each topic's znode, one write per topic; returns the failures.
 
+    A topic that has been made anew under its name is left as it is: the partitions are those of the one before.
+
     The same step adds debts for ``removed`` (row -> brokers), and drops the debts of replicas that are wanted again.
     """
     table = shell.context.table
@@ -44,6 +47,10 @@ async def write_assignments(
         read = await shell.zk.get_topic_assignments(list(by_topic), watch=False)
         shell.report_bad_znodes(read.bad)
         found = {assignment.topic: assignment for assignment in read.found}
+        for topic, assignment in found.items():
+            if await is_another(shell, table.topic_by_name[topic], assignment.topic_id):
+                failed |= dict.fromkeys(by_topic.pop(topic).values(), ANOTHER)
+                shell.auditor.look_soon((topic,))
         for topic in [t for t in by_topic if t not in found]:
             failed |= dict.fromkeys(by_topic.pop(topic).values(), "its topic znode is gone or cannot be read")
         changed = [

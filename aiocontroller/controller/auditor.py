@@ -191,13 +191,18 @@ class Auditor:
     def read_anew(self, partition: TopicPartition, known: LeaderAndIsr | None, found: LeaderAndIsr) -> None:
         """Memory, which held ``known``, adopts the foreign write ``found``.  Unless a broker may write it, the topic
         is compared soon."""
-        if known is None or found == known or (self.brokers_write() and is_isr_written_by_its_leader(known, found)):
+        if known is None or not self.is_odd(known, found):
             return
         before = self.noted.get(partition, Above(-1, -1))
         self.noted[partition] = Above(
             max(before.leader_epoch, known.leader_epoch), max(before.partition_epoch, known.partition_epoch)
         )
         self.look_soon((partition.topic,))
+
+    def is_odd(self, known: LeaderAndIsr | None, found: LeaderAndIsr) -> bool:
+        """Whether a state differs from what memory holds and no broker may have written it."""
+        ours = known is not None and self.brokers_write() and is_isr_written_by_its_leader(known, found)
+        return found != known and not ours
 
     # -- what ------------------------------------------------------------------------------------------------------
 

@@ -147,9 +147,9 @@ async def restore_lost_partitions(shell: ControllerShell) -> None:
         if not rewritten:
             break
         log.warning("Restoring topics rewritten by a foreign write: %s", [topic.topic for topic in rewritten])
-        for assignment in rewritten:
-            await repairs.restore_partitions(shell, assignment)
         known = context.table.topic_by_name
+        for assignment in rewritten:
+            await repairs.restore_partitions(shell, assignment, known[assignment.topic].id)
         apply(context, TopicsRemoved([known[topic.topic] for topic in rewritten]))
         await _load(shell, [topic.topic for topic in rewritten])
     shell.before_reload = None

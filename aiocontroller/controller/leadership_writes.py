@@ -11,7 +11,7 @@ written, so changes in one stream must be about different partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiocontroller.controller import broker_starts
@@ -24,7 +24,7 @@ from aiocontroller.core.decisions import Decisions, commit, joined
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.election import NEVER_UNCLEAN, NO_MIN_ISRS, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.ids import MAX_CONTROLLER_EPOCH, LeaderAndIsr, MinIsr
+from aiocontroller.core.ids import MAX_CONTROLLER_EPOCH, NO_TOPIC_ID, LeaderAndIsr, MinIsr, of_different_topics
 from aiocontroller.core.leadership_changes import Change, Facts, Plan, Written
 from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.request_batch import RequestBatch
@@ -35,6 +35,7 @@ from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.found import EntityConfigs
 from aiocontroller.zookeeper.overlap import overlapped
 from aiocontroller.zookeeper.writes import Writes
+from aiocontroller.zookeeper.znodes import BadZNode
 
 MAX_ATTEMPTS = 16
 WRITTEN_AT_ONCE = 4_000
@@ -44,6 +45,7 @@ WRITTEN_FIRST = 2_000
 STATE_NAMES = [state.name for state in sorted(PartitionState)]
 
 
+ANOTHER = "its topic was replaced by another of the same name"
 NO_CONFIGS: Mapping[str, Mapping[str, str]] = {}
 
 Step = list[tuple[Change[Any], Sequence[int]]]
@@ -104,8 +106,7 @@ class Stream:
         await _enter_eligible(shell, [plan.decisions for plan in plans])
         decisions, fence = joined(plan.decisions for plan in plans), shell.context.epoch_zk_version
         if decisions.rows:
-            write = shell.zk.create_topic_partition_states if _creates(step) else shell.zk.set_topic_partition_states
-            return plans, await write(*names(shell, decisions.rows), decisions.leaderships, fence=fence)
+            return plans, await _write(shell, decisions, creates=_creates(step), fence=fence)
         if any(change.needs_confirmation(plan) for (change, _), plan in zip(step, plans, strict=True)):
             await shell.zk.check_controller_epoch(fence=fence)
         return plans, Writes(0)
@@ -135,6 +136,15 @@ class Stream:
             bytes=writes.largest,
             duration_us=int((self._shell.world.clock.monotonic() - self._started_s) * 1e6),
         )
+
+
+async def _write(shell: ControllerShell, decisions: Decisions, *, creates: bool, fence: int) -> Writes:
+    topics, numbers = names(shell, decisions.rows)
+    if not creates:
+        return await shell.zk.set_topic_partition_states(topics, numbers, decisions.leaderships, fence=fence)
+    by_name = shell.context.table.topic_by_name
+    ids = {name: by_name[name].id for name in dict.fromkeys(topics)}
+    return await shell.zk.create_topic_partition_states(topics, numbers, decisions.leaderships, ids=ids, fence=fence)
 
 
 def _creates(step: Step) -> bool:
@@ -288,8 +298,11 @@ async def read_states_again(shell: ControllerShell, rows: Sequence[int]) -> dict
         return {}
     failed: dict[int, str] = {}
     states = await shell.zk.get_topic_partition_states(*names(shell, rows))
+    others = await _odd_others(shell, rows, states)
     for row, state in zip(rows, states, strict=True):
-        if state is None:
+        if shell.context.table.topic(row).name in others:
+            failed[row] = ANOTHER
+        elif state is None:
             failed[row] = "its state znode is gone"
             _deleted_by_another(shell, row)
         elif not isinstance(state, LeaderAndIsr):
@@ -304,6 +317,28 @@ async def read_states_again(shell: ControllerShell, rows: Sequence[int]) -> dict
             shell.auditor.read_anew(shell.topic_partition(row), shell.context.table.leadership(row), state)
             adopt(shell.context, row, state)
     return failed
+
+
+async def _odd_others(
+    shell: ControllerShell, rows: Sequence[int], states: Sequence[LeaderAndIsr | BadZNode | None]
+) -> Collection[str]:
+    """``made_anew`` among the topics of states that no leader may have written: those are too many to be asked for."""
+    known = map(shell.context.table.leadership, rows)
+    found = zip(rows, known, states, strict=True)
+    odd = [row for row, ours, there in found if isinstance(there, LeaderAndIsr) and shell.auditor.is_odd(ours, there)]
+    return await made_anew(shell, odd) if odd else ()
+
+
+async def made_anew(shell: ControllerShell, rows: Sequence[int]) -> Collection[str]:
+    """The topics of these rows whose znodes have other ids: others under their names, in which we write nothing.
+
+    The audit, which is told of them, ends ours.
+    """
+    by_name = shell.context.table.topic_by_name
+    ids = await shell.zk.get_topic_ids(list(dict.fromkeys(names(shell, rows)[0])))
+    found = [name for name, topic_id in ids.items() if of_different_topics(topic_id, by_name[name].id)]
+    shell.auditor.look_soon(found)
+    return found
 
 
 def _deleted_by_another(shell: ControllerShell, row: int) -> None:
@@ -322,6 +357,16 @@ async def is_still_there(shell: ControllerShell, topic: Topic) -> bool:
         state is not None and state == shell.context.table.leadership(row)
         for row, state in zip(rows, states, strict=True)
     )
+
+
+async def is_another(shell: ControllerShell, topic: Topic, topic_id: bytes) -> bool:
+    """Whether the znode of our topic, with this id (16 bytes), is that of another topic, made anew under its name.
+
+    Without an id, an old tool may have dropped it; then the states tell.
+    """
+    if topic_id == NO_TOPIC_ID != topic.id:
+        return not await is_still_there(shell, topic)
+    return of_different_topics(topic_id, topic.id)
 
 
 def names(shell: ControllerShell, rows: Sequence[int]) -> tuple[list[str], Sequence[int]]:

@@ -19,6 +19,7 @@ from aiocontroller.controller.leadership_writes import (
     carry_out_effects,
     is_of_a_later_controller,
     is_still_there,
+    made_anew,
     names,
 )
 from aiocontroller.controller.reassignment import maybe_complete_reassignment, trigger_partition_reassignment
@@ -46,7 +47,7 @@ from aiocontroller.core.events import (
     TopicDeletion,
     ZkPartitionReassignment,
 )
-from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment
+from aiocontroller.core.ids import NO_TOPIC_ID, ReplicaAssignment, TopicAssignment, of_different_topics
 from aiocontroller.core.leadership_changes import Written
 from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.reassignment import Refused, check_target
@@ -107,10 +108,12 @@ async def _dead_leaders(shell: ControllerShell, findings: Sequence[Finding]) -> 
 async def _topic_ids(shell: ControllerShell, findings: Sequence[Finding]) -> None:
     """Topic ids differ: another topic of the same name, or ours whose znode was rewritten with another id."""
     gone: list[Topic] = []
-    for topic in _known_topics(shell, findings):
+    topics = _known_topics(shell, findings)
+    ids = await shell.zk.get_topic_ids([topic.name for topic in topics])
+    for topic in topics:
         if await is_still_there(shell, topic):
             log.warning("Restoring the id of topic %s: it is the same topic", topic.name)
-            await _write_topic(shell, topic, ())
+            await _write_topic(shell, topic, (), seen=ids.get(topic.name, NO_TOPIC_ID))
         else:
             gone.append(topic)
     if gone:
@@ -170,7 +173,8 @@ async def _assignments(shell: ControllerShell, findings: Sequence[Finding]) -> N
     refused: dict[int, Refused] = {}
     topics = _known_topics(shell, findings)
     read = await shell.zk.get_topic_assignments([topic.name for topic in topics], watch=False)
-    found = {assignment.topic: assignment.partitions for assignment in read.found}
+    ids = {topic.name: topic.id for topic in topics}
+    found = {a.topic: a.partitions for a in read.found if not of_different_topics(a.topic_id, ids[a.topic])}
     for row in _rows(shell, findings):
         there = found.get(table.topic(row).name, {}).get(table.index_of[row])
         if there is None or row in context.partitions_being_reassigned:
@@ -190,17 +194,20 @@ async def _assignments(shell: ControllerShell, findings: Sequence[Finding]) -> N
         await _write_topic(shell, table.topic_by_name[name], numbers)
 
 
-async def _write_topic(shell: ControllerShell, topic: Topic, numbers: Sequence[int]) -> None:
-    """Merge our id and these partitions' assignments into the topic's znode."""
+async def _write_topic(
+    shell: ControllerShell, topic: Topic, numbers: Sequence[int], *, seen: bytes = NO_TOPIC_ID
+) -> None:
+    """Merge our id and these partitions' assignments into the topic's znode; ``seen`` as in ``restore_partitions``."""
     table = shell.context.table
     ours = {number: table.assignment(table.row(topic.name, number)) for number in numbers}
-    await restore_partitions(shell, TopicAssignment(topic.name, topic.id, ours))
+    await restore_partitions(shell, TopicAssignment(topic.name, topic.id, ours), seen)
 
 
-async def restore_partitions(shell: ControllerShell, ours: TopicAssignment) -> None:
+async def restore_partitions(shell: ControllerShell, ours: TopicAssignment, seen: bytes) -> None:
     """Merge our id and some partitions' assignments into the topic's znode.
 
-    If the znode changes meanwhile, or is gone, the next slice finds it.
+    ``seen`` is the id (16 bytes) that the znode had when its topic was found to be ours.  With any other id it is
+    another topic's by now, and is left as it is.  If the znode changes meanwhile, or is gone, the next slice finds it.
     """
     read = await shell.zk.get_topic_assignments([ours.topic], watch=True)
     changed = [
@@ -208,7 +215,10 @@ async def restore_partitions(shell: ControllerShell, ours: TopicAssignment) -> N
             found, topic_id=ours.topic_id, partitions=dict(sorted((found.partitions | ours.partitions).items()))
         )
         for found in read.found
+        if found.topic_id in (ours.topic_id, seen)
     ]
+    if not changed:
+        shell.auditor.look_soon((ours.topic,))
     await shell.zk.set_topic_assignments(changed, fence=shell.context.epoch_zk_version)
 
 
@@ -218,6 +228,8 @@ async def restore_partitions(shell: ControllerShell, ours: TopicAssignment) -> N
 async def _states(shell: ControllerShell, findings: Sequence[Finding]) -> None:
     """Make ZooKeeper, memory and brokers agree on a leadership that is newer than any they held."""
     rows = _rows(shell, findings)
+    others = await made_anew(shell, rows)
+    rows = [row for row in rows if shell.context.table.topic(row).name not in others]
     states: list[FoundState] = []
     read = await shell.zk.get_topic_partition_states(*names(shell, rows))
     for row, found in zip(rows, read, strict=True):

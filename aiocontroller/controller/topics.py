@@ -17,7 +17,7 @@ from aiocontroller.core.columns import in_range
 from aiocontroller.core.context_changes import TopicsGone, TopicsRemoved
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
-from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
+from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment, of_different_topics
 from aiocontroller.core.partitions import PartitionTable, Topic
 from aiocontroller.core.request_batch import Sent
 from aiocontroller.core.states import PartitionState, ReplicaState
@@ -92,6 +92,8 @@ async def _restore_deleting(shell: ControllerShell, topics: Sequence[Topic]) -> 
     shell.report_bad_znodes(read.bad)
     by_name = {topic.name: topic for topic in topics}
     for assignment in read.found:
+        if of_different_topics(assignment.topic_id, by_name[assignment.topic].id):
+            continue  # made anew, with partitions of its own
         await _restore_partition_replica_assignment(shell, by_name[assignment.topic], assignment)
 
 
@@ -216,7 +218,7 @@ def replaced_by(shell: ControllerShell, present: Iterable[tuple[str, bytes]]) ->
     found = []
     for name, topic_id in present:
         earlier = shell.vanished.pop(name, None)
-        if earlier is not None and NO_TOPIC_ID not in (topic_id, earlier.topic_id) and topic_id != earlier.topic_id:
+        if earlier is not None and of_different_topics(topic_id, earlier.topic_id):
             found.append(earlier)
     return found
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
-from aiocontroller.core.ids import NO_TOPIC_ID, Broker, LeaderAndIsr, TopicAssignment
+from aiocontroller.core.ids import NO_TOPIC_ID, Broker, LeaderAndIsr, TopicAssignment, of_different_topics
 from aiocontroller.core.leadership_changes import Written
 from aiocontroller.core.partitions import PartitionTable, Topic
 from aiocontroller.core.states import PartitionState
@@ -145,7 +145,7 @@ def replaced_topics(before: PartitionTable, table: PartitionTable) -> list[Topic
     found = []
     for name, topic in before.topic_by_name.items():
         present = table.topic_by_name.get(name)
-        if present is None or topic.deleting or NO_TOPIC_ID in (topic.id, present.id) or topic.id == present.id:
+        if present is None or topic.deleting or not of_different_topics(topic.id, present.id):
             continue
         if not _shares_a_state(before, topic, table, present):
             found.append(topic)

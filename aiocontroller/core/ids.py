@@ -35,6 +35,11 @@ MAX_PARTITIONS_PER_TOPIC = 1 << 20
 """Partition numbers from here on are treated as damaged data."""
 
 
+def of_different_topics(one: bytes, other: bytes) -> bool:
+    """Whether two topic ids are those of different topics; a topic without an id may be any."""
+    return one != other and NO_TOPIC_ID not in (one, other)
+
+
 class TopicPartition(NamedTuple):
     """A partition by its name; ``str`` gives it as logs do, ``orders-0``."""
 

@@ -234,6 +234,9 @@ class PhaseU(NamedTuple):
     dropped: dict[int, list[int]]
     """Row -> replicas of the old assignment that the wanted one does not name at all: an override or a cancel."""
     leader_epochs: dict[int, int]
+    there: dict[int, ReplicaAssignment]
+    """Assignments that the partitions have already, and that move nothing.  They are written too: the topic may be
+    another by now, and the answer must not say that its partition has been moved."""
 
     def dropped_but(self, failed: Collection[int]) -> dict[int, list[int]]:
         """``dropped`` without the rows whose write failed."""
@@ -259,6 +262,7 @@ def plan_phase_u(context: ControllerContext, wanted: Mapping[int, ReplicaAssignm
         before,
         {row: brokers for row, brokers in dropped.items() if brokers},
         {row: table.leader_epoch[row] for row in before},
+        {row: to for row, to in wanted.items() if row not in before and not to.being_reassigned},
     )
 
 
@@ -274,7 +278,7 @@ def led_by_dropped(context: ControllerContext, dropped: Mapping[int, Sequence[in
 
 def effects_of_phase_u(plan: PhaseU, failed: Collection[int]) -> Effects:
     """Partitions whose assignment could not be written go back to the old one."""
-    back = {row: plan.before[row] for row in failed}
+    back = {row: plan.before[row] for row in failed if row in plan.before}
     return Effects(
         leader_and_isr=[LeaderAndIsrRequests(list(back), [old.replicas for old in back.values()])], assigned=back
     )

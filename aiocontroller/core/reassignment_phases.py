@@ -243,7 +243,7 @@ def trigger_partition_reassignment(
     failed: dict[int, str] = {}
     if phase.dropped:
         failed |= yield from ShrinkIsrs(by_broker(phase.dropped))
-    going = {row: assignment for row, assignment in phase.wanted.items() if row not in failed}
+    going = {row: assignment for row, assignment in (phase.wanted | phase.there).items() if row not in failed}
     failed |= yield from WriteAssignments(going, phase.dropped_but(failed))
     yield CarryOut(plan.effects_of_phase_u(phase, failed))
     yield Apply(HeldBack(list(phase.before)))

@@ -16,11 +16,11 @@ Rules.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment
+from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment, of_different_topics
 from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
 from aiocontroller.zookeeper.changes import Change, translate
 from aiocontroller.zookeeper.client import ZooKeeperClient
@@ -51,6 +51,7 @@ __all__ = [
 _ACL_CHANGES = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
 SLICE = 20_000
 """Partitions encoded or decoded in one step: some 10 ms."""
+NO_IDS: Mapping[str, bytes] = {}
 YIELD_BYTES = 256 * 1024
 """Topic assignments decoded before other tasks run."""
 
@@ -243,6 +244,12 @@ class KafkaZkClient(RequestZNodes):
                 await asyncio.sleep(0)
         return result
 
+    async def get_topic_ids(self, topics: Sequence[str]) -> dict[str, bytes]:
+        """The ids in the topics' znodes (16 bytes, zero without one); topics that are gone are left out."""
+        reads = await self.client.get_many([paths.topic(topic) for topic in topics])
+        read = zip(topics, reads.data, reads.code, strict=True)
+        return {topic: znodes.decode_topic_id(data) for topic, data, code in read if not code}
+
     async def set_topic_assignments(self, assignments: Sequence[TopicAssignment], *, fence: int) -> Writes:
         """Rewrite topics whose znodes still have the assignments' versions.
 
@@ -341,22 +348,34 @@ class KafkaZkClient(RequestZNodes):
         return _writes(codes, versions, largest)
 
     async def create_topic_partition_states(
-        self, topics: Sequence[str], partitions: Sequence[int], leaderships: Sequence[LeaderAndIsr], *, fence: int
+        self,
+        topics: Sequence[str],
+        partitions: Sequence[int],
+        leaderships: Sequence[LeaderAndIsr],
+        *,
+        ids: Mapping[str, bytes] = NO_IDS,
+        fence: int,
     ) -> Writes:
         """Create the first leadership of new partitions, with missing parents; takes parallel columns.
 
-        ``Writes.code`` is NODE_EXISTS if another writer was faster, NO_NODE if the topic is gone.
+        ``Writes.code`` is NODE_EXISTS if another writer was faster, NO_NODE if the topic is gone.  So is one whose
+        znode has another id than ``ids`` says (16 bytes): it was made anew, and nothing is created in it.
         """
         codes: list[int] = []
         for start in range(0, len(topics), SLICE):
             end = start + SLICE
             codes += await self._create_states(
-                topics[start:end], partitions[start:end], leaderships[start:end], fence=fence
+                topics[start:end], partitions[start:end], leaderships[start:end], ids, fence
             )
         return _writes(codes, [0 if code == 0 else -1 for code in codes])
 
     async def _create_states(
-        self, topics: Sequence[str], partitions: Sequence[int], leaderships: Sequence[LeaderAndIsr], *, fence: int
+        self,
+        topics: Sequence[str],
+        partitions: Sequence[int],
+        leaderships: Sequence[LeaderAndIsr],
+        ids: Mapping[str, bytes],
+        fence: int,
     ) -> list[int]:
         datas = znodes.encode_partition_states(leaderships)
         codes = [int(Code.NO_NODE)] * len(topics)
@@ -364,27 +383,35 @@ class KafkaZkClient(RequestZNodes):
         # NO_NODE may only mean that a conflict split the batch with the parent, so that it was sent after the child's:
         # repeat as long as that creates anything.
         while remaining:
-            ops, at = await self._creates([(topics[i], partitions[i], datas[i]) for i in remaining])
+            ops, at = await self._creates([(topics[i], partitions[i], datas[i]) for i in remaining], ids)
             written = (await self.client.write_many(ops, fence=fence)).code
             for i, op in zip(remaining, at, strict=True):
-                codes[i] = written[op]
+                codes[i] = int(Code.NO_NODE) if op is None else written[op]
             missing = [i for i in remaining if codes[i] == Code.NO_NODE]
             if len(missing) == len(remaining) and 0 not in written:
                 break
             remaining = missing
         return codes
 
-    async def _creates(self, states: Sequence[tuple[str, int, bytes]]) -> tuple[list[WriteOp], list[int]]:
-        """The creates of states, missing parents first, and each state's index among them.
+    async def _creates(
+        self, states: Sequence[tuple[str, int, bytes]], ids: Mapping[str, bytes]
+    ) -> tuple[list[WriteOp], list[int | None]]:
+        """The creates of states, missing parents first, and each state's index among them; None in another topic.
 
         A create of an existing znode costs its batch another round, so partitions' shared parents are checked first.
         """
-        parents = [paths.topic_partitions(topic) for topic in dict.fromkeys(topic for topic, _, _ in states)]
-        found = await self.client.get_many(parents)
-        missing = {path for path, code in zip(parents, found.code, strict=True) if code}
+        names = list(dict.fromkeys(topic for topic, _, _ in states))
+        parents, known = [paths.topic_partitions(name) for name in names], [name for name in names if name in ids]
+        found = await self.client.get_many([*parents, *map(paths.topic, known)])
+        missing = {path for path, code in zip(parents, found.code, strict=False) if code}
+        present = zip(known, found.data[len(names) :], strict=True)
+        others = {name for name, data in present if of_different_topics(ids[name], znodes.decode_topic_id(data))}
         ops: list[WriteOp] = []
-        at: list[int] = []
+        at: list[int | None] = []
         for topic, partition, data in states:
+            if topic in others:
+                at.append(None)
+                continue
             parent = paths.topic_partitions(topic)
             if parent in missing:
                 missing.remove(parent)

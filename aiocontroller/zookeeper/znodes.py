@@ -307,7 +307,12 @@ class _Topic(msgspec.Struct):
     topic_id: str | None = None
 
 
+class _TopicId(msgspec.Struct):
+    topic_id: str | None = None
+
+
 _topic_decoder = msgspec.json.Decoder(_Topic)
+_topic_id_decoder = msgspec.json.Decoder(_TopicId)
 _NO_REPLICAS: _Replicas = {}
 _TOPIC_EXPECTED = (
     'a topic assignment: "partitions" from numbers to lists of distinct broker ids, '
@@ -347,6 +352,14 @@ def decode_topic(
         return TopicAssignment(topic, topic_id, partitions, version)
 
     return reading(paths.topic(topic), data, _TOPIC_EXPECTED, read)
+
+
+def decode_topic_id(data: bytes | None) -> bytes:
+    """A topic znode's id alone, at a fraction of the cost; NO_TOPIC_ID without one, or where it cannot be read."""
+    try:
+        return topic_id_from_text(_topic_id_decoder.decode(data or b"{}").topic_id)
+    except (msgspec.MsgspecError, Wrong):
+        return NO_TOPIC_ID
 
 
 def _at_rest(found: _Replicas, shared: AssignmentMemo) -> dict[int, ReplicaAssignment]:

@@ -34,6 +34,7 @@ from aiocontroller.core.ids import (
     ReplicaAssignment,
     TopicAssignment,
     TopicPartition,
+    of_different_topics,
 )
 from aiocontroller.journal.journal import NullJournal
 from aiocontroller.lab.cluster.broker_requests import (
@@ -210,6 +211,9 @@ class Znodes:
         read.missing = [t for t in topics if t not in self.topics]
         return read
 
+    async def get_topic_ids(self, topics: Sequence[str]) -> dict[str, bytes]:
+        return {topic: self.topics[topic].topic_id for topic in topics if topic in self.topics}
+
     async def get_topic_partition_states(self, topics: Sequence[str], numbers: Sequence[int]) -> list[Any]:
         return [self.states.get(TopicPartition(t, n)) for t, n in zip(topics, numbers, strict=True)]
 
@@ -273,13 +277,19 @@ class Znodes:
         self.fence(fence)
 
     async def create_topic_partition_states(
-        self, topics: Sequence[str], numbers: Sequence[int], new: Sequence[LeaderAndIsr], *, fence: int
+        self,
+        topics: Sequence[str],
+        numbers: Sequence[int],
+        new: Sequence[LeaderAndIsr],
+        *,
+        ids: Mapping[str, bytes],
+        fence: int,
     ) -> Writes:
         self.fence(fence)
         writes = Writes(len(new))
         for i, (topic, number) in enumerate(zip(topics, numbers, strict=True)):
             tp = TopicPartition(topic, number)
-            if topic not in self.topics:
+            if topic not in self.topics or of_different_topics(self.topics[topic].topic_id, ids[topic]):
                 writes.code[i] = Code.NO_NODE
             elif tp in self.states:
                 writes.code[i] = Code.NODE_EXISTS

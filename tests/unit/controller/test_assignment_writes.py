@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from aiocontroller.controller.assignment_writes import write_assignments
+from aiocontroller.controller.leadership_writes import ANOTHER
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import ControllersKnown
-from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment
+from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.reassignment import debts_of
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES
 from aiocontroller.zookeeper.errors import TOO_LARGE, Code
@@ -73,6 +74,29 @@ def test_a_topic_that_has_gone_fails_alone(it: PureCluster) -> None:
     failed = run(write_assignments(it.shell, dict.fromkeys(rows, MOVED), {}))
     assert failed == {rows[0]: "its topic znode is gone or cannot be read"}
     assert it.znodes.topics["u"].partitions == {0: MOVED}
+
+
+NO_STATES: dict[TopicPartition, LeaderAndIsr] = {}
+
+
+@pytest.mark.parametrize(
+    "topic_id, states_stay, written",
+    [(b"o" * 16, True, False), (b"o" * 16, False, False), (NO_TOPIC_ID, False, False), (NO_TOPIC_ID, True, True)],
+)
+def test_a_topic_that_was_made_anew_keeps_its_own_assignment(
+    it: PureCluster, topic_id: bytes, states_stay: bool, written: bool
+) -> None:
+    """A foreign client has made it, and the controller has not looked since (seed 1795864319314).  An old tool that
+    drops the id makes no other topic."""
+    anew = msgspec.structs.replace(it.znodes.topics["t"], topic_id=topic_id)
+    it.znodes.topics["t"] = anew
+    it.znodes.states = it.znodes.states if states_stay else dict(NO_STATES)
+    moved = {row(it, "t"): MOVED, row(it, "u"): MOVED}
+    failed = run(write_assignments(it.shell, moved, {row(it, "t"): [2]}))
+    assert failed == ({} if written else {row(it, "t"): ANOTHER})
+    assert (it.znodes.topics["t"] != anew) is bool(it.znodes.debts.held) is written
+    assert it.znodes.topics["u"].partitions == {0: MOVED}
+    assert it.shell.auditor._is_urgent == (set() if written else {"t"})
 
 
 def test_a_damaged_znode_is_reported(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,19 +7,22 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
+import msgspec
 import pytest
 
 from aiocontroller.controller import leadership_writes
 from aiocontroller.controller.auditor import Auditor
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.controller.leadership_writes import MAX_ATTEMPTS, carry_out, journal_partitions
+from aiocontroller.controller.leadership_writes import ANOTHER, MAX_ATTEMPTS, carry_out, journal_partitions
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import bump_leader_epochs
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.audit import Above
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects
-from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
+from aiocontroller.core.events import BrokerChange
+from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.journal.journal import MemoryJournal, NullJournal
 from aiocontroller.lab.simulated_net import SimulatedClock
@@ -28,7 +31,7 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.writes import Writes
 from tests.builders import ctx, leadership
-from tests.unit.controller.pure_cluster import cluster
+from tests.unit.controller.pure_cluster import cluster, run
 
 
 class Stage:
@@ -75,6 +78,9 @@ class Stage:
     async def get_topic_partition_states(self, topics: Sequence[str], numbers: Sequence[int]) -> list[Any]:
         self.log.append(f"read {list(numbers)}")
         return [leadership(1, (1,), leader_epoch=7, partition_epoch=9) for _ in numbers]
+
+    async def get_topic_ids(self, topics: Sequence[str]) -> dict[str, bytes]:
+        return {topic: self.context.table.topic_by_name[topic].id for topic in topics}
 
 
 class Recorded(NamedTuple):
@@ -187,3 +193,38 @@ def test_partitions_are_recorded_with_the_leadership_that_they_have() -> None:
         (1, None, None, None, (9,)),
     ]
     assert cast(int, records[0].partition_epoch) >= 0
+
+
+OTHERS = b"another topic's."
+
+
+@pytest.mark.parametrize("topic_id, created", [(OTHERS, False), (NO_TOPIC_ID, True)])
+def test_no_state_is_created_in_a_topic_that_was_made_anew(topic_id: bytes, created: bool) -> None:
+    """The partition never had a leader, and a broker comes that could lead it (seeds 1795864319314, 1795864320019)."""
+    it = cluster(1, t=[[1], [2]])
+    assert TopicPartition("t", 1) not in it.znodes.states
+    it.znodes.topics["t"] = msgspec.structs.replace(it.znodes.topics["t"], topic_id=topic_id)
+    it.register(2)
+    it.queue.append(BrokerChange())
+    it.step()
+    assert (TopicPartition("t", 1) in it.znodes.states) is created
+    assert it.shell.auditor._is_urgent == (set() if created else {"t"})
+
+
+@pytest.mark.parametrize("made_anew", [True, False])
+def test_a_state_of_a_topic_that_was_made_anew_is_not_taken_for_ours(made_anew: bool) -> None:
+    """A version conflict is read and decided on again, but not in another topic."""
+    it = cluster(1, 2, t=[[1, 2]])
+    table, partition = it.shell.context.table, TopicPartition("t", 0)
+    before = table.leadership(0)
+    if made_anew:
+        it.znodes.topics["t"] = TopicAssignment("t", OTHERS, {0: ReplicaAssignment((2, 1))})
+    there = it.znodes.states[partition] = LeaderAndIsr(2, 0, (2, 1), 1, 5)
+    rise = run(bump_leader_epochs(it.shell, [0]))
+    if made_anew:
+        assert rise.failed == {0: ANOTHER}
+        assert (table.leadership(0), it.znodes.states[partition]) == (before, there)
+    else:
+        assert rise.done == [0]
+        assert it.znodes.states[partition].leader_epoch == 1
+    assert it.shell.auditor._is_urgent == {"t"}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from aiocontroller.controller.leadership_writes import ANOTHER
 from aiocontroller.controller.reassignment import drop_non_replicas
 from aiocontroller.core import events as ev
-from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
@@ -71,3 +74,15 @@ async def test_a_cancel_stops_and_deletes_the_replica_that_it_drops() -> None:
 async def test_an_override_stops_and_deletes_the_replica_that_it_drops() -> None:
     async with stage() as it:
         await dropped_after(it, await begin(it, 4), (4, 2))
+
+
+@pytest.mark.parametrize("target", [(1, 2), (2, 3)])
+def test_no_reassignment_is_said_to_be_done_in_a_topic_that_was_made_anew(target: tuple[int, ...]) -> None:
+    """The earlier topic has its replicas there already, or has to move (seed 1795864319314)."""
+    it = cluster(1, 2, 3, t=[[1, 2]])
+    anew = it.znodes.topics["t"] = TopicAssignment("t", b"another topic's.", {0: ReplicaAssignment((3,))})
+    answer = it.ask(ev.ApiPartitionReassignment, targets={T0: target})
+    assert answer == {T0: (KafkaErrorCode.UNKNOWN_SERVER_ERROR, ANOTHER)}
+    assert it.znodes.topics["t"] == anew
+    assert it.shell.context.partitions_being_reassigned == {}
+    assert it.shell.auditor._is_urgent == {"t"}

@@ -11,7 +11,7 @@ from aiocontroller.controller import repairs
 from aiocontroller.core import events as ev
 from aiocontroller.core.audit import Finding, Kind
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.zookeeper.state_settling import settle_partition_state
 from aiocontroller.zookeeper.znode_json import BadZNode
@@ -52,6 +52,35 @@ def test_an_assignment_that_nothing_can_be_moved_to_is_written_back() -> None:
     it.znodes.topics["t"] = msgspec.structs.replace(topic, partitions=wrong)
     run(repairs._assignments(it.shell, [Finding(Kind.ASSIGNMENT, "t-0", "1 9", "1 2", "t", 0)]))
     assert it.znodes.topics["t"].partitions == topic.partitions
+    assert it.shell.context.partitions_being_reassigned == {}
+
+
+OTHER_ID = b"the present one."
+
+
+@pytest.mark.parametrize("seen, now, restored", [(OTHER_ID, OTHER_ID, True), (OTHER_ID, b"n" * 16, False)])
+def test_nothing_is_restored_in_a_topic_made_anew_since_it_was_looked_at(
+    seen: bytes, now: bytes, restored: bool
+) -> None:
+    it = cluster(1, 2, t=[[1, 2]])
+    ours = it.znodes.topics["t"]
+    there = it.znodes.topics["t"] = msgspec.structs.replace(ours, topic_id=now, partitions={})
+    run(repairs.restore_partitions(it.shell, ours, seen))
+    assert (it.znodes.topics["t"] != there) is restored
+    assert it.shell.auditor._is_urgent == (set() if restored else {"t"})
+
+
+@pytest.mark.parametrize("kind", [Kind.STATE, Kind.MISSING_STATE, Kind.ASSIGNMENT, Kind.PARTITIONS])
+def test_what_was_found_of_a_topic_is_not_repaired_in_another_that_was_made_anew(kind: Kind) -> None:
+    it = cluster(1, 2, t=[[1, 2]])
+    anew = TopicAssignment("t", OTHER_ID, {0: ReplicaAssignment((2, 1))})
+    it.znodes.topics["t"] = anew
+    it.znodes.states.clear()
+    if kind is not Kind.MISSING_STATE:
+        it.znodes.states[T0] = LeaderAndIsr(2, 0, (2,), 0, 0)
+    before = dict(it.znodes.states)
+    run(repairs.repair(it.shell, [Finding(kind, "t-0", "this", "that", "t", 0)]))
+    assert (it.znodes.topics["t"], it.znodes.states) == (anew, before)
     assert it.shell.context.partitions_being_reassigned == {}
 
 

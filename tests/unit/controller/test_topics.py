@@ -37,6 +37,14 @@ def test_partitions_added_to_a_topic_that_is_being_deleted_are_taken_out_again(m
     assert list(it.znodes.states) == [TopicPartition("u", 0), TopicPartition("u", 1)]
 
 
+def test_another_topic_under_the_name_of_one_that_is_being_deleted_keeps_its_partitions() -> None:
+    it = cluster(1, t=[[1]])
+    two = {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((1,))}
+    anew = it.znodes.topics["t"] = TopicAssignment("t", b"another topic's.", two)
+    run(topics._restore_deleting(it.shell, [it.shell.context.table.topic_by_name["t"]]))
+    assert it.znodes.topics["t"] == anew
+
+
 def test_only_a_topic_that_has_lost_its_id_may_have_been_made_anew() -> None:
     it = cluster(1, t=[[1]], u=[[1]])
     it.znodes.states.clear()

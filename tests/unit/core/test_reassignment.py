@@ -247,14 +247,13 @@ def test_who_goes_on() -> None:
 
 
 def test_phase_u_begins_cancels_and_repeats() -> None:
-    context = ctx(3, {"t": [[1, 2], MOVE, MOVE]})
+    at_rest = ReplicaAssignment((1, 2))
+    context = ctx(3, {"t": [[1, 2], MOVE, MOVE, [1, 2]]})
     lead(context, "t-1", 3, (3, 1), leader_epoch=5)
     lead(context, "t-2", 1, (1, 2))
-    wanted = {0: MOVE, 1: ReplicaAssignment((1, 2)), 2: MOVE}
+    wanted = {0: MOVE, 1: at_rest, 2: MOVE, 3: at_rest}
     phase = plan_phase_u(context, wanted)
-    assert phase == PhaseU(
-        {0: MOVE, 1: ReplicaAssignment((1, 2))}, {0: ReplicaAssignment((1, 2)), 1: MOVE}, {1: [3]}, {0: 0, 1: 5}
-    )
+    assert phase == PhaseU({0: MOVE, 1: at_rest}, {0: at_rest, 1: MOVE}, {1: [3]}, {0: 0, 1: 5}, {3: at_rest})
     apply(context, Effects(assigned=phase.wanted))
     assert led_by_dropped(context, phase.dropped) == [], "nothing is left to move: phase B elects at once"
     context.table.set_assignment(1, ReplicaAssignment((1, 2), adding=(2,)))
@@ -268,6 +267,12 @@ def test_what_could_not_be_written_goes_back() -> None:
     effects = effects_of_phase_u(phase, {1: "no room"})
     assert effects == Effects(leader_and_isr=[LeaderAndIsrRequests([1], [(3, 1, 2)])], assigned={1: MOVE})
     assert (phase.dropped_but(()), phase.dropped_but({1: "no room"})) == ({1: [3]}, {})
+
+
+def test_what_was_there_already_and_could_not_be_written_has_nothing_to_go_back_to() -> None:
+    context = ctx(2, {"t": [[1, 2]]})
+    phase = plan_phase_u(context, {0: ReplicaAssignment((1, 2))})
+    assert effects_of_phase_u(phase, {0: "another topic"}) == Effects(leader_and_isr=[LeaderAndIsrRequests([], [])])
 
 
 def test_only_what_takes_another_back_is_cancelled() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.changes import Change
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.errors import Code
@@ -102,3 +103,27 @@ async def test_states_are_created_in_as_many_rounds_as_create_something() -> Non
         assert await created("there", "new", "other", "gone") == [Code.NODE_EXISTS, Code.OK, Code.OK, Code.NO_NODE]
         assert await created("gone", "gone too") == [Code.NO_NODE, Code.NO_NODE]
         assert rounds == 1
+
+
+@virtual_time
+async def test_no_state_is_created_in_a_topic_that_was_made_anew() -> None:
+    ours, others = b"o" * 16, b"x" * 16
+    partitions = {n: ReplicaAssignment((1,)) for n in (0, 1)}
+    async with connected() as client:
+        zk = await with_states(client, there=STATE)
+        await client.create("/controller_epoch")
+        for name, topic_id in (("same", ours), ("anew", others), ("idless", NO_TOPIC_ID)):
+            await client.create(paths.topic(name), znodes.encode_topic(TopicAssignment(name, topic_id, partitions)))
+        topics = ["anew", "same", "anew", "idless", "gone", "same"]
+        numbers = [0, 0, 1, 0, 0, 1]
+        writes = await zk.create_topic_partition_states(
+            topics, numbers, [LeaderAndIsr(1, 0, (1,), 1, 0)] * 6, ids=dict.fromkeys(topics, ours), fence=0
+        )
+        none, done = Code.NO_NODE, Code.OK
+        assert [Code(code) for code in writes.code] == [none, done, none, done, none, done]
+        assert await client.get_children(paths.topic("anew")) == []
+        assert await zk.get_topic_ids(["anew", "gone", "idless", "there"]) == {
+            "anew": others,
+            "idless": NO_TOPIC_ID,
+            "there": NO_TOPIC_ID,
+        }

@@ -225,6 +225,11 @@ class TestTopic:
         assert found == TopicAssignment("t", self.ID, {0: ReplicaAssignment((1,))})
         assert znodes.encode_topic(found) == data
 
+    def test_the_id_alone(self):
+        assert znodes.decode_topic_id(znodes.encode_topic(TopicAssignment("t", self.ID, {}))) == self.ID
+        for data in (b'{"partitions":{"0":[1]}}', b"", b"{", b'{"topic_id":"x"}', b'{"topic_id":7}', None):
+            assert znodes.decode_topic_id(data) == NO_TOPIC_ID
+
     def test_no_id_no_key(self):
         assert "topic_id" not in json.loads(znodes.encode_topic(TopicAssignment("t", NO_TOPIC_ID, {})))
 
