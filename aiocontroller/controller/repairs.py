@@ -106,14 +106,21 @@ async def _dead_leaders(shell: ControllerShell, findings: Sequence[Finding]) -> 
 
 
 async def _topic_ids(shell: ControllerShell, findings: Sequence[Finding]) -> None:
-    """Topic ids differ: another topic of the same name, or ours whose znode was rewritten with another id."""
+    """Topic ids differ: another topic of the same name, or ours whose znode was rewritten with another id.
+
+    A wrong id is restored together with the assignments: states written between the two would be of replicas that the
+    znode does not name.
+    """
     gone: list[Topic] = []
     topics = _known_topics(shell, findings)
     ids = await shell.zk.get_topic_ids([topic.name for topic in topics])
     for topic in topics:
         if await is_still_there(shell, topic):
             log.warning("Restoring the id of topic %s: it is the same topic", topic.name)
-            await _write_topic(shell, topic, (), seen=ids.get(topic.name, NO_TOPIC_ID))
+            seen = ids.get(topic.name, NO_TOPIC_ID)
+            wrong = of_different_topics(seen, topic.id)
+            numbers = [number for number, row in enumerate(topic.rows) if row >= 0] if wrong else []
+            await _write_topic(shell, topic, numbers, seen=seen)
         else:
             gone.append(topic)
     if gone:

@@ -11,7 +11,7 @@ from aiocontroller.controller import repairs
 from aiocontroller.core import events as ev
 from aiocontroller.core.audit import Finding, Kind
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.zookeeper.state_settling import settle_partition_state
 from aiocontroller.zookeeper.znode_json import BadZNode
@@ -56,6 +56,27 @@ def test_an_assignment_that_nothing_can_be_moved_to_is_written_back() -> None:
 
 
 OTHER_ID = b"the present one."
+
+
+def test_a_wrong_id_is_restored_together_with_the_assignments() -> None:
+    """Between two writes, states would be of replicas that the znode does not name (seed 1795864320019)."""
+    it = cluster(1, 2, t=[[1, 2], [2, 1]])
+    ours = it.znodes.topics["t"]
+    moved = {0: ReplicaAssignment((1,)), 2: ReplicaAssignment((2,))}
+    it.znodes.topics["t"] = msgspec.structs.replace(ours, topic_id=OTHER_ID, partitions=moved)
+    run(repairs.repair(it.shell, [Finding(Kind.TOPIC_ID, "topic t", "another", "ours", "t")]))
+    assert it.znodes.topics["t"].topic_id == ours.topic_id
+    assert it.znodes.topics["t"].partitions == {**ours.partitions, 2: moved[2]}
+
+
+def test_where_the_id_alone_is_lost_the_assignments_stay() -> None:
+    """Tools older than Kafka 2.8 move replicas, and drop the id."""
+    it = cluster(1, 2, t=[[1, 2]])
+    ours = it.znodes.topics["t"]
+    moved = {0: ReplicaAssignment((1,))}
+    it.znodes.topics["t"] = msgspec.structs.replace(ours, topic_id=NO_TOPIC_ID, partitions=moved)
+    run(repairs.repair(it.shell, [Finding(Kind.TOPIC_ID, "topic t", "none", "ours", "t")]))
+    assert (it.znodes.topics["t"].topic_id, it.znodes.topics["t"].partitions) == (ours.topic_id, moved)
 
 
 @pytest.mark.parametrize("seen, now, restored", [(OTHER_ID, OTHER_ID, True), (OTHER_ID, b"n" * 16, False)])
