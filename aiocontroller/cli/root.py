@@ -163,8 +163,6 @@ def root() -> None:
 
 def run(arguments: list[str] | None = None) -> None:
     """Run a command and exit; operating errors become one line, bugs keep their traceback."""
-    from aiocontroller.cli.output import print_nothing_more, printable
-
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does: names need not fit the encoding
     try:
@@ -177,12 +175,16 @@ def run(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except BrokenPipeError:
+        from aiocontroller.cli.output import print_nothing_more
+
         print_nothing_more()
         code = 0
     except (AioControllerError, OSError, BaseExceptionGroup) as error:
         lines = explain(error)
         if lines is None:
             raise
+        from aiocontroller.cli.output import printable
+
         for line in lines:
             click.echo(f"Error: {printable(line)}", err=True)
         code = 1
