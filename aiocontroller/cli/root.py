@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import io
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from aiocontroller.cli.extras import ExtraMissingError, missing, refusal
 from aiocontroller.core.errors import AioControllerError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "up": ("aiocontroller.lab.cli.up:up", "Start a whole cluster on this machine, with a live view."),
@@ -18,6 +21,10 @@ COMMANDS = {
     "systemd-unit": (
         "aiocontroller.cli.systemd_unit:systemd_unit",
         "Print a unit file that runs this installation as a service.",
+    ),
+    "completion": (
+        "aiocontroller.cli.completion:completion",
+        "Print what makes a shell complete this program's commands, options and values.",
     ),
     "takeover": ("aiocontroller.cli.role:takeover", "Make a running controller take the role from the brokers."),
     "release": ("aiocontroller.cli.role:release", "Make a running controller give the role back to the brokers."),
@@ -137,11 +144,18 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Take names and descriptions from the table, without importing the commands."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """End with the list of commands (exit code 2) if there is none of this name."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        """End with the list of commands (exit code 2) if there is none of this name and no shell is completing."""
+        if args and not ctx.resilient_parsing and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"no such command: {args[0]}; there are {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)
 

@@ -16,7 +16,20 @@ try:
 finally:
     print(*sorted(sys.modules), file=sys.stderr)
 """
-HEAVY = {"asyncio", "logging", "json", "ssl", "socket", "msgspec", "anyio", "aiohttp", "numpy", "uvloop", "kio", "aiozk"}
+HEAVY = {
+    "asyncio",
+    "logging",
+    "json",
+    "ssl",
+    "socket",
+    "msgspec",
+    "anyio",
+    "aiohttp",
+    "numpy",
+    "uvloop",
+    "kio",
+    "aiozk",
+}
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])
