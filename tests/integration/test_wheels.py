@@ -7,7 +7,6 @@ seen, only its dependencies.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -33,19 +32,26 @@ def pip(*arguments: str | Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def built(folder: Path, umask: int = 0o022, **environment: str) -> tuple[Path, Path, Path]:
+    """The wheels of the controller, the laboratory and the pipeline."""
+    ran = subprocess.run(
+        [sys.executable, "scripts/_make_wheels.py", str(folder), "--all"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        umask=umask,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (controller,), (laboratory,) = folder.glob("aiocontroller-*.whl"), folder.glob("aiocontroller_lab-*.whl")
+    (pipeline,) = folder.glob("aiocontroller_pipeline-*.whl")
+    return controller, laboratory, pipeline
+
+
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """Those of the controller, the laboratory and the pipeline, from a copy: building leaves files behind."""
-    copy, built = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheels")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "aiocontroller", copy / "aiocontroller", ignore=ignored)
-    for project in (copy, copy / "aiocontroller" / "lab", copy / "aiocontroller" / "analytics"):
-        pip("wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", built, project)
-    (controller,), (laboratory,) = built.glob("aiocontroller-*.whl"), built.glob("aiocontroller_lab-*.whl")
-    (pipeline,) = built.glob("aiocontroller_pipeline-*.whl")
-    return controller, laboratory, pipeline
+    return built(tmp_path_factory.mktemp("wheels"))
 
 
 def installed(folder: Path, *wheels: Path) -> Path:
@@ -78,7 +84,8 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def files_of(wheel: Path) -> set[str]:
-    return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    """Of packages."""
+    return {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("aiocontroller/")}
 
 
 def found_in(folder: Path) -> dict[str, Distribution]:
@@ -94,6 +101,31 @@ def test_each_file_is_in_one_of_the_wheels(wheels: tuple[Path, ...]) -> None:
     expected = {path.as_posix() for path in files if not path.parent.name.endswith(("__pycache__", ".egg-info"))}
     builders = {f"aiocontroller/{folder}/{name}" for folder in ("lab", "analytics") for name in BUILDERS}
     assert expected - builders == controller | laboratory | pipeline
+
+
+def test_manual_and_completions_are_where_shells_look(plain: Path) -> None:
+    share = ROOT / "distribution" / "share"
+    files = [path.relative_to(share) for path in share.rglob("*") if path.is_file()]
+    assert len(files) == 4
+    for file in files:
+        assert (plain / "share" / file).read_bytes() == (share / file).read_bytes()
+
+
+def test_a_second_build_has_the_same_bytes(wheels: tuple[Path, ...], tmp_path: Path) -> None:
+    """Under another umask, time zone, folder for temporary files and hash seed, by another user's settings."""
+    elsewhere = tmp_path / "a folder"
+    elsewhere.mkdir()
+    again = built(
+        tmp_path / "again", umask=0o077, TMPDIR=str(elsewhere), TZ="Asia/Kathmandu", PYTHONHASHSEED="7", LC_ALL="C"
+    )
+    for first, second in zip(wheels, again, strict=True):
+        assert first.name == second.name
+        assert first.read_bytes() == second.read_bytes(), first.name
+
+
+def test_times_in_a_wheel_are_what_the_builder_says(tmp_path: Path) -> None:
+    controller, *_ = built(tmp_path, SOURCE_DATE_EPOCH="1700000000")
+    assert {each.date_time for each in zipfile.ZipFile(controller).infolist()} == {(2023, 11, 14, 22, 13, 20)}
 
 
 def test_the_plain_install_is_the_controller_alone(plain: Path) -> None:
