@@ -7,6 +7,7 @@
     exits with 1.
  4. A second signal ends the process at once, with 128 + its number, as a shell names it.  The same signal within
     ``TWICE_S`` counts once: ``timeout`` sends it to the process and to its group, and a shell may pass it on.
+ 5. Where no terminal can be closed, SIGHUP asks a service to read its certificates again, and ends nothing.
 
 The end is ``os._exit``: the interpreter would join threads that hang in the system (a disk, a name server), and take a
 large heap apart piece by piece.
@@ -39,7 +40,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Ending:
     """Listens from ``listen`` on; before ``attach`` a signal ends the process at once."""
 
-    def __init__(self, signals: Sequence[signal.Signals] = SIGNALS) -> None:
+    def __init__(self, signals: Sequence[signal.Signals] = SIGNALS, *, rereads: bool = False) -> None:
+        """``rereads``: SIGHUP asks for ``reread`` of ``attach`` and not for an end."""
         self.flush: Callable[[], object] = lambda: None
         """Flushes printed and logged text, for a short time at most."""
         self._signals = tuple(number for number in signals if not _hung_up_by_design(number))
@@ -48,6 +50,8 @@ class Ending:
         self._within_s: Callable[[], float] = lambda: 0.0
         self._doing: Callable[[], str] = lambda: "starting"
         self._rescue: Callable[[float], object] = lambda within_s: None
+        self._rereads = rereads
+        self._reread: Callable[[], object] = lambda: None
         self._at_exit: list[Callable[[], object]] = []
 
     def listen(self) -> None:
@@ -70,11 +74,14 @@ class Ending:
         within_s: Callable[[], float],
         doing: Callable[[], str],
         rescue: Callable[[float], object] = lambda within_s: None,
+        reread: Callable[[], object] = lambda: None,
     ) -> None:
         """In the running loop: ``ask`` for an end there, and expect it within ``within_s`` of the signal.
 
         ``doing`` says what is going on, ``rescue`` saves what it can in so many seconds; both from another thread.
+        ``reread`` is called in the loop.
         """
+        self._reread = reread
         self._within_s, self._doing, self._rescue = within_s, doing, rescue
         self._orderly = (asyncio.get_running_loop(), ask)
 
@@ -92,7 +99,7 @@ class Ending:
         self._exit(code)
 
     def _listen(self) -> None:
-        number = signal.sigwait(self._signals)
+        number = self._next()
         if self._orderly is None:
             self._exit(128 + number)
         self._asked_s = time.monotonic()
@@ -104,10 +111,21 @@ class Ending:
             pass  # the loop has ended, and the process is about to
         log.info("%s: ending within %.0f s", signal.Signals(number).name, self._within_s())
         first = number
-        while (number := signal.sigwait(self._signals)) == first and time.monotonic() - self._asked_s < TWICE_S:
+        while (number := self._next()) == first and time.monotonic() - self._asked_s < TWICE_S:
             pass
         log.warning("%s once more: ending at once, %s", signal.Signals(number).name, self._what())
         self._exit(128 + number)
+
+    def _next(self) -> int:
+        """The next signal that asks for an end; those before it that ask for certificates are passed on."""
+        while (number := signal.sigwait(self._signals)) == signal.SIGHUP and self._rereads:
+            if self._orderly is None or self._asked_s is not None:
+                continue  # nothing has been read, or nobody will connect any more
+            try:
+                self._orderly[0].call_soon_threadsafe(self._reread)
+            except RuntimeError:
+                pass  # the loop has ended
+        return number
 
     def _watch(self, number: int) -> None:
         assert self._asked_s is not None
@@ -133,6 +151,15 @@ class Ending:
             self.flush()
         finally:
             os._exit(code)
+
+
+def has_terminal() -> bool:
+    """Whether a terminal controls this process, so that it gets SIGHUP when that is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def stop_on_signals(stopping: asyncio.Event) -> None:

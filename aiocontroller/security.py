@@ -62,27 +62,36 @@ class ListenerSecurity(msgspec.Struct, frozen=True):
 
 
 class Security:
-    """``server`` and ``client`` raise ConfigError, naming the property that is wrong."""
+    """``server`` and ``client`` raise ConfigError, naming the property that is wrong.
+
+    Ask for each connection: ``read_again`` changes what they return.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._servers: dict[str, ListenerSecurity] = {}
-        self._clients: dict[tuple[str, str], ListenerSecurity] = {}
+        self._servers: dict[str, tuple[Endpoint, ListenerSecurity]] = {}
+        self._clients: dict[tuple[str, str], tuple[Endpoint, ListenerSecurity]] = {}
 
     def server(self, endpoint: Endpoint) -> ListenerSecurity:
         """For a listener of ours."""
         known = self._servers.get(endpoint.listener)
         if known is None:
-            known = self._servers[endpoint.listener] = self._server(endpoint)
-        return known
+            known = self._servers[endpoint.listener] = endpoint, self._server(endpoint)
+        return known[1]
 
     def client(self, endpoint: Endpoint) -> ListenerSecurity:
         """For a broker's listener."""
         key = endpoint.listener, endpoint.security_protocol
         known = self._clients.get(key)
         if known is None:
-            known = self._clients[key] = self._client(endpoint)
-        return known
+            known = self._clients[key] = endpoint, self._client(endpoint)
+        return known[1]
+
+    def read_again(self) -> None:
+        """Read the certificates and keys of all listeners anew; ConfigError if one is wrong, and then none changes."""
+        servers = {key: (at, self._server(at)) for key, (at, _) in self._servers.items()}
+        clients = {key: (at, self._client(at)) for key, (at, _) in self._clients.items()}
+        self._servers, self._clients = servers, clients
 
     def _server(self, endpoint: Endpoint) -> ListenerSecurity:
         tls, sasl = needs(endpoint)

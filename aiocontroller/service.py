@@ -18,11 +18,12 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from ssl import SSLContext
 
 import anyio
 import anyio.abc
 
-from aiocontroller.config import Config, Detection
+from aiocontroller.config import Config, ConfigError, Detection
 from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.fence_command import FenceCommand
@@ -64,7 +65,7 @@ from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper.acl_follower import AclFollower
 from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
-from aiocontroller.zookeeper.securing import zookeeper_client
+from aiocontroller.zookeeper.securing import tls_context, zookeeper_client
 from aiocontroller.zookeeper.session import CLOSE_WITHIN_S as SESSION_CLOSED_WITHIN_S
 
 log = logging.getLogger(__name__)
@@ -253,12 +254,12 @@ class Service:
         )
         await kafka.look_up_hosts()
         for listener in config.listeners:
-            how = self.shell.security.server(listener)
+            secured = self.shell.security.server(listener).server_tls is not None
             serving = await self.world.network.serve_through(
                 kafka.gate(listener),
                 listener.host,
                 listener.port,
-                ssl=how.server_tls,
+                ssl=functools.partial(self._server_tls, listener) if secured else None,
                 handshake_timeout_s=kafka.login_timeout_s,
                 backlog=config.socket_listen_backlog_size,
             )
@@ -288,6 +289,25 @@ class Service:
             tasks.start_soon(self.controller.election.mirror.run, name="copy of the cluster")
         await self._follow_acls(tasks)
         log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
+
+    def _server_tls(self, listener: Endpoint) -> SSLContext:
+        context = self.shell.security.server(listener).server_tls
+        assert context is not None
+        return context
+
+    def read_certificates(self) -> None:
+        """Read certificates and keys again, for connections from now on; all stay as they are if one is wrong.
+
+        As at the start, the loop reads the files itself: few and small.
+        """
+        try:
+            of_zookeeper = tls_context(self.config)
+            self.shell.security.read_again()
+        except ConfigError as error:
+            log.error("Certificates stay as they are: %s", error)
+            return
+        self.client.ssl = of_zookeeper
+        log.info("Certificates were read again, for new connections")
 
     async def _follow_acls(self, tasks: anyio.abc.TaskGroup) -> None:
         """Load ACLs before contending for the role: until then all but super users are refused."""
@@ -524,6 +544,7 @@ def run_service(
             within_s=lambda: service.end_within_s,
             doing=lambda: service.doing,
             rescue=service.journal.rescue,
+            reread=service.read_certificates,
         )
         # Loaded code stays and has no cycles: the collector should run seldom, and never on objects that exist now.
         gc.freeze()

@@ -28,8 +28,9 @@ journal waited for up to 15 s on an idle machine.
 class LongRunning:
     """Must be created before other threads start and before anything is printed or written."""
 
-    def __init__(self, as_json: bool, signals: Sequence[signal.Signals] = SIGNALS) -> None:
-        self.ending = Ending(signals)
+    def __init__(self, as_json: bool, signals: Sequence[signal.Signals] = SIGNALS, rereads: bool = False) -> None:
+        """``rereads``: of ``Ending``."""
+        self.ending = Ending(signals, rereads=rereads)
         self.ending.listen()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         os.umask(0o077)

@@ -18,6 +18,7 @@ from aiocontroller.cli.long_running import LongRunning
 from aiocontroller.cli.output import JSON, print_json, say
 from aiocontroller.cli.properties import KEEP_OURS, PROPERTIES
 from aiocontroller.data_folder import FolderLock, make_private_folder
+from aiocontroller.ending import has_terminal
 
 if TYPE_CHECKING:
     from aiocontroller.service import DebugHandlers, Service
@@ -111,9 +112,10 @@ def run(
     It takes the role if the role is vacant, and stands by otherwise. 'aiocontroller takeover' makes it take the role
     from a broker; 'aiocontroller release', Ctrl-C and SIGTERM make it give the role back. A signal ends the process
     within 5 s (15 s if a release had begun), with exit code 0, or 1 if something was left undone, which the log names.
-    A second signal ends it at once, with exit code 128 + the signal's number.
+    A second signal ends it at once, with exit code 128 + the signal's number. SIGHUP ends it if a terminal controls it;
+    otherwise it reads certificates and keys again, for new connections.
     """
-    process = LongRunning(as_json)
+    process = LongRunning(as_json, rereads=not has_terminal())
     from aiocontroller.config import load_config
 
     named = _named(zookeeper, controller_id, listen, http_port, keep_ours)

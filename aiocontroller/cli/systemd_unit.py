@@ -24,6 +24,8 @@ Type=notify
 NotifyAccess=main
 TimeoutStartSec=infinity
 ExecStart={program} run --config {config} --data /var/lib/{state} --log-format {log_format}
+# Reads certificates and keys again; the log says whether it could.
+ExecReload=/bin/kill -HUP $MAINPID
 User={user}
 StateDirectory={state}
 StateDirectoryMode=0700

@@ -19,7 +19,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any, TypeVar, cast
 
-from aiocontroller.net.ports import BACKLOG, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, World
+from aiocontroller.net.ports import BACKLOG, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, TlsNow, World
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 T = TypeVar("T")
@@ -400,7 +400,7 @@ class Host:
         host: str,
         port: int,
         *,
-        ssl: ssl_module.SSLContext | None = None,
+        ssl: TlsNow | None = None,
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
         backlog: int = BACKLOG,
     ) -> Listener:

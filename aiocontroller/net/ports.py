@@ -78,6 +78,10 @@ class Gate(Protocol):
         """
 
 
+TlsNow = Callable[[], ssl_module.SSLContext]
+"""Returns what secures the next connection; certificates are renewed while a listener is open."""
+
+
 class Network(Protocol):
     """TCP and TLS; production and simulation implement it."""
 
@@ -108,7 +112,7 @@ class Network(Protocol):
         host: str,
         port: int,
         *,
-        ssl: ssl_module.SSLContext | None = None,
+        ssl: TlsNow | None = None,
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
         backlog: int = BACKLOG,
     ) -> Listener:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from aiocontroller.net.complaints import Complaints
-from aiocontroller.net.ports import BACKLOG, DEBUG_VARIABLE, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, World
+from aiocontroller.net.ports import BACKLOG, DEBUG_VARIABLE, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, TlsNow, World
 from aiocontroller.net.taken_ports import taken
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class OpenGate:
 class Tls(NamedTuple):
     """How a listener does TLS handshakes."""
 
-    context: ssl_module.SSLContext
+    context: TlsNow
     handshake_timeout_s: float
 
 
@@ -154,7 +154,7 @@ class RealListener:
                 await loop.connect_accepted_socket(
                     lambda: protocol,
                     connected,
-                    ssl=self._tls.context,
+                    ssl=self._tls.context(),
                     ssl_handshake_timeout=self._tls.handshake_timeout_s,
                 )
         except (OSError, asyncio.CancelledError) as error:
@@ -188,7 +188,9 @@ class RealNetwork:
         ssl: ssl_module.SSLContext | None = None,
     ) -> Listener:
         """Listen on all addresses of ``host``, and accept every connection; OSError if one is taken."""
-        return await self.serve_through(OpenGate(protocol_factory), host, port, ssl=ssl)
+        return await self.serve_through(
+            OpenGate(protocol_factory), host, port, ssl=None if ssl is None else lambda: ssl
+        )
 
     async def serve_through(
         self,
@@ -196,7 +198,7 @@ class RealNetwork:
         host: str,
         port: int,
         *,
-        ssl: ssl_module.SSLContext | None = None,
+        ssl: TlsNow | None = None,
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
         backlog: int = BACKLOG,
     ) -> Listener:

@@ -118,7 +118,6 @@ class ZooKeeperClient:
         hosts, chroot = parse_connect_string(connect)
         self.chroot = chroot or None
         self.world = world
-        self.ssl = ssl
         self.session = ZooKeeperSession(
             hosts, session_timeout_s, world, ssl=ssl, sasl_digest=sasl_digest, metrics=metrics
         )
@@ -136,6 +135,15 @@ class ZooKeeperClient:
         """The generation of the session that won ``/controller``; fences are valid only in it.  None: in any."""
 
     # -- life ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def ssl(self) -> SSLContext | None:
+        """How connections from now on are secured."""
+        return self.session.ssl
+
+    @ssl.setter
+    def ssl(self, context: SSLContext | None) -> None:
+        self.session.ssl = context
 
     async def start(
         self, timeout_s: float | None = None, *, tasks: Tasks | None = None, create_chroot: bool = True

@@ -103,7 +103,8 @@ class ZooKeeperSession:
         self.last_failure = "no attempt was made yet"
         self._world = world
         self._clock = world.clock
-        self._ssl = ssl
+        self.ssl = ssl
+        """Of connections from now on."""
         self._sasl_digest = sasl_digest
         self._requested_timeout_s = timeout_s
         self._max_in_flight = max_in_flight
@@ -296,7 +297,7 @@ class ZooKeeperSession:
             host,
             port,
             timeout_s=timeout_s,
-            ssl=self._ssl,
+            ssl=self.ssl,
         )
         self._opening = conn
         try:

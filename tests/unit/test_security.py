@@ -215,3 +215,24 @@ def test_rules_that_cannot_be_read_are_named(stores: dict[str, str]) -> None:
         Security(load_config(overrides=settings)[0]).server(listener("SSL"))
     del settings["ssl.client.auth"]
     Security(load_config(overrides=settings)[0]).server(listener("SSL"))  # they name no principal
+
+
+def test_certificates_are_read_again_all_or_none(stores: dict[str, str]) -> None:
+    """Of listeners and of connections to brokers; the file of a second listener is missing."""
+    own = {f"listener.name.b.{key}": value for key, value in stores.items()}
+    second = Path(own["listener.name.b.ssl.keystore.location"] + "2")
+    second.write_bytes(Path(stores["ssl.keystore.location"]).read_bytes())
+    own["listener.name.b.ssl.keystore.location"] = str(second)
+    found = security(**stores, **own)
+    at, beside = Endpoint("A", "h", 1, "SSL"), Endpoint("B", "h", 2, "SSL")
+    before = [found.server(at), found.server(beside), found.client(at)]
+    second.unlink()
+    with pytest.raises(ConfigError, match=r"^ssl\.keystore\.location: found '.*pem2' \(.*No such file"):
+        found.read_again()
+    assert [found.server(at), found.server(beside), found.client(at)] == before
+    second.write_bytes(Path(stores["ssl.keystore.location"]).read_bytes())
+    found.read_again()
+    after = [found.server(at), found.server(beside), found.client(at)]
+    contexts = [each.server_tls or each.client_tls for each in (*before, *after)]
+    assert None not in contexts
+    assert len(set(contexts)) == 6

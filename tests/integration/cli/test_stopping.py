@@ -73,8 +73,8 @@ def program(prelude: str, mark: Path) -> list[str]:
         sys.executable,
         "-c",
         "from aiocontroller.cli.long_running import LongRunning\n"
-        "def begin(self, *how, begin=LongRunning.__init__):\n"
-        "    begin(self, *how)\n"
+        "def begin(self, *how, begin=LongRunning.__init__, **named):\n"
+        "    begin(self, *how, **named)\n"
         f"    exec({prelude!r}, {{'MARK': {str(mark)!r}}})\n"
         "LongRunning.__init__ = begin\n"
         "from aiocontroller.cli import main\n"
@@ -268,14 +268,6 @@ def send_twice(pid: int, number: signal.Signals) -> None:
     while int(re.search(r"ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1], 16) & bit:  # type: ignore[index]
         pass  # bounded by the test's own time
     os.kill(pid, number)
-
-
-def test_a_closed_terminal_ends_it_in_order(start: Start, zk_connect: str) -> None:
-    """SIGHUP was as good as SIGKILL: the role was vacant until the session had expired."""
-    controller = start("--zookeeper", zk_connect)
-    controller.until(lambda: controller.is_active() and (controller.data / "controller.json").exists())
-    assert controller.ends(signal.SIGHUP) == 0
-    assert controller.says("Resigned")
 
 
 def test_under_nohup_a_closed_terminal_ends_nothing(start: Start, zk_connect: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import ssl
 import subprocess
@@ -14,17 +15,21 @@ from aiocontroller.config import Config, ConfigError, load_config
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.zookeeper.fault_proxy import FaultProxy
 from aiocontroller.net.ports import World
+from aiocontroller.service import Service
 from aiocontroller.zookeeper.securing import tls_context, zookeeper_client
 from tests.integration.zookeeper.conftest import MakeClient
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificate(tmp_path_factory.mktemp("tls"))
+
+
+def make_certificate(folder: Path) -> Path:
     """Key and self-signed certificate of 127.0.0.1 in one file."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         (
             f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 "
@@ -97,6 +102,36 @@ async def test_kafkas_properties_open_a_session_with_a_server_that_wants_our_cer
             finally:
                 await client.close()
     finally:
+        await proxy.close()
+
+
+async def test_a_renewed_truststore_counts_for_the_next_connection(
+    zookeeper: EmbeddedZooKeeper, certificate: Path, tmp_path: Path, world: World
+) -> None:
+    """ZooKeeper's certificate is another one after a lost connection, and our file knows it only later."""
+    renewed = make_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    proxy = await FaultProxy(zookeeper.port, ssl=context).start()
+    store = tmp_path / "trusted.pem"
+    store.write_bytes(certificate.read_bytes())
+    service = Service(tls_config(proxy.address, truststore_location=str(store)), world, with_http=False)
+    client = service.client
+    try:
+        await client.start(20)
+        session_id = client.session_id
+        context.load_cert_chain(renewed)
+        proxy.cut_all()
+        async with asyncio.timeout(20):
+            while "certificate" not in client.session.last_failure.lower():
+                await asyncio.sleep(0.01)
+        store.write_bytes(renewed.read_bytes())
+        service.read_certificates()
+        async with asyncio.timeout(20):
+            await client.sync()
+        assert client.session_id == session_id
+    finally:
+        await client.close()
         await proxy.close()
 
 

@@ -136,7 +136,7 @@ def test_tls_handshake_that_does_not_end_is_hung_up_on(run: Callable[[Coroutine[
     async def main() -> None:
         door = Doorkeeper()
         listener = await RealNetwork().serve_through(
-            door, "127.0.0.1", 0, ssl=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), handshake_timeout_s=0.3
+            door, "127.0.0.1", 0, ssl=lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), handshake_timeout_s=0.3
         )
         silent, evicted = connected(listener.port), connected(listener.port)
         await until(lambda: len(door.inside) == 2)
