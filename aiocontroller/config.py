@@ -78,6 +78,9 @@ MAX_INT = 2**31 - 1
 class ConfigError(BadInputError):
     """One line for each property that cannot be used."""
 
+    exit_code = 2
+    """As for words that cannot be used: trying again does not help."""
+
 
 Detection = Literal["off", "refused", "full"]
 """``refused``: the connection ended and new ones are refused; ``full``: also silence."""

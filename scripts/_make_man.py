@@ -35,16 +35,23 @@ It did what it was asked.
 It could not; one line on standard error says why.
 .TP
 .B 2
-It did not understand its arguments.
+An argument or a property is wrong.
 .TP
 .BR 3 ", " 4
-.B aiocontroller check
-has warnings or critical findings.
+.B check
+and
+.B migration check
+found warnings, or something critical;
+.B move
+and
+.B roll
+stopped before everything was done (3).
 .TP
 .RI 128+ N
-Signal
+A signal
 .I N
-came for the second time.
+came for the second time
+.RB ( run ).
 .SH ENVIRONMENT
 Any property can be set by a variable:
 .B AIOCONTROLLER_ZOOKEEPER_CONNECT

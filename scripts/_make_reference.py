@@ -85,8 +85,9 @@ CLI_HEAD = """\
 Generated from `aiocontroller/cli` by `scripts/make-reference`; do not edit.
 
 `aiocontroller --help` and `aiocontroller COMMAND --help` print the same. Every command exits with 0 when it did what it
-was asked, 1 when it could not (one line on standard error says why), and 2 for arguments that it does not understand;
-`check` exits with 3 for warnings and 4 for critical findings.
+was asked, 1 when it could not (one line on standard error says why), and 2 for arguments or properties that are wrong.
+`check` and `migration check` exit with 3 for warnings and 4 for critical findings, `move` and `roll` with 3 if they
+stopped before everything was done, `run` with 128 + N if a signal N came for the second time.
 """
 
 FINDINGS_HEAD = """\

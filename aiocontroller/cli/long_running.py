@@ -44,14 +44,14 @@ class LongRunning:
 
         Errors are reported here, because the last messages must not wait for a reader either.
         """
-        from aiocontroller.cli.root import explain
+        from aiocontroller.cli.root import exit_code, explain
 
         try:
             code = work()
         except BrokenPipeError:
             code = 0  # head, or a pager, has seen enough
         except BaseException as error:
-            code = 1
+            code = exit_code(error)
             lines = explain(error)
             if lines is None:
                 logging.getLogger("aiocontroller").critical("Ended by a bug", exc_info=error)

@@ -201,8 +201,15 @@ def run(arguments: list[str] | None = None) -> None:
 
         for line in lines:
             click.echo(f"Error: {printable(line)}", err=True)
-        code = 1
+        code = exit_code(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def exit_code(error: BaseException) -> int:
+    """Of a command that the error ends: 2 if what it was given is wrong, else 1, which may be worth another try."""
+    if isinstance(error, BaseExceptionGroup):
+        return min(map(exit_code, error.exceptions))
+    return error.exit_code if isinstance(error, AioControllerError) else 1
 
 
 def explain(error: BaseException) -> list[str] | None:

@@ -112,6 +112,7 @@ def run(
     It takes the role if the role is vacant, and stands by otherwise. 'aiocontroller takeover' makes it take the role
     from a broker; 'aiocontroller release', Ctrl-C and SIGTERM make it give the role back. A signal ends the process
     within 5 s (15 s if a release had begun), with exit code 0, or 1 if something was left undone, which the log names.
+    Exit code 2: an option or a property is wrong.
     A second signal ends it at once, with exit code 128 + the signal's number. SIGHUP ends it if a terminal controls it;
     otherwise it reads certificates and keys again, for new connections.
     """

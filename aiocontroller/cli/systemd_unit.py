@@ -35,6 +35,8 @@ UMask=0077
 TimeoutStopSec=20
 Restart=on-failure
 RestartSec=5
+# Wrong options or properties: a restart does not help.
+RestartPreventExitStatus=2
 # The event loop reports several times within this interval; a loop that hangs is ended, and the standby takes over.
 WatchdogSec=30
 LimitNOFILE=65536

@@ -80,6 +80,9 @@ class KafkaErrorCode(IntEnum):
 class AioControllerError(Exception):
     """Base class of the exceptions that this package raises on purpose."""
 
+    exit_code = 1
+    """Of a command that it ends."""
+
 
 class ControllerMovedError(AioControllerError):
     """We lost the controller role: ``/controller_epoch`` or ``/controller`` is no longer ours.

@@ -18,9 +18,8 @@ from collections.abc import Callable
 
 import anyio.abc
 
-from aiocontroller.config import ConfigError
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.errors import AioControllerError
+from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.net.complaints import Complaints
 from aiocontroller.property_values import is_ip_address
@@ -144,7 +143,9 @@ class SocketServer:
         return channel
 
     async def look_up_hosts(self) -> None:
-        """Resolve host names in ``max.connections.per.ip.overrides``; ConfigError for a host without an address.
+        """Resolve host names in ``max.connections.per.ip.overrides``; BadInputError for a host without an address.
+
+        That is no ConfigError: name servers come back, and then another start helps.
 
         The limit applies to each address of a host separately; an override for an address wins over one for a name,
         and of two names with one address the last one, as in Kafka.
@@ -156,7 +157,7 @@ class SocketServer:
             try:
                 found = await self.shell.world.network.addresses(host)
             except OSError as error:
-                raise ConfigError(
+                raise BadInputError(
                     f"max.connections.per.ip.overrides: found {host} ({error}), expected a host that has an address"
                 ) from error
             self.quotas.overrides.update(dict.fromkeys(found, most))

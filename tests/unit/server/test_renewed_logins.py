@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from aiocontroller.config import ConfigError, load_config
-from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.config import load_config
+from aiocontroller.core.errors import BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.lab.simulated_net import SimulatedNetwork
 from aiocontroller.lab.virtual_time import virtual_time
@@ -264,7 +264,7 @@ async def test_a_host_without_an_address_is_named(monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(SimulatedNetwork, "addresses", addresses)
         with pytest.raises(
-            ConfigError, match=r"max\.connections\.per\.ip\.overrides: found nowhere\.example .*not known"
+            BadInputError, match=r"max\.connections\.per\.ip\.overrides: found nowhere\.example .*not known"
         ):
             await SocketServer(it.shell, it.listener.tasks).look_up_hosts()
 
