@@ -121,9 +121,7 @@ def run(
 
     named = _named(zookeeper, controller_id, listen, http_port, keep_ours)
     config, warnings = load_config(file, os.environ, properties | named)
-    handler = BackgroundLog(process.errors)
-    handler.setFormatter(formatter(log_format, config.aiocontroller_id))
-    logging.basicConfig(handlers=[handler], level=log_level.upper())
+    _log_to(BackgroundLog(process.errors), formatter(log_format, config.aiocontroller_id), log_level)
     for warning in warnings:
         logging.getLogger("aiocontroller.config").warning(warning)
     if data is not None:
@@ -165,6 +163,11 @@ def run(
         )
 
     process.finish(work)
+
+
+def _log_to(handler: logging.Handler, lines: logging.Formatter, level: str) -> None:
+    handler.setFormatter(lines)
+    logging.basicConfig(handlers=[handler], level=level.upper())
 
 
 def _named(
