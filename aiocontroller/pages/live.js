@@ -3,6 +3,7 @@
 
 const state = {};
 const KINDS = { "offline": "Offline", "under-min-isr": "Below min.insync.replicas", "under-replicated": "Under-replicated" };
+const AT_ONCE = 10;
 let skewMs = 0; // the server's clock minus ours
 let heardMs = performance.now();
 
@@ -53,6 +54,15 @@ function table(caption, columns, rows) {
 
 const nothing = text => el("p", { class: "none" }, text);
 const more = (shown, all, how) => all > shown ? el("p", { class: "note" }, `… and ${count(all - shown)} more: ${how}`) : null;
+
+// What stays folded until somebody opens it, and open while its section is drawn again.
+const opened = new Set();
+function folded(id, rows, show) {
+  if (!rows.length) return null;
+  const made = el("details", { open: opened.has(id) ? "" : null }, el("summary", {}, `${count(rows.length)} more`), show(rows));
+  made.addEventListener("toggle", () => opened[made.open ? "add" : "delete"](id));
+  return made;
+}
 
 function draw(id, ...children) {
   const place = document.querySelector(`#${id} > div`);
@@ -119,13 +129,15 @@ const sections = {
   },
   broken(found) {
     const counts = state.counts || {};
+    const columns = [
+      ["Partition", each => topicButton(each.topic, name(each))], ["Reason", each => words(each.reason), "words"],
+      ["Since", since, "time"], ["Leader", each => each.leader < 0 ? "none" : each.leader, "n"],
+      ["In sync", each => list(each.isr)], ["Replicas", each => list(each.replicas)],
+    ];
     const parts = Object.entries(KINDS).flatMap(([kind, title]) => !found[kind].length ? [] : [el("div", {},
       el("h3", {}, `${title} (${count(counts[kind] ?? found[kind].length)})`),
-      table(title, [
-        ["Partition", each => topicButton(each.topic, name(each))], ["Reason", each => words(each.reason), "words"],
-        ["Since", since, "time"], ["Leader", each => each.leader < 0 ? "none" : each.leader, "n"],
-        ["In sync", each => list(each.isr)], ["Replicas", each => list(each.replicas)],
-      ], found[kind]),
+      table(title, columns, found[kind].slice(0, AT_ONCE)),
+      folded(kind, found[kind].slice(AT_ONCE), rest => table(`${title}, continued`, columns, rest)),
       more(found[kind].length, counts[kind] || 0, `aiocontroller topics list --${kind}`))]);
     if (found.offline_by_topic.length > 1) parts.push(el("div", {}, el("h3", {}, "Topics with offline partitions"),
       table("Topics with offline partitions",

@@ -103,6 +103,28 @@ async def test_names_from_outside_stay_text(cluster: Cluster, chromium: Any) -> 
     assert page.complaints in ([], ["data:,"])
 
 
+async def test_a_long_list_is_folded_and_stays_open_once_opened(cluster: Cluster, chromium: Any) -> None:
+    service = await broken(cluster)
+    page = await shown(chromium, service)
+    one = {"topic": "t", "reason": [], "since_us": None, "leader": 1, "isr": [1], "replicas": [1, 2]}
+    lost = {"under-replicated": [one | {"partition": n} for n in range(25)], "offline": [], "under-min-isr": []}
+
+    async def hears() -> None:
+        await page.evaluate("data => hear(data)", {"now_us": 1, "broken": lost | {"offline_by_topic": []}})
+
+    rest = page.locator("#broken details table")
+    await page.evaluate("source.close()")
+    await hears()
+    assert await page.locator("#broken summary").inner_text() == "15 more"
+    assert not await rest.is_visible()
+    await page.locator("#broken summary").focus()
+    await page.keyboard.press("Enter")
+    assert await rest.is_visible()
+    await hears()
+    assert await rest.is_visible()
+    assert await page.locator("#broken details tbody tr").count() == 15
+
+
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:
     from axe_playwright_python.async_playwright import Axe
 
