@@ -68,7 +68,7 @@ async def test_it_says_what_is_broken_and_goes_on_saying_it(cluster: Cluster, ch
     assert "broker 3 died" in await page.locator("#incidents").inner_text()
     await cluster.add_broker(3)
     await page.wait_for_selector("#verdict:not(:text('offline'))")
-    assert "every partition has a leader" in await page.locator("#incidents").inner_text()
+    await page.wait_for_selector("#incidents li:has-text('every partition has a leader')")
 
 
 async def test_a_topic_is_found_with_the_keyboard_alone(cluster: Cluster, chromium: Any) -> None:
