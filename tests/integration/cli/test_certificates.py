@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.cli.test_stopping import program
+
 
 def make_certificate(folder: Path, name: str) -> bytes:
     """A key and its certificate for 127.0.0.1, in PEM."""
@@ -144,3 +146,21 @@ def test_a_closed_terminal_still_ends_it_in_order(start: Start, tmp_path: Path) 
     assert controller.process.wait(20) == 0
     assert controller.says("SIGHUP: ending")
     assert controller.says("Resigned")
+
+
+def test_a_hangup_during_the_imports_ends_nothing(tmp_path: Path) -> None:
+    """Nothing has been read yet; it ended the process with 129."""
+    hang_up = "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)"
+    command = [*program(hang_up, tmp_path / "mark"), "run", "--zookeeper", "127.0.0.1:1", "--http-port", "0"]
+    log = tmp_path / "log"
+    with log.open("wb") as errors, subprocess.Popen(command, stderr=errors, start_new_session=True) as process:
+        try:
+            deadline = time.monotonic() + 40
+            while "Waiting for ZooKeeper" not in log.read_text():
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
