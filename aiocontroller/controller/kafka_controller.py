@@ -40,6 +40,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.context_changes import TimeIs
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import AioControllerError, ControllerEpochError, ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.requests_in_words import asked_for
 from aiocontroller.core.states import PartitionState
 from aiocontroller.core.topic_deletion import replicas_ineligible_to_delete, replicas_to_delete
 from aiocontroller.metrics import Metrics
@@ -378,7 +379,8 @@ class KafkaController:
 
     def _account(self, gathered: Sequence[QueuedEvent], started_s: float, ended_s: float, detail: str) -> None:
         """Record events; those handled together are one record, with the longest wait as ``queue_us``."""
-        self.story.event_ended(int((ended_s - started_s) * 1e6), detail)
+        asked = asked_for(queued.event for queued in gathered)
+        self.story.event_ended(int((ended_s - started_s) * 1e6), detail, asked)
         state = gathered[0].event.state
         if state in self._timers:
             self._timers[state].observe(ended_s - started_s)
@@ -393,6 +395,7 @@ class KafkaController:
             count=len(gathered) if len(gathered) > 1 else None,
             queue_us=queue_us,
             processing_us=processing_us,
+            requested=asked or None,
             detail=detail or None,
         )
         self.recent.append(

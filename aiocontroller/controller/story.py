@@ -17,11 +17,11 @@ class Story:
         self.incidents = Incidents()
         shell.journal.listener = self.chronicle
 
-    def event_ended(self, took_us: int, detail: str) -> None:
-        """An event has been handled; O(1)."""
+    def event_ended(self, took_us: int, detail: str, asked: str) -> None:
+        """An event has been handled; ``asked``: who asked for what.  O(1)."""
         shell = self._shell
         now_us = shell.world.clock.wall_time_us()
-        causes = self.chronicle.event_ended(now_us, took_us, detail)
+        causes = self.chronicle.event_ended(now_us, took_us, detail, asked)
         if shell.is_active and shell.context.loaded:
             found_so = self.incidents.open is None and bool(causes) and any("took the role" in text for text in causes)
             self.incidents.observe(now_us, counts(shell.context), causes, found_so=found_so)

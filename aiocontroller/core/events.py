@@ -111,6 +111,8 @@ class Request(Event, frozen=True, gc=True, kw_only=True):
     """Asks for something, and is answered once.  The collector sees it: ``reply`` leads to the queue where it waits."""
 
     reply: Reply
+    by: str = ""
+    """Who asks, as principal and address, for the journal; empty for brokers, and for the controller itself."""
 
     def preempt(self) -> None:
         """Answer NOT_CONTROLLER, so that the sender looks for the active controller; no effect after an answer."""

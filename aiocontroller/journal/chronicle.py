@@ -154,13 +154,15 @@ class Chronicle:
 
     # -- what follows ------------------------------------------------------------------------------------------------
 
-    def event_ended(self, at_us: int, took_us: int, detail: str) -> list[str]:
-        """The event's records are complete; returns what caused something, for a timeline."""
+    def event_ended(self, at_us: int, took_us: int, detail: str, asked: str = "") -> list[str]:
+        """The event's records are complete; returns what caused something, for a timeline.  ``asked``: who asked for
+        what."""
         counts = [f"{n:,} {_of(n, what)}" for what, n in self._counts.items()]
-        said = ": ".join(filter(None, (" and ".join(self._causes), ", ".join([*counts, *self._facts]))))
+        causes = [*self._causes, asked] if asked else self._causes
+        said = ": ".join(filter(None, (" and ".join(causes), ", ".join([*counts, *self._facts]))))
         if detail:
             said = f"{said}; {detail}" if said else detail
-        causes = list(self._causes)
+        causes = list(self._causes)  # what somebody asked for breaks nothing by itself
         lasting = [text for text in counts if "leader" in text and "ISR" not in text]
         self._clear()
         if said:

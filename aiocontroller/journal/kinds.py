@@ -55,6 +55,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         _fields(
             "event state queue_us processing_us",
             count="events that were handled together, if more than one",
+            requested="who asked for what, in words; of clients and operators, and of what changes something",
             detail="the error, if the handler failed",
         ),
     ),

@@ -89,6 +89,8 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False):
     """Microseconds in the handler."""
     duration_us: int | None = None
     """Microseconds in all."""
+    requested: str | None = None
+    """Who asked for what, in words: principal and address of a client, or an operator's command."""
     detail: Any = None
     """Anything else, in words or as an object; not meant to be parsed."""
 

@@ -202,5 +202,5 @@ class Commands:
             if not answer.done():  # the caller may be gone
                 answer.set_result(found)
 
-        self._shell.queue.append(event(Reply(answered)))
+        self._shell.queue.append(msgspec.structs.replace(event(Reply(answered)), by="an operator's command"))
         return await answer

@@ -74,6 +74,20 @@ async def test_a_real_client_creates_expands_and_deletes_a_topic(cluster: Cluste
     assert codes == {"t": 0, "unknown": 3}
     assert await cluster.zk.get_all_topics_in_cluster(watch=False) == []
 
+    who = "User:ANONYMOUS at 127.0.0.1 asks"
+    told = [event.text for event in (await cluster.active()).controller.story.chronicle.events]
+    asked = [
+        f"{who} to create topics t, bad name!, u",
+        f"{who} to create topic t",
+        f"{who} for more partitions of topic t",
+        f"{who} for more partitions of topic t",
+        f"{who} to delete topics t, unknown",
+    ]
+    told = [text for text in told if text.startswith(who)]
+    assert len(told) == len(asked)
+    assert all(text.startswith(start) for text, start in zip(told, asked, strict=True)), told
+    assert told[0].startswith(f"{asked[0]}: 4 partitions created, in ")
+
 
 async def test_validate_only_creates_nothing(cluster: Cluster) -> None:
     codes = await ask(cluster, lambda admin: admin.create_topics([NewTopic("t", 2, 2)], validate_only=True))

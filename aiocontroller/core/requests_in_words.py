@@ -1,0 +1,71 @@
+"""What clients and operators ask for, in words, for the list of events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from aiocontroller.core import events as ev
+from aiocontroller.core.request_content import ElectionType
+
+SHOWN = 5
+LONGEST = 300
+
+
+def asked_for(events: Iterable[ev.Event]) -> str:
+    """Who asked for what; empty where nobody did, or for nothing that changes anything."""
+    said = dict.fromkeys(_sentence(event) for event in events if isinstance(event, ev.Request) and event.by)
+    return ", ".join(filter(None, islice(said, SHOWN)))
+
+
+def _sentence(event: ev.Request) -> str:
+    what = _what(event)
+    return f"{event.by[:LONGEST]} asks {what}" if what else ""
+
+
+def _what(event: ev.Request) -> str:
+    match event:
+        case ev.CreateTopics(validate_only=True) | ev.CreatePartitions(validate_only=True):
+            return ""
+        case ev.ListPartitionReassignments() | ev.RecoverPartitions(dry_run=True) | ev.RollBack(dry_run=True):
+            return ""
+        case ev.CreateTopics(topics=topics):
+            return f"to create {_named([topic.name for topic in topics], 'topic')}"
+        case ev.CreatePartitions(topics=topics):
+            return f"for more partitions of {_named([topic.topic for topic in topics], 'topic')}"
+        case ev.DeleteTopics(topics=topics):
+            return f"to delete {_named([each if isinstance(each, str) else each.hex() for each in topics], 'topic')}"
+        case ev.ApiPartitionReassignment(targets=targets):
+            cancelled = [str(each) for each, replicas in targets.items() if replicas is None]
+            moved = [str(each) for each, replicas in targets.items() if replicas is not None]
+            asked = [f"to reassign {_named(moved, 'partition')}"] if moved else []
+            asked += [f"to cancel the reassignment of {_named(cancelled, 'partition')}"] if cancelled else []
+            return " and ".join(asked)
+        case ev.ReplicaLeaderElection(partitions=partitions, election_type=kind):
+            how = "an unclean election" if kind == ElectionType.UNCLEAN else "an election of the preferred leaders"
+            return f"for {how} of {_named(None if partitions is None else [*map(str, partitions)], 'partition')}"
+        case ev.RecoverPartitions(topic=topic, partition=partition):
+            return f"for leaders by what logs hold, of {topic}" + ("" if partition is None else f"-{partition}")
+        case ev.UpdateFeatures(updates=updates):
+            return f"for other levels of {_named(list(updates), 'feature')}"
+        case ev.AlterUserScramCredentials(deletions=deletions, upsertions=upsertions):
+            users = dict.fromkeys([user for user, _ in deletions] + [each.user for each in upsertions])
+            return f"for other SCRAM credentials of {_named(list(users), 'user')}"
+        case ev.TakeOver():
+            return "this controller to take the role"
+        case ev.Release(to_kraft=to_kraft):
+            return (
+                "this controller to hand the role over to KRaft" if to_kraft else "this controller to release the role"
+            )
+        case ev.RollBack():
+            return "to roll the migration to KRaft back"
+    return f"for {type(event).__name__}"
+
+
+def _named(names: Sequence[str] | None, noun: str) -> str:
+    """``topics a, b and 7 more``; None: all."""
+    if names is None:
+        return f"all {noun}s"
+    shown = ", ".join(name[:LONGEST] for name in names[:SHOWN])
+    rest = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f"{noun}{'s' * (len(names) != 1)} {shown}{rest}"
