@@ -70,11 +70,22 @@ class SimulatedData:
         return self._min_isr(topic) if min(spoken) >= ELIGIBLE_FROM else 1
 
     def _running(self) -> Collection[int]:
-        """The brokers that every controller takes for live; none where it may suspect one, or know less than all."""
+        """The brokers that every controller takes for live; none where it may suspect one, or know less than all.
+
+        A process that waits for its disk is none: what is registered is the one before, in its controlled shutdown.
+        """
         simulation = self._simulation
         if simulation.plan.broker_detection != "off" or simulation.fleet.mixed:
             return ()
-        return [number for number, (_, process) in simulation.brokers.items() if not process.host.paused]
+        return [
+            number
+            for number, (broker, process) in simulation.brokers.items()
+            if not process.host.paused and self._has_registered(broker)
+        ]
+
+    def _has_registered(self, broker: SimulatedBroker) -> bool:
+        node = self._simulation.model.tree.nodes.get(paths.broker_id(broker.config.id))
+        return node is not None and node.owner == broker.session_id
 
     # -- disks -----------------------------------------------------------------------------------------------------
 

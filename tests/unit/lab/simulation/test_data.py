@@ -121,3 +121,30 @@ produce orders-0 20 all
 make-topic-anew orders then=5
 """
     assert not played(text)[0].violations
+
+
+SHUTTING_DOWN = """
+cluster seed={seed} brokers=3 controllers=1 settings=min.insync.replicas:2 releases=3.7,3.7,3.7 data clients=2
+create-topic orders 3,2,1 then=2
+create-topic events 1,2,3 1,2,3 then=2
+power-cut 3 then=3.4
+reboot-broker 2 then=0.005
+stop-broker 1 then=0.1
+start-broker 1 then=0
+start-broker 3 then=5
+"""
+"""The only replica of orders-0 that holds everything is in its controlled shutdown, and its next process waits for the
+disk, when one with a truncated log returns and leads: it is not one that the controller should have elected."""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_process_that_waits_for_its_disk_could_not_lead(seed: int) -> None:
+    live: list[bool] = []
+    made = Simulation(
+        parse_scenario(SHUTTING_DOWN.format(seed=seed)),
+        on_step=lambda step, at_s: live.append(1 in made.history.data.live()),
+    )
+    report = run(made.run())
+    assert not report.violations
+    assert report.marks["probe/I13 excused: lost power or a lost disk"] > 0
+    assert live == [True] * 4 + [False] * 2 + [True] * 2
