@@ -547,3 +547,11 @@ def a_record_goes_with_a_replica_out_of_sync(s: Story) -> None:
     acknowledge(s)
     s.history.replica_deleted(3, ("t", 0), 0)
     led(s, 1, 0)
+
+
+@case()
+def a_verdict_of_sickness_counts_in_the_term_that_gave_it(s: Story) -> None:
+    s.state(2, 1, (1, 2))
+    s.later(60)
+    s.history.answers.sick(1, 1)
+    s.history.answers.elected(ElectionType.PREFERRED, s.now_s, {TopicPartition("t", 0): (84, "")}, ())
