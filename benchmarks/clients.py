@@ -13,7 +13,8 @@ nothing is lost, doubled or out of order.  The subjects, one after the other, ea
   aiocontroller  outside; a variant is the same with properties of its own
   early          the variant with early detection of dead brokers (docs/early-detection.md) and treatment of sick ones
                  (docs/sick-brokers.md)
-  fenced         the same with a fence command that ends a broker's process
+  pair           the same with a warm standby, and early detection of a dead controller
+  fenced         early with a fence command that ends a broker's process
   kraft          three brokers and three controllers that are no brokers, of the same release
 
 "Led" are the partitions whose leader was struck (in a leader move: those moved), "others" the rest.  "controller and
@@ -55,6 +56,7 @@ EARLY = {
 }
 FENCED = EARLY | {"aiocontroller.fence.command": "sh -c 'kill -9 $(cat {folder}/broker-{broker}/pid)'"}
 """``{folder}`` is the cluster's, in the values of every variant."""
+PAIR = EARLY | {"aiocontroller.early.controller.detection": "full"}
 SUBJECTS = ("kafka", "aiocontroller", "early", "kraft")
 
 
@@ -116,9 +118,8 @@ class Bench:
         options, started = self.options, time.monotonic()
         chance = random.Random(options.seed)  # the same victims for every subject
         async with self._cluster(subject) as cluster:
-            cluster.controller = cluster.controllers.get(
-                "aiocontroller" if subject in options.variant else subject, cluster.controller
-            )
+            own = "aiocontroller" if subject in options.variant and subject != "pair" else subject
+            cluster.controller = cluster.controllers.get(own, cluster.controller)
             cluster.controller.name = subject
             await cluster.open_load(
                 options.clients, options.partitions, self.folder / subject / "load", options.version
@@ -180,7 +181,7 @@ def parsed() -> argparse.Namespace:
         options.broker = settings(options.broker)
         named = [text.partition(":") for text in options.variant]
         given = {name: settings(texts.split(",")) for name, _, texts in named}
-        options.variant = {"early": EARLY, "fenced": FENCED} | given
+        options.variant = {"early": EARLY, "fenced": FENCED, "pair": PAIR} | given
     except ValueError as error:
         parser.error(str(error))
     for name, known in (

@@ -10,18 +10,12 @@ the cost of the two events can be told apart.
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import msgspec
-
-from aiocontroller.cli.run import READY_FILE, ControllerReady
 from aiocontroller.journal.records import decode_record
 from aiocontroller.lab.cluster.embedded_zookeeper import LOOPBACK, EmbeddedZooKeeper, free_port
 from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, RealKafkaCluster
@@ -84,17 +78,6 @@ class Instance(OurController):
         lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
         records = [decode_record(line) for line in lines if line.endswith(b"\n")]
         return [r.broker for r in records if (r.kind, r.event, r.state) == ("suspicion", "alarm", "broker")]
-
-    async def is_warm(self) -> bool:
-        return await asyncio.to_thread(self._is_warm)
-
-    def _is_warm(self) -> bool:
-        try:
-            ready = msgspec.json.decode((self.folder / READY_FILE).read_bytes(), type=ControllerReady)
-            with urllib.request.urlopen(f"{ready.http}/status", timeout=5) as answer:
-                return bool(msgspec.json.decode(answer.read())["standby"]["state"] == "warm")
-        except (OSError, urllib.error.URLError):
-            return False
 
 
 class AlarmStage:

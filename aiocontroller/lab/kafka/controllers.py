@@ -8,10 +8,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from aiocontroller.cli.run import READY_FILE, ControllerReady
 from aiocontroller.lab.cluster.kraft import KRaftCluster
 from aiocontroller.lab.cluster.processes import Child
 from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
@@ -179,6 +184,18 @@ class OurController(ZooKeeperController):
         if self._child is not None:
             self._child.kill()
 
+    async def is_warm(self) -> bool:
+        """Whether it is a standby whose copy of the cluster is complete."""
+        return await asyncio.to_thread(self._is_warm)
+
+    def _is_warm(self) -> bool:
+        try:
+            ready = msgspec.json.decode((self.folder / READY_FILE).read_bytes(), type=ControllerReady)
+            with urllib.request.urlopen(f"{ready.http}/status", timeout=5) as answer:
+                return bool(msgspec.json.decode(answer.read())["standby"]["state"] == "warm")
+        except (OSError, urllib.error.URLError):
+            return False
+
     async def _known(self) -> bool:
         running = [broker.address for broker in self.brokers.values() if broker.running]
         named = [await asyncio.to_thread(controller_named_by, address) for address in running]
@@ -188,6 +205,60 @@ class OurController(ZooKeeperController):
         assert self._child is not None
         assert self._child.running, f"aiocontroller ended:\n{self._child.log_tail()}"
         return await self.holder() == self.controller_id
+
+
+class ControllerPair(ZooKeeperController):
+    """Two aiocontroller processes, of which one stands by; the role is taken when that one is warm."""
+
+    name = "pair"
+
+    def __init__(
+        self,
+        zk: KafkaZkClient,
+        brokers: Mapping[int, RealKafkaBroker],
+        zookeeper: str,
+        folder: Path,
+        properties: Mapping[str, str],
+    ) -> None:
+        super().__init__(zk, brokers)
+        self.instances = {
+            each: OurController(zk, brokers, zookeeper, folder / str(each), properties, each)
+            for each in (OUR_ID, OUR_ID + 1)
+        }
+
+    async def take(self) -> None:
+        await self.instances[OUR_ID].take()
+        await self.restore()
+
+    async def give(self) -> None:
+        for instance in self.instances.values():
+            if instance.running:
+                await instance.give_up()
+        await until(self.held_by_a_broker, "a broker holds /controller")
+
+    async def kill(self) -> frozenset[int]:
+        self._epoch_before = await self.epoch()
+        holder = await self.holder()
+        assert holder in self.instances, f"{holder} holds /controller, which is none of the pair"
+        await self.instances[holder].kill()
+        return frozenset()
+
+    async def succeeded(self) -> None:
+        async def by_the_other() -> bool:
+            return await self.epoch() > self._epoch_before and await self.holder() in self.instances
+
+        await until(by_the_other, "the standby holds /controller")
+
+    async def restore(self) -> None:
+        for instance in self.instances.values():
+            if not instance.running:
+                (instance.folder / READY_FILE).unlink(missing_ok=True)
+                instance.launch()
+                await until(instance.is_warm, "the standby is warm")
+
+    def close(self) -> None:
+        for instance in self.instances.values():
+            instance.close()
 
 
 class KRaftController(ClusterController):

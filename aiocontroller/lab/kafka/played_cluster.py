@@ -17,6 +17,7 @@ from aiocontroller.lab.cluster.slowness import Slowness, slowness_library
 from aiocontroller.lab.kafka.controllers import (
     BrokerAsController,
     ClusterController,
+    ControllerPair,
     KRaftController,
     OurController,
     until,
@@ -328,7 +329,8 @@ async def cluster_on(
         }
         kafkas = BrokerAsController(zk, brokers)
         our = OurController(zk, brokers, zookeeper, folder / "aiocontroller", ours)
-        cluster = PlayedCluster(brokers, {controller.name: controller for controller in (kafkas, our)})
+        pair = ControllerPair(zk, brokers, zookeeper, folder / "pair", ours)
+        cluster = PlayedCluster(brokers, {controller.name: controller for controller in (kafkas, our, pair)})
         stack.callback(cluster.close)
         yield cluster
 
