@@ -14,7 +14,7 @@ from aiocontroller.lab.cli import storm as commands
 from aiocontroller.lab.cli.storm import storm
 from aiocontroller.lab.hostile.attacks import ATTACKS
 
-STORMS = ("processes", "zookeeper", "hostile", "kafka", "unclean", "power-loss", "alarms")
+STORMS = ("processes", "soak", "zookeeper", "hostile", "kafka", "unclean", "power-loss", "alarms")
 
 
 def test_every_module_with_a_storm_has_a_command_and_every_command_a_module() -> None:
