@@ -212,22 +212,13 @@ class ControllerPair(ZooKeeperController):
 
     name = "pair"
 
-    def __init__(
-        self,
-        zk: KafkaZkClient,
-        brokers: Mapping[int, RealKafkaBroker],
-        zookeeper: str,
-        folder: Path,
-        properties: Mapping[str, str],
-    ) -> None:
-        super().__init__(zk, brokers)
-        self.instances = {
-            each: OurController(zk, brokers, zookeeper, folder / str(each), properties, each)
-            for each in (OUR_ID, OUR_ID + 1)
-        }
+    def __init__(self, first: OurController, second: OurController) -> None:
+        super().__init__(first.zk, first.brokers)
+        self.first = first
+        self.instances = {each.controller_id: each for each in (first, second)}
 
     async def take(self) -> None:
-        await self.instances[OUR_ID].take()
+        await self.first.take()
         await self.restore()
 
     async def give(self) -> None:

@@ -15,6 +15,7 @@ from aiocontroller.lab.cluster.load.clients import Load, LoadClient
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, RealKafkaBroker, RealKafkaCluster
 from aiocontroller.lab.cluster.slowness import Slowness, slowness_library
 from aiocontroller.lab.kafka.controllers import (
+    OUR_ID,
     BrokerAsController,
     ClusterController,
     ControllerPair,
@@ -329,7 +330,7 @@ async def cluster_on(
         }
         kafkas = BrokerAsController(zk, brokers)
         our = OurController(zk, brokers, zookeeper, folder / "aiocontroller", ours)
-        pair = ControllerPair(zk, brokers, zookeeper, folder / "pair", ours)
+        pair = ControllerPair(our, OurController(zk, brokers, zookeeper, folder / "standby", ours, OUR_ID + 1))
         cluster = PlayedCluster(brokers, {controller.name: controller for controller in (kafkas, our, pair)})
         stack.callback(cluster.close)
         yield cluster

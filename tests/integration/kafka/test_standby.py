@@ -51,7 +51,7 @@ class Instances:
         instance.launch()
         await until(lambda: asyncio.to_thread(_ready, folder), f"instance {controller_id} is ready")
         if policy is None and self._standby == "warm":
-            await until(lambda: asyncio.to_thread(_warm, folder), f"instance {controller_id} is warm")
+            await until(instance.is_warm, f"instance {controller_id} is warm")
         return instance
 
     async def went_on_with_its_copy(self, instance: OurController) -> bool:
@@ -85,12 +85,6 @@ def _ready(folder: Path) -> bool:
         return False
     except OSError:
         return False
-
-
-def _warm(folder: Path) -> bool:
-    ready = msgspec.json.decode((folder / READY_FILE).read_bytes(), type=ControllerReady)
-    with urllib.request.urlopen(f"{ready.http}/status", timeout=5) as answer:
-        return bool(msgspec.json.decode(answer.read())["standby"]["state"] == "warm")
 
 
 def skip_when_overloaded() -> None:
