@@ -16,6 +16,8 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from _command_tree import commands_of  # noqa: E402
+
 from aiocontroller.cli.completion import script  # noqa: E402
 from aiocontroller.cli.root import root  # noqa: E402  # the path comes first
 
@@ -83,23 +85,13 @@ def manual() -> str:
         *_options(root, top),
         ".SH COMMANDS",
     ]
-    for path, command in _commands(root, "aiocontroller"):
+    for path, command in commands_of(root, "aiocontroller"):
         context = click.Context(command, parent=top, info_name=path)
         lines += [f'.SS "{_plain(path)}"', f"\\fB{_plain(path)}\\fR {_plain(_usage(command, context))}"]
         for paragraph in _paragraphs(command):
             lines += [".PP", paragraph]
         lines += _options(command, context)
     return "\n".join(lines) + "\n" + END
-
-
-def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{path} {name}")
-        elif command is not None:
-            yield f"{path} {name}", command
 
 
 def _usage(command: click.Command, context: click.Context) -> str:

@@ -14,6 +14,8 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from _command_tree import commands_of  # noqa: E402
+
 from aiocontroller.check.kinds import KINDS as FINDINGS  # noqa: E402
 from aiocontroller.cli.root import root  # noqa: E402
 from aiocontroller.config import OWN_PREFIX, PROPERTIES, Config, Property  # noqa: E402
@@ -295,7 +297,7 @@ def _type(type_: Any) -> str:
 
 def cli_page() -> str:
     lines = [CLI_HEAD, "| command | |", "|---|---|"]
-    commands = list(_commands(root, "aiocontroller"))
+    commands = list(commands_of(root, "aiocontroller"))
     lines += [f"| [`{path}`](#{path.replace(' ', '-')}) | {_first_line(command)} |" for path, command in commands]
     for path, command in commands:
         context = click.Context(command, info_name=path)
@@ -308,17 +310,6 @@ def cli_page() -> str:
         lines += ["| option | default | meaning |", "|---|---|---|"] if options else []
         lines += [_option(option, context) for option in options]
     return "\n".join(lines) + "\n"
-
-
-def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
-    """Groups are left out where they are nothing but their commands."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{path} {name}")
-        elif command is not None:
-            yield f"{path} {name}", command
 
 
 def _first_line(command: click.Command) -> str:

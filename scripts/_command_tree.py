@@ -1,0 +1,18 @@
+"""The program's commands, for the pages that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+
+def commands_of(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Path and command; groups are left out where they are nothing but their commands."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands_of(command, f"{path} {name}")
+        elif command is not None:
+            yield f"{path} {name}", command
