@@ -77,10 +77,16 @@ def overview_as_text(found: Mapping[str, Any]) -> str:
     lines += ["", brokers_as_text(found["brokers"])]
     for name, noun in (("reassignments", "reassignment"), ("deletions", "deletion")):
         if found[name]["count"]:
-            lines.append(f"\n{plural(found[name]['count'], noun)} in progress.")
+            lines.append(f"\n{plural(found[name]['count'], noun)} in progress{_pace(found[name]['pace'])}.")
     if found["events"]:
         lines += ["", *(f"{iso_time(e['at_us'] // 1000)}  {e['text']}" for e in found["events"][:SHOWN])]
     return "\n".join(lines)
+
+
+def _pace(pace: Mapping[str, Any]) -> str:
+    by = pace["expected_us"]
+    end = "" if by is None else f"; at this pace the rest by about {iso_time(by // 1000)}"
+    return f", {pace['ended']:,} done{end}"
 
 
 def verdict(found: Mapping[str, Any]) -> str:

@@ -96,10 +96,24 @@ def _broken(controller: KafkaController) -> dict[str, Any]:
 
 
 def _reassignments(controller: KafkaController) -> dict[str, Any]:
-    context = controller.shell.context
-    return {"count": len(context.partitions_being_reassigned), "partitions": of_context.moves(context)}
+    context, now_us = controller.shell.context, controller.shell.world.clock.wall_time_us()
+    count = len(context.partitions_being_reassigned)
+    return {
+        "count": count,
+        "partitions": of_context.moves(context),
+        "pace": controller.story.chronicle.reassignments.expectation(
+            now_us, count - len(context.cancelled_reassignments)
+        ),
+    }
 
 
 def _deletions(controller: KafkaController) -> dict[str, Any]:
-    context = controller.shell.context
-    return {"count": len(context.topics_to_be_deleted), "topics": of_context.deletions(context)}
+    context, now_us = controller.shell.context, controller.shell.world.clock.wall_time_us()
+    count = len(context.topics_to_be_deleted)
+    return {
+        "count": count,
+        "topics": of_context.deletions(context),
+        "pace": controller.story.chronicle.deletions.expectation(
+            now_us, count - len(context.topics_ineligible_for_deletion)
+        ),
+    }

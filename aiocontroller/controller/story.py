@@ -23,7 +23,11 @@ class Story:
         now_us = shell.world.clock.wall_time_us()
         causes = self.chronicle.event_ended(now_us, took_us, detail, asked)
         if shell.is_active and shell.context.loaded:
+            self.chronicle.reassignments.left(now_us, len(shell.context.partitions_being_reassigned))
+            self.chronicle.deletions.left(now_us, len(shell.context.topics_to_be_deleted))
             found_so = self.incidents.open is None and bool(causes) and any("took the role" in text for text in causes)
             self.incidents.observe(now_us, counts(shell.context), causes, found_so=found_so)
         elif not shell.is_active:
+            self.chronicle.reassignments.left(now_us, 0)
+            self.chronicle.deletions.left(now_us, 0)
             self.incidents.cut(now_us, "this controller lost the role")

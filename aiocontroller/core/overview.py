@@ -65,6 +65,8 @@ class Move(msgspec.Struct, frozen=True):
     in_sync: tuple[int, ...]
     """Those of ``adding`` that have caught up."""
     cancelled: bool
+    waits_for: tuple[int, ...] = ()
+    """Brokers of ``adding`` that cannot catch up as they are: not live, or with a failed log directory."""
 
 
 class Deletion(msgspec.Struct, frozen=True):
@@ -138,7 +140,12 @@ def moves(context: ControllerContext, at_most: int = ROWS_SHOWN) -> list[Move]:
             context.table.isr(row),
         )
         in_sync = tuple(broker for broker in assignment.adding if broker in isr)
-        found.append(Move(*name, *assignment, in_sync, row in context.cancelled_reassignments))
+        waits_for = tuple(
+            broker
+            for broker in assignment.adding
+            if broker not in in_sync and not context.is_replica_online(row, broker)
+        )
+        found.append(Move(*name, *assignment, in_sync, row in context.cancelled_reassignments, waits_for))
     return found
 
 

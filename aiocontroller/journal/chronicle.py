@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from aiocontroller.journal.pace import Pace
+
 EVENTS_KEPT = 200
 FAILOVERS_KEPT = 10
 CAUSES_KEPT = 10
@@ -71,6 +73,8 @@ class Chronicle:
     def __init__(self) -> None:
         self.events: deque[Happening] = deque(maxlen=EVENTS_KEPT)
         self.failovers: deque[Failover] = deque(maxlen=FAILOVERS_KEPT)
+        self.reassignments = Pace()
+        self.deletions = Pace()
         self._clear()
 
     def _clear(self) -> None:
@@ -109,14 +113,18 @@ class Chronicle:
                 if self.failovers:
                     self.failovers[-1].ended_us = at_us
             case _:
-                self._others(kind, fields)
+                self._others(kind, at_us, fields)
 
-    def _others(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def _others(self, kind: str, at_us: int, fields: Mapping[str, Any]) -> None:
         match kind:
             case "topic_deleted":
+                self.deletions.one_ended(at_us)
                 self._fact(f"topic {fields.get('topic')} deleted")
             case "reassigned":
-                what = "reassignment of {} cancelled" if fields.get("detail") == "cancelled" else "{} reassigned"
+                cancelled = fields.get("detail") == "cancelled"
+                what = "reassignment of {} cancelled" if cancelled else "{} reassigned"
+                if not cancelled:
+                    self.reassignments.one_ended(at_us)
                 replicas = ",".join(map(str, fields.get("replicas") or ()))
                 self._fact(f"{what.format(_partition(fields))}: replicas are {replicas}")
             case "recovery" if fields.get("event") == "elected":

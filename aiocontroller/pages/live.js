@@ -55,6 +55,14 @@ function table(caption, columns, rows) {
 const nothing = text => el("p", { class: "none" }, text);
 const more = (shown, all, how) => all > shown ? el("p", { class: "note" }, `… and ${count(all - shown)} more: ${how}`) : null;
 
+// When a work ends at the pace so far; the server names no time where it has no pace.
+function pace(found, left, noun, reserve) {
+  return el("p", { class: "note" }, `${count(found.ended)} of ${count(found.ended + left)} ${noun} done`,
+    found.since_us ? [" since ", clock(found.since_us)] : null, ". ",
+    found.expected_us === null ? "Too few have ended lately to say when the rest will."
+      : ["At this pace the rest by about ", clock(found.expected_us), `. ${reserve}`]);
+}
+
 // What stays folded until somebody opens it, and open while its section is drawn again.
 const opened = new Set();
 function folded(id, rows, show) {
@@ -147,15 +155,16 @@ const sections = {
       : "Only the active controller knows.")]);
   },
   reassignments(found) {
-    draw("reassignments", found.count ? [table("Reassignments", [
+    draw("reassignments", found.count ? [pace(found.pace, found.count, "partitions", "They differ in size, and this controller knows no bytes."), table("Reassignments", [
       ["Partition", each => topicButton(each.topic, name(each))],
       ["Caught up", each => `${each.in_sync.length} of ${each.adding.length}`, "n"],
       ["Adding", each => list(each.adding)], ["Removing", each => list(each.removing)],
-      ["", each => each.cancelled ? "is being cancelled" : ""],
+      ["", each => each.cancelled ? "is being cancelled"
+        : each.waits_for.length ? `waits for ${each.waits_for.length > 1 ? "brokers" : "broker"} ${list(each.waits_for)}, not live or with a failed log directory` : "", "words"],
     ], found.partitions), more(found.partitions.length, found.count, "aiocontroller reassign --list")] : [nothing("None.")]);
   },
   deletions(found) {
-    draw("deletions", found.count ? [table("Deletions", [
+    draw("deletions", found.count ? [pace(found.pace, found.count, "topics", "Halted ones are not in it."), table("Deletions", [
       ["Topic", each => each.topic], ["State", each => each.state], ["Partitions", each => count(each.partitions), "n"],
       ["Replicas left", each => each.replicas_left === null ? "" : count(each.replicas_left), "n"],
     ], found.topics), more(found.topics.length, found.count, "/overview")] : [nothing("None.")]);

@@ -125,6 +125,25 @@ async def test_a_long_list_is_folded_and_stays_open_once_opened(cluster: Cluster
     assert await page.locator("#broken details tbody tr").count() == 15
 
 
+async def test_moves_and_deletions_say_when_they_end_or_that_nobody_can_say(cluster: Cluster, chromium: Any) -> None:
+    service = await broken(cluster)
+    page = await shown(chromium, service)
+    await page.evaluate("source.close()")
+    move = {"topic": "t", "partition": 0, "replicas": [1, 2], "adding": [2], "removing": [], "in_sync": []}
+    moves = {"count": 3, "partitions": [move | {"cancelled": False, "waits_for": [2]}]}
+    gone = {"count": 1, "topics": [{"topic": NAME, "partitions": 5, "state": "halted", "replicas_left": 9}]}
+    pace = {"ended": 1200, "since_us": 1_700_000_000_000_000, "expected_us": 1_700_000_600_000_000}
+    data = {"now_us": 1, "reassignments": moves | {"pace": pace}}
+    await page.evaluate("data => hear(data)", data | {"deletions": gone | {"pace": pace | {"expected_us": None}}})
+    said = await page.locator("#reassignments").inner_text()
+    assert "1,200 of 1,203 partitions done since 2023-11-1" in said
+    assert "At this pace the rest by about 2023-11-1" in said
+    assert "waits for broker 2" in said
+    said = await page.locator("#deletions").inner_text()
+    assert "Too few have ended lately to say when the rest will." in said
+    assert NAME in said
+
+
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:
     from axe_playwright_python.async_playwright import Axe
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ from aiocontroller.controller.overview import sections
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from tests.unit.controller.virtual_cluster import begin, stage
+
+NO_PACE = {"ended": 0, "since_us": None, "expected_us": None}
 
 
 def seen(service: Service) -> dict[str, Any]:
@@ -42,8 +45,8 @@ async def test_a_broken_cluster() -> None:
         assert two["state"] == "live"
         assert (three["state"], three["replicas"], three["queued"]) == ("gone", 2, None)
         assert three["since_us"] == found["broken"]["offline"][0]["since_us"]
-        assert found["reassignments"] == {"count": 0, "partitions": []}
-        assert found["deletions"] == {"count": 0, "topics": []}
+        assert found["reassignments"] == {"count": 0, "partitions": [], "pace": NO_PACE}
+        assert found["deletions"] == {"count": 0, "topics": [], "pace": NO_PACE}
         assert found["incidents"][0]["ended_us"] is None
         assert found["failovers"][0]["epoch"] == 1
         assert found["events"][0]["text"].startswith("broker 3 died: 1 partition lost its leader, ")
@@ -60,3 +63,24 @@ async def test_a_standby() -> None:
         assert (found["controller"]["state"], found["controller"]["standby"]["state"]) == ("standing by", "warm")
         assert found["controller"]["holder"] != 1002
         assert (found["counts"]["offline"], found["brokers"], found["incidents"]) == (0, [], [])
+
+
+@virtual_time
+async def test_moves_say_how_many_have_ended_and_who_holds_the_rest_up() -> None:
+    async with stage() as it:
+        service = await begin(it, 3)
+        old = {str(n): [1] for n in range(6)}
+        await it.create("/brokers/topics/t", json.dumps({"version": 1, "partitions": old}).encode())
+        await it.sleep(3)
+        await it.kill_broker(3)
+        await it.sleep(15)
+        moves = [{"topic": "t", "partition": n, "replicas": [3 if n > 3 else 2]} for n in range(6)]
+        await it.create("/admin/reassign_partitions", json.dumps({"version": 1, "partitions": moves}).encode())
+        await it.until(lambda: len(service.shell.context.partitions_being_reassigned) > 3)
+        began = seen(service)["reassignments"]
+        assert began["pace"]["ended"] == 0
+        assert began["pace"]["expected_us"] is None
+        await it.sleep(30)
+        found = seen(service)["reassignments"]
+        left = [(each["partition"], each["waits_for"]) for each in found["partitions"]]
+        assert [each for each in left if each[1]] == [(4, [3]), (5, [3])]

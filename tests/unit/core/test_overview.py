@@ -45,9 +45,13 @@ def test_moves() -> None:
     lead(context, "t-0", 1, (1, 4))
     context.begin_reassignments([0, 1, 2], cancelled=[1])
     assert overview.moves(context, 2) == [
-        Move("t", 0, (3, 4, 1), (3, 4), (1,), (4,), False),
+        Move("t", 0, (3, 4, 1), (3, 4), (1,), (4,), False, ()),
         Move("t", 1, (1, 2), (), (), (), True),
     ]
+    context.remove_brokers([3])
+    assert overview.moves(context, 1)[0].waits_for == (3,)
+    context.set_offline_dir_replicas(4, [0], ())
+    assert overview.moves(context, 1)[0].waits_for == (3,), "it has caught up already"
 
 
 def test_deletions() -> None:

@@ -106,3 +106,13 @@ def test_what_is_kept_is_bounded(journal: MemoryJournal) -> None:
     assert len(chronicle(journal).events) == EVENTS_KEPT
     assert len(chronicle(journal).failovers) == FAILOVERS_KEPT
     assert max(map(len, texts(journal))) < 3_500
+
+
+def test_what_was_done_counts_for_the_pace_and_what_was_given_up_does_not(journal: MemoryJournal) -> None:
+    told = chronicle(journal)
+    told.reassignments.left(1, 3)
+    told.deletions.left(1, 1)
+    journal.append("reassigned", topic="t", partition=0, replicas=[1])
+    journal.append("reassigned", topic="t", partition=1, replicas=[1], detail="cancelled")
+    journal.append("topic_deleted", topic="u")
+    assert (told.reassignments.expectation(2, 1).ended, told.deletions.expectation(2, 1).ended) == (1, 1)
