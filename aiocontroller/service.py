@@ -15,10 +15,12 @@ import asyncio
 import functools
 import gc
 import logging
+import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from ssl import SSLContext
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -28,9 +30,11 @@ from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.fence_command import FenceCommand
 from aiocontroller.controller.heartbeats import Heartbeats
+from aiocontroller.controller.instances import Instances
 from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
 from aiocontroller.controller.log_gathering import gather
 from aiocontroller.controller.mirror import Mirror
+from aiocontroller.controller.overview import sections
 from aiocontroller.controller.release import RELEASE_WITHIN_S
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.sickness_probes import CONNECTIONS, SicknessProbes
@@ -136,6 +140,7 @@ class Service:
         self._kafka: SocketServer | None = None
         self._http: http.HttpServer | None = None
         self._acls: AclFollower | None = None
+        self._instances: Instances | None = None
         self._witness: Heartbeats | None = None
         """Watches the brokers, active or standing by, where early detection is on."""
         self._witnessed = False
@@ -287,6 +292,9 @@ class Service:
         self.controller.guard.start(tasks)
         if self.controller.election.mirror is not None:
             tasks.start_soon(self.controller.election.mirror.run, name="copy of the cluster")
+        if self._http is not None:
+            instances = self._instances = Instances(self.controller, platform.node(), self._http.url)
+            tasks.start_soon(instances.run, name="instances")
         await self._follow_acls(tasks)
         log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
 
@@ -348,7 +356,12 @@ class Service:
     async def _open_http(self) -> None:
         config = self.config
         commands = Commands(self.shell, self.controller, self.stop)
-        overview = Overview(self.controller, self.world.clock, config.aiocontroller_http_max_connections)
+        overview = Overview(
+            {**sections(self.controller), "instances": self._known_instances},
+            self.controller,
+            self.world.clock,
+            config.aiocontroller_http_max_connections,
+        )
         self._http = await http.serve(
             self.world,
             config.aiocontroller_http_host,
@@ -376,6 +389,9 @@ class Service:
             ),
         )
         self.http_port = self._http.port
+
+    def _known_instances(self) -> Mapping[str, Any]:
+        return {"instances": [], "problem": ""} if self._instances is None else self._instances.shown()
 
     def _ready(self) -> tuple[bool, str]:
         found = self.controller.readiness()

@@ -154,6 +154,16 @@ const sections = {
     draw("broken", parts.length ? parts : [nothing(state.controller?.active ? "Nothing: every partition has a leader and its replicas in sync."
       : "Only the active controller knows.")]);
   },
+  instances(found) {
+    draw("instances", found.problem ? el("p", { class: "bad" }, `Not known: ${found.problem}`)
+      : found.instances.length ? table("Controllers", [
+        ["Controller", i => [i.id, i.this ? " (this one)" : ""].join("")],
+        ["State", i => el("span", { class: i.active || i.state === "standing by" ? "good" : "bad" }, i.state, i.reason ? `: ${i.reason}` : ""), "words"],
+        ["Its copy", i => i.standby ? i.standby + (i.lag_s ? `, ${count(i.lag_s)} s behind` : "") : ""],
+        ["Started", i => clock(i.started_us), "time"],
+        ["Page", i => `${i.http} on ${i.host}`, "words"],
+      ], found.instances) : nothing("None has told of itself yet."));
+  },
   reassignments(found) {
     draw("reassignments", found.count ? [pace(found.pace, found.count, "partitions", "They differ in size, and this controller knows no bytes."), table("Reassignments", [
       ["Partition", each => topicButton(each.topic, name(each))],

@@ -8,14 +8,13 @@ for its own reader only: it skips what it was too slow for, and ``http_connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from aiocontroller.controller.kafka_controller import KafkaController
-from aiocontroller.controller.overview import sections
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.net.ports import Clock
 from aiocontroller.server.cluster_view import in_charge
@@ -36,10 +35,17 @@ _encoder = msgspec.json.Encoder(enc_hook=repr)
 class Overview:
     """The sections' bytes, made anew when somebody looks and they are ``EVERY_S`` old."""
 
-    def __init__(self, controller: KafkaController, clock: Clock, max_connections: int) -> None:
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[], Any]],
+        controller: KafkaController,
+        clock: Clock,
+        max_connections: int,
+    ) -> None:
+        """``makers``: what makes each section, by its name."""
         self._controller = controller
         self._clock = clock
-        self._makers = sections(controller)
+        self._makers = makers
         self._turn = asyncio.Lock()
         self._made: dict[str, bytes] = {}
         self._made_s = -EVERY_S

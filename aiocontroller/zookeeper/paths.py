@@ -17,6 +17,8 @@ DEBTS = "/aiocontroller_debts"
 """Ours, not Kafka's: replicas that brokers have yet to delete."""
 BROKER_STARTS = "/aiocontroller_broker_starts"
 """Ours, not Kafka's: which brokers have started uncleanly."""
+INSTANCES = "/aiocontroller_instances"
+"""Ours, not Kafka's: the instances of this program that run, an ephemeral znode each."""
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"
@@ -146,6 +148,11 @@ def debts_of_broker(broker: int) -> str:
 def debts(broker: int, topic: str) -> str:
     """The debts of one broker for topics of one name."""
     return f"{DEBTS}/{broker}/{topic}"
+
+
+def instance(name: str) -> str:
+    """What one instance tells of itself; ``name`` is that of its session."""
+    return f"{INSTANCES}/{name}"
 
 
 def isr_change(name: str) -> str:

@@ -29,7 +29,7 @@ class Sections:
         self.values: dict[str, Any] = {"a": 1, "b": [2]}
         self.made = 0
 
-    def makers(self, _: object) -> dict[str, Callable[[], Any]]:
+    def makers(self) -> dict[str, Callable[[], Any]]:
         def make(name: str) -> Any:
             self.made += name == "a"
             return self.values[name]
@@ -40,14 +40,13 @@ class Sections:
 @pytest.fixture
 def sections(monkeypatch: pytest.MonkeyPatch) -> Sections:
     made = Sections()
-    monkeypatch.setattr(overview_pages, "sections", made.makers)
     monkeypatch.setattr(overview_pages, "EVERY_S", 0.02)
     return made
 
 
 @pytest.fixture
 async def overview(sections: Sections) -> Overview:
-    return Overview(cast(KafkaController, None), real_world().clock, 8)
+    return Overview(sections.makers(), cast(KafkaController, None), real_world().clock, 8)
 
 
 @pytest.fixture
@@ -167,7 +166,7 @@ async def test_one_who_does_not_read_is_dropped(server: HttpServer, sections: Se
 
 async def test_many_looks_cost_one(overview: Overview, sections: Sections, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview_pages, "EVERY_S", 1000.0)
-    overview = Overview(cast(KafkaController, None), real_world().clock, 8)
+    overview = Overview(sections.makers(), cast(KafkaController, None), real_world().clock, 8)
     await asyncio.gather(*(overview.look() for _ in range(20)))
     assert sections.made == 1
 
@@ -180,7 +179,7 @@ def searching(topics: dict[str, list[list[int]]], *, active: bool = True) -> Ove
     context.loaded = True
     shell = SimpleNamespace(id=1000, context=context, channels=object() if active else None)
     controller = SimpleNamespace(shell=shell)
-    return Overview(cast(KafkaController, controller), real_world().clock, 8)
+    return Overview({}, cast(KafkaController, controller), real_world().clock, 8)
 
 
 async def test_search(sections: Sections, monkeypatch: pytest.MonkeyPatch) -> None:

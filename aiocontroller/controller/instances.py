@@ -1,0 +1,97 @@
+"""Which instances of this program there are on the cluster, active and standing by, as each tells of itself.
+
+Every few seconds this process writes what has changed of its own entry, and reads those of all.  Nothing depends on it:
+where ZooKeeper refuses, the page says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from aiocontroller.controller.kafka_controller import KafkaController
+from aiocontroller.zookeeper.errors import ClientClosedError
+from aiocontroller.zookeeper.from_aiozk import exc
+from aiocontroller.zookeeper.instances import Instance, read_instances, tell
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 5.0
+LONGEST = 300
+
+
+class Instances:
+    """``host``: the name of this machine; ``http``: the address of this process's page."""
+
+    def __init__(self, controller: KafkaController, host: str, http: str) -> None:
+        self._controller = controller
+        self._host = host[:LONGEST]
+        self._http = http[:LONGEST]
+        self._started_ms = controller.shell.world.clock.wall_time_us() // 1000
+        self._told: tuple[int, Instance] | None = None
+        self._known: dict[int, Instance] = {}
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Until the client is closed."""
+        clock = self._controller.shell.world.clock
+        while True:
+            try:
+                await self._look()
+                self._problem = ""
+            except ClientClosedError:
+                return
+            except (exc.ZKError, OSError) as error:
+                problem = "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+                if not self._problem:
+                    log.warning("The instances of this program cannot be told or read: %s", problem)
+                self._problem = problem[:LONGEST]
+            await clock.sleep(EVERY_S)
+
+    async def _look(self) -> None:
+        client = self._controller.shell.zk.client
+        told = client.session_id, self._own()
+        if told != self._told:
+            await tell(client, told[1])
+            self._told = told
+        self._known = await read_instances(client)
+        if self._known.get(told[0]) != told[1]:
+            self._told = None  # somebody has deleted or overwritten it, or there is another session now
+
+    def _own(self) -> Instance:
+        controller = self._controller
+        found, mirror = controller.readiness(), controller.election.mirror
+        copy: dict[str, Any] = {"state": "cold", "lag_ms": 0} if mirror is None else mirror.status()
+        stands_by = not controller.election.active
+        return Instance(
+            id=controller.shell.id,
+            host=self._host,
+            http=self._http,
+            started_ms=self._started_ms,
+            state=found.state,
+            reason=found.reasons[0][:LONGEST] if found.reasons and not found.ready else "",
+            standby=copy["state"] if stands_by else "",
+            lag_s=int(copy["lag_ms"] // 1000) if stands_by else 0,
+        )
+
+    def shown(self) -> dict[str, Any]:
+        """For the page: the active instance first, then those that started first."""
+        election, own = self._controller.election, self._controller.shell.zk.client.session_id
+        holder = None if election.holder is None else election.holder.owner_session
+        rows = [
+            {
+                "id": each.id,
+                "active": session == holder,
+                "this": session == own,
+                "host": each.host,
+                "http": each.http,
+                "state": each.state,
+                "reason": each.reason,
+                "standby": each.standby,
+                "lag_s": each.lag_s,
+                "started_us": each.started_ms * 1000,
+            }
+            for session, each in self._known.items()
+        ]
+        rows.sort(key=lambda row: (not row["active"], row["started_us"], row["id"]))
+        return {"instances": rows, "problem": self._problem}
