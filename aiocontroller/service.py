@@ -15,12 +15,10 @@ import asyncio
 import functools
 import gc
 import logging
-import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from ssl import SSLContext
-from typing import Any
 
 import anyio
 import anyio.abc
@@ -30,11 +28,9 @@ from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.fence_command import FenceCommand
 from aiocontroller.controller.heartbeats import Heartbeats
-from aiocontroller.controller.instances import Instances
 from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
 from aiocontroller.controller.log_gathering import gather
 from aiocontroller.controller.mirror import Mirror
-from aiocontroller.controller.overview import sections
 from aiocontroller.controller.release import RELEASE_WITHIN_S
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.sickness_probes import CONNECTIONS, SicknessProbes
@@ -51,6 +47,7 @@ from aiocontroller.core.events import (
 from aiocontroller.core.failure_detector import FailureDetector, Limits
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.ending import Ending
+from aiocontroller.http_pages import HttpPages
 from aiocontroller.journal.journal import CLOSE_WITHIN_S as JOURNAL_CLOSED_WITHIN_S
 from aiocontroller.journal.journal import Journal, NullJournal
 from aiocontroller.journal.writer import FileJournal
@@ -58,10 +55,8 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, Timer, World
 from aiocontroller.net.real import raise_descriptor_limit, real_world, return_memory
 from aiocontroller.net.tasks import Tasks, task_group
-from aiocontroller.server import http, partition_pages
-from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
-from aiocontroller.server.overview_pages import Overview
+from aiocontroller.server.http import DebugHandler
 from aiocontroller.server.socket_server import SocketServer
 from aiocontroller.service_manager import ServiceManager
 from aiocontroller.wire import cold
@@ -92,7 +87,7 @@ BROKEN_OFF_AFTER_S, CLOSED_AFTER_S, WRITTEN_AFTER_S, ENDED_AFTER_S = 0.5, 1.1, 1
 Ready = Callable[["Service"], None]
 
 
-DebugHandlers = Callable[["Service"], Mapping[str, http.DebugHandler]]
+DebugHandlers = Callable[["Service"], Mapping[str, DebugHandler]]
 """What answers ``POST /debug/NAME`` of a service; the laboratory has some (``aiocontroller.lab.debugging``)."""
 
 
@@ -138,9 +133,8 @@ class Service:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._listeners: list[Listener] = []
         self._kafka: SocketServer | None = None
-        self._http: http.HttpServer | None = None
+        self._http: HttpPages | None = None
         self._acls: AclFollower | None = None
-        self._instances: Instances | None = None
         self._witness: Heartbeats | None = None
         """Watches the brokers, active or standing by, where early detection is on."""
         self._witnessed = False
@@ -271,7 +265,17 @@ class Service:
             self._listeners.append(serving)
             self.endpoints.append(Endpoint(listener.listener, listener.host, serving.port, listener.security_protocol))
         if self._with_http:
-            await self._open_http()
+            self._http = HttpPages(
+                config,
+                self.controller,
+                self.metrics,
+                token=self.token,
+                stop=self.stop,
+                debug=self._debug_handlers(self),
+                tasks=tasks,
+            )
+            await self._http.open()
+            self.http_port = self._http.port
             tasks.start_soon(self._watch_loop_lag, name="loop lag")
             tasks.start_soon(self._preload_codecs, kafka.apis.offered(), name="codecs")
         self.controller.election.heartbeats = self._heartbeats_of_controllers()
@@ -293,8 +297,7 @@ class Service:
         if self.controller.election.mirror is not None:
             tasks.start_soon(self.controller.election.mirror.run, name="copy of the cluster")
         if self._http is not None:
-            instances = self._instances = Instances(self.controller, platform.node(), self._http.url)
-            tasks.start_soon(instances.run, name="instances")
+            self._http.connected()
         await self._follow_acls(tasks)
         log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
 
@@ -352,50 +355,6 @@ class Service:
             due_s = clock.monotonic() + LAG_PROBE_S
             await clock.sleep(LAG_PROBE_S)
             lag.observe(max(0.0, clock.monotonic() - due_s))
-
-    async def _open_http(self) -> None:
-        config = self.config
-        commands = Commands(self.shell, self.controller, self.stop)
-        overview = Overview(
-            {**sections(self.controller), "instances": self._known_instances},
-            self.controller,
-            self.world.clock,
-            config.aiocontroller_http_max_connections,
-        )
-        self._http = await http.serve(
-            self.world,
-            config.aiocontroller_http_host,
-            config.aiocontroller_http_port,
-            metrics=self.metrics,
-            ready=self._ready,
-            alive=lambda: True,
-            status=self.controller.status,
-            debug=self._debug_handlers(self),
-            settings=commands.settings,
-            commands=commands.by_name(),
-            questions={
-                "partitions": functools.partial(partition_pages.partitions, self.shell),
-                "overview": overview.page,
-                "search": overview.search,
-            },
-            streams={"events": overview.stream},
-            allowed_hosts=config.aiocontroller_http_allowed_hosts,
-            token=self.token,
-            password=config.aiocontroller_http_password or "",
-            limits=http.Limits(
-                config.aiocontroller_http_max_connections,
-                config.aiocontroller_http_max_request_bytes,
-                config.aiocontroller_http_timeout_ms / 1000,
-            ),
-        )
-        self.http_port = self._http.port
-
-    def _known_instances(self) -> Mapping[str, Any]:
-        return {"instances": [], "problem": ""} if self._instances is None else self._instances.shown()
-
-    def _ready(self) -> tuple[bool, str]:
-        found = self.controller.readiness()
-        return found.ready, str(found)
 
     async def _close(self) -> None:
         for listener in self._listeners:

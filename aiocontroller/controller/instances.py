@@ -41,10 +41,11 @@ class Instances:
                 self._problem = ""
             except ClientClosedError:
                 return
-            except (exc.ZKError, OSError) as error:
+            except Exception as error:  # also a bug here must not end the controller
+                bug = None if isinstance(error, (exc.ZKError, OSError)) else error
                 problem = "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
                 if not self._problem:
-                    log.warning("The instances of this program cannot be told or read: %s", problem)
+                    log.warning("The instances of this program cannot be told or read: %s", problem, exc_info=bug)
                 self._problem = problem[:LONGEST]
             await clock.sleep(EVERY_S)
 

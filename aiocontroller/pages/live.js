@@ -65,9 +65,9 @@ function pace(found, left, noun, reserve) {
 
 // What stays folded until somebody opens it, and open while its section is drawn again.
 const opened = new Set();
-function folded(id, rows, show) {
+function folded(id, rows, show, title = "more") {
   if (!rows.length) return null;
-  const made = el("details", { open: opened.has(id) ? "" : null }, el("summary", {}, `${count(rows.length)} more`), show(rows));
+  const made = el("details", { open: opened.has(id) ? "" : null }, el("summary", {}, `${count(rows.length)} ${title}`), show(rows));
   made.addEventListener("toggle", () => opened[made.open ? "add" : "delete"](id));
   return made;
 }
@@ -154,12 +154,22 @@ const sections = {
     draw("broken", parts.length ? parts : [nothing(state.controller?.active ? "Nothing: every partition has a leader and its replicas in sync."
       : "Only the active controller knows.")]);
   },
+  check(found) {
+    const said = document.getElementById("check-said"), counts = found.counts;
+    document.getElementById("check-now").setAttribute("aria-disabled", found.running_since_us !== null);
+    said.replaceChildren(...(found.running_since_us !== null ? ["Checking since ", clock(found.running_since_us), " …"]
+      : found.at_us === null ? ["Not checked yet."]
+      : ["Checked at ", clock(found.at_us), ` in ${duration(found.took_ms * 1000)}: `,
+        found.error || (Object.values(counts).some(Boolean) ? Object.entries(counts).filter(([, n]) => n).map(([name, n]) => `${count(n)} ${name}`).join(", ")
+          : "nothing found"), "."]).map(plain));
+    if (found.at_us !== shownCheckUs && found.running_since_us === null) showFindings(found.at_us);
+  },
   instances(found) {
     draw("instances", found.problem ? el("p", { class: "bad" }, `Not known: ${found.problem}`)
       : found.instances.length ? table("Controllers", [
         ["Controller", i => [i.id, i.this ? " (this one)" : ""].join("")],
         ["State", i => el("span", { class: i.active || i.state === "standing by" ? "good" : "bad" }, i.state, i.reason ? `: ${i.reason}` : ""), "words"],
-        ["Its copy", i => i.standby ? i.standby + (i.lag_s ? `, ${count(i.lag_s)} s behind` : "") : ""],
+        ["Its copy", i => i.standby ? i.standby + (i.lag_s ? `, ${count(i.lag_s)} s behind` : "") : "", "state"],
         ["Started", i => clock(i.started_us), "time"],
         ["Page", i => `${i.http} on ${i.host}`, "words"],
       ], found.instances) : nothing("None has told of itself yet."));
@@ -175,7 +185,7 @@ const sections = {
   },
   deletions(found) {
     draw("deletions", found.count ? [pace(found.pace, found.count, "topics", "Halted ones are not in it."), table("Deletions", [
-      ["Topic", each => each.topic], ["State", each => each.state], ["Partitions", each => count(each.partitions), "n"],
+      ["Topic", each => each.topic], ["State", each => each.state, "state"], ["Partitions", each => count(each.partitions), "n"],
       ["Replicas left", each => each.replicas_left === null ? "" : count(each.replicas_left), "n"],
     ], found.topics), more(found.topics.length, found.count, "/overview")] : [nothing("None.")]);
   },
@@ -267,6 +277,39 @@ async function show(heading, make) {
   }
   head.focus();
 }
+
+// -- the check --------------------------------------------------------------------------------------------------------
+
+let shownCheckUs = null;
+
+async function showFindings(atUs) {
+  shownCheckUs = atUs;
+  const found = await ask("/findings").catch(error => ({ findings: [], error: error.message }));
+  draw("check", ...(found.findings || []).flatMap(each => [
+    el("h3", { class: "incident" }, el("span", { class: { critical: "bad", warning: "amber" }[each.severity] || "none" }, each.severity), `: ${each.title}`),
+    el("dl", { class: "finding" }, [["Why", each.why], ["What follows", each.consequence], ["What to do", each.remedy],
+      ["Where", list(each.subjects) + (each.count > each.subjects.length ? ` and ${count(each.count - each.subjects.length)} more` : "")]]
+      .flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)])),
+    folded(`evidence ${each.title} ${each.why}`, each.evidence, rows => table(`Evidence: ${each.title}`,
+      [["Znode", row => row[0]], ["Changed by", row => `0x${row[1].toString(16)}`], ["Content", row => row[2], "words"]], rows), each.evidence.length === 1 ? "znode as evidence" : "znodes as evidence")]),
+  found.count > found.findings?.length ? more(found.findings.length, found.count, "aiocontroller check") : null);
+}
+
+async function post(path, body) {
+  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const found = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw Object.assign(new Error(found.error || answer.statusText), found);
+  return found;
+}
+
+document.getElementById("check-now").addEventListener("click", async () => {
+  try {
+    const found = await post("/check", {});
+    sections.check(state.check = found);
+  } catch (error) {
+    document.getElementById("check-said").textContent = plain(error.message);
+  }
+});
 
 const showTopic = topic => show(`Topic ${topic}`, async () => {
   const found = await ask(`/partitions?${new URLSearchParams({ topic, limit: 250 })}`);

@@ -7,7 +7,8 @@ line.  Answers to GET are made from memory and never wait for the cluster.
 
 Requests are checked for whom they were meant (``host_check``): all but ``PROBES`` where only this machine can connect,
 else questions about the cluster; a scraper that reaches us by a name of its own stays welcome to the others.  The page
-and questions about the cluster have their own check of who asks (``reader_check``).
+and questions about the cluster have their own check of who asks (``reader_check``), and what the page makes the server
+do is taken from the page alone (``origin_check``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from aiohttp import web
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, World
-from aiocontroller.server import host_check, reader_check, static
+from aiocontroller.server import host_check, origin_check, reader_check, static
 from aiocontroller.server.commands import Command, CommandRefusedError
 from aiocontroller.server.http_connections import HttpConnection, HttpGate
 from aiocontroller.server.partition_pages import NotInChargeError, UnknownTopicError
@@ -101,6 +102,7 @@ async def serve(
     commands: Mapping[str, Command] | None = None,
     questions: Mapping[str, Question] | None = None,
     streams: Mapping[str, Stream] | None = None,
+    page_posts: Mapping[str, Command] | None = None,
     token: str = "",
     password: str = "",
     allowed_hosts: Collection[str] = (),
@@ -108,10 +110,10 @@ async def serve(
 ) -> HttpServer:
     """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``, ``questions``
     ``GET /{name}``, ``streams`` the same without an end, ``commands`` ``POST /{name}`` with the token in
-    ``TOKEN_HEADER``.  Other machines need ``password`` for questions, streams and the page.  OSError when the address
-    cannot be bound."""
-    questions, streams = questions or {}, streams or {}
-    telling = {*questions, *streams, *static.FILES}
+    ``TOKEN_HEADER``, ``page_posts`` the same for the page, which has readers.  Other machines need ``password`` for
+    questions, streams and the page.  OSError when the address cannot be bound."""
+    questions, streams, page_posts = questions or {}, streams or {}, page_posts or {}
+    telling = {*questions, *streams, *page_posts, *static.FILES}
     meant_for_us = _meant_for_us((host, *allowed_hosts), None if host_check.is_loopback(host) else telling)
     application = web.Application(
         middlewares=[meant_for_us, _from_readers(telling, password, token), _in_turns(streams)],
@@ -132,6 +134,14 @@ async def serve(
         application.router.add_post(f"/debug/{name}", _debug(name, handler))
     for name, command in sorted((commands or {}).items()):
         application.router.add_post(f"/{name}", _command(command, token, limits.timeout_s))
+    for name, post in sorted(page_posts.items()):
+        application.router.add_post(f"/{name}", _page_post(post, limits.timeout_s))
+    return await _listening(world, host, port, application, metrics, limits)
+
+
+async def _listening(
+    world: World, host: str, port: int, application: web.Application, metrics: Metrics, limits: Limits
+) -> HttpServer:
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
     await runner.setup()
     assert runner.server is not None
@@ -278,18 +288,32 @@ def _command(command: Command, token: str, timeout_s: float) -> _Handler:
         given = request.headers.get(TOKEN_HEADER, "").encode(errors="surrogateescape")
         if not token or not hmac.compare_digest(given, token.encode()):
             return _json({"error": "wrong token: commands are for who can read controller.json"}, 403)
-        try:
-            async with asyncio.timeout(timeout_s):
-                body = await request.read()
-        except TimeoutError:
-            return _json({"error": f"the request's body did not arrive within {timeout_s:g} s"}, 408)
-        except web.RequestPayloadError as error:
-            return _json({"error": f"the request's body cannot be understood: {error}"}, 400)
-        try:
-            return _json(await command(body))
-        except CommandRefusedError as error:
-            return _json({"error": str(error), **error.details}, 409)
-        except AioControllerError as error:
-            return _json({"error": str(error)}, 409)
+        return await _carried_out(command, request, timeout_s)
 
     return handle
+
+
+def _page_post(command: Command, timeout_s: float) -> _Handler:
+    async def handle(request: web.Request) -> web.Response:
+        why = origin_check.refusal(request.headers)
+        if why is not None:
+            return _json({"error": why}, 403)
+        return await _carried_out(command, request, timeout_s)
+
+    return handle
+
+
+async def _carried_out(command: Command, request: web.Request, timeout_s: float) -> web.Response:
+    try:
+        async with asyncio.timeout(timeout_s):
+            body = await request.read()
+    except TimeoutError:
+        return _json({"error": f"the request's body did not arrive within {timeout_s:g} s"}, 408)
+    except web.RequestPayloadError as error:
+        return _json({"error": f"the request's body cannot be understood: {error}"}, 400)
+    try:
+        return _json(await command(body))
+    except CommandRefusedError as error:
+        return _json({"error": str(error), **error.details}, 409)
+    except AioControllerError as error:
+        return _json({"error": str(error)}, 409)

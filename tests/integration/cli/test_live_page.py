@@ -144,6 +144,24 @@ async def test_moves_and_deletions_say_when_they_end_or_that_nobody_can_say(clus
     assert NAME in said
 
 
+async def test_a_check_is_run_from_the_page_and_its_findings_stay(cluster: Cluster, chromium: Any) -> None:
+    service = await broken(cluster)
+    page = await shown(chromium, service)
+    await page.locator("#check-now").focus()
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#check h3:has-text('critical')", timeout=120_000)
+    said = await page.locator("#check").inner_text()
+    for part in ("Checked at", " critical, ", "Why", "What follows", "What to do", "t-0"):
+        assert part in said, said
+    assert await page.evaluate(SPILLED) == []
+    await page.locator("#check summary").first.click()
+    assert "/brokers/topics/t" in await page.locator("#check table").first.inner_text()
+    other = await shown(chromium, service, 360, "dark")
+    await other.wait_for_selector("#check h3:has-text('critical')")
+    assert await other.evaluate(SPILLED) == []
+    assert await other.evaluate(COLLAPSED) == []
+
+
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:
     from axe_playwright_python.async_playwright import Axe
 

@@ -1,0 +1,95 @@
+"""The check of a cluster as a process of its own, for a controller that shows findings: ``python -m``, no command.
+
+It takes the controller's ``Config`` by standard input, pickled, so that no password stands in arguments or variables,
+and prints one JSON object, bounded: of each finding the first subjects and their number.  It is the first to be killed
+where memory runs out, gives way to others for the processor, and ends itself in time if its parent is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aiocontroller.check.broker_settings import ask_brokers
+from aiocontroller.check.check import Report, examine
+from aiocontroller.check.findings import Finding
+from aiocontroller.config import Config
+from aiocontroller.core.errors import AioControllerError
+from aiocontroller.net.real import real_world
+from aiocontroller.zookeeper.from_aiozk import exc
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.securing import zookeeper_client
+
+WITHIN_S = 120
+CONNECTED_WITHIN_S = 10.0
+NICE = 10
+FINDINGS_SHOWN = 100
+SUBJECTS_SHOWN = 20
+LONGEST = 500
+"""Characters of a text that is shown; evidence may be a megabyte."""
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """What a page shows of the report."""
+    return {
+        "controller": report.controller,
+        "brokers": len(report.brokers),
+        "topics": report.topics,
+        "partitions": report.partitions,
+        "count": len(report.findings),
+        "findings": [_shown(finding) for finding in report.findings[:FINDINGS_SHOWN]],
+    }
+
+
+def _shown(finding: Finding) -> dict[str, Any]:
+    return {
+        "severity": finding.severity,
+        "title": finding.title[:LONGEST],
+        "why": finding.why[:LONGEST],
+        "consequence": finding.consequence[:LONGEST],
+        "remedy": finding.remedy[:LONGEST],
+        "count": len(finding.subjects),
+        "subjects": [subject[:LONGEST] for subject in finding.subjects[:SUBJECTS_SHOWN]],
+        "evidence": [(path[:LONGEST], zxid, content[:LONGEST]) for path, zxid, content in finding.evidence],
+    }
+
+
+async def check(config: Config) -> dict[str, Any]:
+    """Read the cluster twice and ask its brokers; AioControllerError, OSError or aiozk's errors if that fails."""
+    world = real_world()
+    client = zookeeper_client(config, world)
+    try:
+        await client.start(CONNECTED_WITHIN_S, create_chroot=False)
+        found = await examine(KafkaZkClient(client), world.clock, ask=partial(ask_brokers, world, config))
+    finally:
+        await client.close()
+    return summary(found.report)
+
+
+def main() -> None:
+    """Exit code 0 with the findings, 1 with ``{"error": …}``."""
+    signal.alarm(WITHIN_S)
+    os.nice(NICE)
+    with contextlib.suppress(OSError):  # only Linux has it
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    config = pickle.loads(sys.stdin.buffer.read())
+    try:
+        said = asyncio.run(check(config))
+    except (AioControllerError, exc.ZKError, OSError) as error:
+        notes = getattr(error, "__notes__", ())
+        said = {"error": "; ".join([str(error) or type(error).__name__, *notes])[:LONGEST]}
+    sys.stdout.buffer.write(msgspec.json.encode(said))
+    sys.exit("error" in said)
+
+
+if __name__ == "__main__":
+    main()

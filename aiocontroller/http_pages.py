@@ -1,0 +1,112 @@
+"""What a controller answers by HTTP: puts together the page, its questions, the operators' commands and the instances.
+
+The parts are in ``server`` and ``controller``; a service has one of these.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiocontroller.config import Config
+from aiocontroller.controller.instances import Instances
+from aiocontroller.controller.kafka_controller import KafkaController
+from aiocontroller.controller.overview import sections
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.tasks import Tasks
+from aiocontroller.server import http, partition_pages
+from aiocontroller.server.check_page import Checks
+from aiocontroller.server.commands import Commands
+from aiocontroller.server.overview_pages import Overview
+
+
+class HttpPages:
+    """``stop`` ends the process, ``token`` authorizes commands, ``debug`` answers ``POST /debug/NAME``.
+
+    What runs beside ends with ``tasks``.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        controller: KafkaController,
+        metrics: Metrics,
+        *,
+        token: str,
+        stop: Callable[[], object],
+        debug: Mapping[str, http.DebugHandler],
+        tasks: Tasks,
+    ) -> None:
+        self._config = config
+        self._controller = controller
+        self._metrics = metrics
+        self._token = token
+        self._stop = stop
+        self._debug = debug
+        self._server: http.HttpServer | None = None
+        self._instances: Instances | None = None
+        self._tasks = tasks
+        self._checks = Checks(config, controller.shell.world.clock, tasks)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; 0 before ``open``."""
+        return 0 if self._server is None else self._server.port
+
+    async def open(self) -> None:
+        """Listen; OSError if the address cannot be bound."""
+        config, shell = self._config, self._controller.shell
+        commands = Commands(shell, self._controller, self._stop)
+        overview = Overview(
+            {**sections(self._controller), "instances": self._known_instances, "check": self._checks.summary},
+            self._controller,
+            shell.world.clock,
+            config.aiocontroller_http_max_connections,
+        )
+        self._server = await http.serve(
+            shell.world,
+            config.aiocontroller_http_host,
+            config.aiocontroller_http_port,
+            metrics=self._metrics,
+            ready=self._ready,
+            status=self._controller.status,
+            debug=self._debug,
+            settings=commands.settings,
+            commands=commands.by_name(),
+            questions={
+                "partitions": functools.partial(partition_pages.partitions, shell),
+                "overview": overview.page,
+                "search": overview.search,
+                "findings": self._checks.findings,
+            },
+            page_posts={"check": self._checks.start},
+            streams={"events": overview.stream},
+            allowed_hosts=config.aiocontroller_http_allowed_hosts,
+            token=self._token,
+            password=config.aiocontroller_http_password or "",
+            limits=http.Limits(
+                config.aiocontroller_http_max_connections,
+                config.aiocontroller_http_max_request_bytes,
+                config.aiocontroller_http_timeout_ms / 1000,
+            ),
+        )
+
+    def connected(self) -> None:
+        """ZooKeeper answers: tell others of this instance, and learn of theirs, from now on."""
+        assert self._server is not None
+        self._instances = Instances(self._controller, platform.node(), self._server.url)
+        self._tasks.start_soon(self._instances.run, name="instances")
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            await self._server.close()
+
+    def _known_instances(self) -> Mapping[str, Any]:
+        return {"instances": [], "problem": ""} if self._instances is None else self._instances.shown()
+
+    def _ready(self) -> tuple[bool, str]:
+        found = self._controller.readiness()
+        return found.ready, str(found)

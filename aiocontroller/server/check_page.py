@@ -1,0 +1,131 @@
+"""``POST /check`` runs the check of the cluster that ``aiocontroller check`` makes, ``GET /findings`` has its result.
+
+The check reads all that ZooKeeper holds, which takes seconds of a processor, so it is a process of its own
+(``check.child``): one at a time, for a limited time, and not again at once.  It writes nothing.  The result is kept
+with its time until the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import anyio
+import msgspec
+
+from aiocontroller.config import Config
+from aiocontroller.core.errors import AioControllerError
+from aiocontroller.net.ports import Clock
+from aiocontroller.net.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+CHILD = (sys.executable, "-m", "aiocontroller.check.child")
+WITHIN_S = 130.0
+"""A little more than the child gives itself."""
+PAUSE_S = 10.0
+"""After a check, before the next one may begin."""
+MOST_BYTES = 4_000_000
+"""Of its answer; it is bounded by numbers, and this is what they can come to."""
+SEVERITIES = ("critical", "warning", "notice")
+
+
+class CheckFailedError(AioControllerError):
+    """The child has not said what it found; the message says why."""
+
+
+class Checks:
+    """The latest result, and the check that runs, if one does."""
+
+    def __init__(self, config: Config, clock: Clock, tasks: Tasks, command: Sequence[str] = CHILD) -> None:
+        """A check ends with ``tasks``."""
+        self._config = config
+        self._clock = clock
+        self._command = command
+        self._tasks = tasks
+        self._began_us: int | None = None
+        self._ended_s: float | None = None
+        self._result: dict[str, Any] = {"at_us": None, "took_ms": None, "error": ""}
+        self._counts: dict[str, int] | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """For the overview: when the latest one was made, what it came to, and since when another one runs."""
+        told = {key: self._result[key] for key in ("at_us", "took_ms", "error")}
+        return {**told, "running_since_us": self._began_us, "counts": self._counts}
+
+    async def findings(self, query: Mapping[str, str]) -> Mapping[str, Any]:
+        """The answer to ``GET /findings``."""
+        return self._result
+
+    async def start(self, body: bytes) -> Mapping[str, Any]:
+        """The answer to ``POST /check``: begins one, unless one runs or has just ended."""
+        just_now = self._ended_s is not None and self._clock.monotonic() - self._ended_s < PAUSE_S
+        if self._began_us is None and not just_now:
+            self._began_us = self._clock.wall_time_us()
+            self._tasks.start_soon(self._run, self._clock.monotonic(), name="check")
+        return self.summary()
+
+    async def _run(self, began_s: float) -> None:
+        try:
+            found = await self._found()
+            counts = {name: sum(each["severity"] == name for each in found["findings"]) for name in SEVERITIES}
+            result = {"error": "", **found}
+        except (CheckFailedError, OSError) as error:
+            log.warning("The check of the cluster failed: %s", error)
+            result, counts = {"error": str(error)}, None
+        except Exception as error:  # a bug here must not end the controller
+            log.exception("The check of the cluster failed")
+            result, counts = {"error": repr(error)}, None
+        finally:
+            self._began_us = None
+        self._ended_s = self._clock.monotonic()
+        took_ms = round(1000 * (self._ended_s - began_s))
+        self._result = {"at_us": self._clock.wall_time_us(), "took_ms": took_ms, **result}
+        self._counts = counts
+
+    async def _found(self) -> dict[str, Any]:
+        child = await asyncio.create_subprocess_exec(
+            *self._command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                child.stdin.write(pickle.dumps(self._config))
+                child.stdin.close()
+                said = bytearray()
+                while part := await child.stdout.read(1 << 16):
+                    said += part
+                    if len(said) > MOST_BYTES:
+                        raise CheckFailedError(f"its answer has more than {MOST_BYTES:,} bytes")
+                code = await child.wait()
+        except TimeoutError:
+            raise CheckFailedError(f"it did not end within {WITHIN_S:.0f} s: use 'aiocontroller check'") from None
+        finally:
+            if child.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    child.kill()
+                with anyio.CancelScope(shield=True):
+                    await child.wait()
+        return _understood(code, bytes(said))
+
+
+def _understood(code: int, said: bytes) -> dict[str, Any]:
+    if code == -signal.SIGALRM:
+        raise CheckFailedError("it took too long: use 'aiocontroller check'")
+    if code < 0:
+        raise CheckFailedError(f"its process was ended by {signal.Signals(-code).name}; memory may have run out")
+    try:
+        found: dict[str, Any] = msgspec.json.decode(said, type=dict)
+    except msgspec.MsgspecError:
+        raise CheckFailedError(f"its process ended with exit code {code}: 'aiocontroller check' says why") from None
+    if "error" in found:
+        raise CheckFailedError(found["error"])
+    return found

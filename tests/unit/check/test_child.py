@@ -1,0 +1,58 @@
+"""What the check's process prints: bounded, whatever the cluster's names and znodes are."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aiocontroller.check.check import FORMAT, Report
+from aiocontroller.check.child import FINDINGS_SHOWN, LONGEST, SUBJECTS_SHOWN, summary
+from aiocontroller.check.findings import Finding
+from aiocontroller.server.check_page import MOST_BYTES
+
+
+def report(*found: Finding) -> Report:
+    return Report(
+        format=FORMAT,
+        at="now",
+        controller=1,
+        controller_epoch=2,
+        brokers=(1, 2),
+        topics=3,
+        partitions=4,
+        findings=found,
+    )
+
+
+def test_a_finding() -> None:
+    one = Finding("k", "critical", "title", "why", "consequence", "remedy", ("t-0", "t-1"), (("/p", 7, "{}"),))
+    assert summary(report(one)) == {
+        "controller": 1,
+        "brokers": 2,
+        "topics": 3,
+        "partitions": 4,
+        "count": 1,
+        "findings": [
+            {
+                "severity": "critical",
+                "title": "title",
+                "why": "why",
+                "consequence": "consequence",
+                "remedy": "remedy",
+                "count": 2,
+                "subjects": ["t-0", "t-1"],
+                "evidence": [("/p", 7, "{}")],
+            }
+        ],
+    }
+
+
+def test_it_is_bounded() -> None:
+    text = "\U0001f600" * 10_000
+    subjects = (text,) * 10_000
+    huge = Finding("k", "critical", text, text, text, text, subjects, ((text, 7, text),) * 5)
+    found = summary(report(*[huge] * 1000))
+    assert (found["count"], len(found["findings"])) == (1000, FINDINGS_SHOWN)
+    assert (found["findings"][0]["count"], len(found["findings"][0]["subjects"])) == (10_000, SUBJECTS_SHOWN)
+    assert len(found["findings"][0]["why"]) == LONGEST
+    ordinary = Finding("k", "critical", *["x" * 1000] * 4, ("x" * 1000,) * 1000, (("x" * 1000, 7, "x" * 1000),) * 5)
+    assert len(msgspec.json.encode(summary(report(*[ordinary] * 1000)))) < MOST_BYTES
