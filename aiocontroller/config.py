@@ -71,6 +71,8 @@ from aiocontroller.property_values import (
 
 OWN_PREFIX = "aiocontroller."
 DEFAULT_CONTROLLER_ID = 1_000_001
+HTTP_LISTENER = "HTTP"
+"""The name under which the HTTP server has properties of a listener."""
 """Above ``reserved.broker.max.id`` (1000) and any id that brokers generate in practice."""
 MAX_INT = 2**31 - 1
 
@@ -230,10 +232,12 @@ class Config(msgspec.Struct, frozen=True):
     """The address of the HTTP server for metrics, health and commands."""
     aiocontroller_http_port: Annotated[int, whole(0, 65535)] = 0
     """The port of the HTTP server; 0 takes a free one."""
+    aiocontroller_http_security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
+    """SSL: HTTPS, by the ``ssl.…`` properties of a listener of the name HTTP (``listener.name.http.ssl.…``)."""
     aiocontroller_http_allowed_hosts: HostNames = ()
     """Names by which browsers may ask for the cluster's state, beside addresses and localhost (docs/operating.md)."""
     aiocontroller_http_password: Secret | None = None
-    """What other machines need to read the page and the cluster's state (HTTP Basic); without it they cannot."""
+    """What other machines without a certificate need to read the page and the cluster's state (HTTP Basic)."""
     aiocontroller_http_max_connections: PositiveInt = 64
     """HTTP connections at once; one more takes the place of the one that has been idle longest."""
     aiocontroller_http_max_request_bytes: PositiveBytes = 1024 * 1024
@@ -309,6 +313,12 @@ class Config(msgspec.Struct, frozen=True):
     """``listener.name.<listener>.<property>`` by listener (lower case) and property."""
     given: Mapping[str, str] = {}
     """The text of each Kafka property that was set and is used here; no secrets."""
+
+    @property
+    def http_endpoint(self) -> Endpoint:
+        """The address of the HTTP server, as if it were a listener."""
+        host, port = self.aiocontroller_http_host, self.aiocontroller_http_port
+        return Endpoint(HTTP_LISTENER, host, port, self.aiocontroller_http_security_protocol)
 
     @property
     def protocol(self) -> tuple[int, int, int]:
@@ -507,6 +517,9 @@ def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Ite
                     f"advertised.listeners: found {everywhere[0]}, expected an address that brokers can connect to",
                 )
             break
+    https, listeners = "aiocontroller.http.security.protocol", fields.get("listeners") or ()
+    if fields.get(https.replace(".", "_")) == "SSL" and any(e.listener.upper() == HTTP_LISTENER for e in listeners):
+        yield https, f"{https}: found SSL, expected PLAINTEXT, because a listener has the name {HTTP_LISTENER} already"
     tls = "zookeeper.ssl.client.enable"
     if given("zookeeper.ssl.keystore.location") and not given(tls):
         yield tls, f"{tls}: found false, expected true, because zookeeper.ssl.keystore.location is set"

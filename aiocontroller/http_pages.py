@@ -8,13 +8,15 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable, Mapping
+from ssl import SSLContext
 from typing import Any
 
-from aiocontroller.config import Config
+from aiocontroller.config import HTTP_LISTENER, Config, ConfigError
 from aiocontroller.controller.instances import Instances
 from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.controller.overview import sections
 from aiocontroller.metrics import Metrics
+from aiocontroller.net.ports import TlsNow
 from aiocontroller.net.tasks import Tasks
 from aiocontroller.server import http, partition_pages
 from aiocontroller.server.check_page import Checks
@@ -55,8 +57,18 @@ class HttpPages:
         """The port that it listens on; 0 before ``open``."""
         return 0 if self._server is None else self._server.port
 
+    @property
+    def url(self) -> str:
+        """Where the page is, for people."""
+        return "" if self._server is None else self._server.url
+
+    @property
+    def local_url(self) -> str:
+        """Where commands of this machine are answered."""
+        return "" if self._server is None else self._server.local_url
+
     async def open(self) -> None:
-        """Listen; OSError if the address cannot be bound."""
+        """Listen; OSError if the address cannot be bound, ConfigError if the properties of TLS are wrong."""
         config, shell = self._config, self._controller.shell
         commands = Commands(shell, self._controller, self._stop)
         overview = Overview(
@@ -84,6 +96,7 @@ class HttpPages:
             page_posts={"check": self._checks.start},
             streams={"events": overview.stream},
             allowed_hosts=config.aiocontroller_http_allowed_hosts,
+            tls=self._tls(),
             token=self._token,
             password=config.aiocontroller_http_password or "",
             limits=http.Limits(
@@ -92,6 +105,27 @@ class HttpPages:
                 config.aiocontroller_http_timeout_ms / 1000,
             ),
         )
+
+    def _tls(self) -> TlsNow | None:
+        """ConfigError if its properties are wrong; certificates may be read again later."""
+        endpoint, security = self._config.http_endpoint, self._controller.shell.security
+        if endpoint.security_protocol == "PLAINTEXT":
+            return None
+        if security.server(endpoint).principals is not None and not self._trusts():
+            raise ConfigError(
+                "listener.name.http.ssl.truststore.location: found nothing, expected the certificates whose owners may "
+                "read the page, since listener.name.http.ssl.client.auth asks for them"
+            )
+
+        def now() -> SSLContext:
+            context = security.server(endpoint).server_tls
+            assert context is not None
+            return context
+
+        return now
+
+    def _trusts(self) -> bool:
+        return self._config.of_listener(HTTP_LISTENER, "ssl.truststore.location") is not None
 
     def connected(self) -> None:
         """ZooKeeper answers: tell others of this instance, and learn of theirs, from now on."""

@@ -97,7 +97,8 @@ class Security:
         tls, sasl = needs(endpoint)
         self._check_principal_builder(endpoint.listener)
         if not sasl:
-            server_tls = self._server_tls(endpoint.listener, sasl=False) if tls else None
+            is_http = endpoint == self._config.http_endpoint
+            server_tls = self._server_tls(endpoint.listener, own_auth=is_http) if tls else None
             certificates = server_tls is not None and server_tls.verify_mode is not ssl.CERT_NONE
             return ListenerSecurity(
                 server_tls=server_tls, principals=self._principals(endpoint.listener) if certificates else None
@@ -113,7 +114,7 @@ class Security:
         return ListenerSecurity(
             mechanisms,
             users,
-            server_tls=self._server_tls(endpoint.listener, sasl=True) if tls else None,
+            server_tls=self._server_tls(endpoint.listener, own_auth=True) if tls else None,
             max_reauth_ms={name: self._max_reauth_ms(endpoint.listener, name) for name in mechanisms},
         )
 
@@ -186,13 +187,13 @@ class Security:
 
     # -- TLS -------------------------------------------------------------------------------------------------------
 
-    def _server_tls(self, listener: str, *, sasl: bool) -> ssl.SSLContext:
-        """With SASL, only this listener's own property can ask for certificates, as in Kafka."""
+    def _server_tls(self, listener: str, *, own_auth: bool) -> ssl.SSLContext:
+        """``own_auth``: only this listener's own property can ask for certificates, as in Kafka with SASL."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._own_certificate(context, listener, required=True)
         own = self._config.listener_overrides.get((listener.lower(), "ssl.client.auth"))
-        wanted = (own or "none") if sasl else self._config.of_listener(listener, "ssl.client.auth")
+        wanted = (own or "none") if own_auth else self._config.of_listener(listener, "ssl.client.auth")
         if wanted != "none":
             context.verify_mode = ssl.CERT_REQUIRED if wanted == "required" else ssl.CERT_OPTIONAL
             self._trust(context, listener)

@@ -115,6 +115,8 @@ class Service:
         self.client = zookeeper_client(config, world, metrics=self.metrics)
         self.zk = KafkaZkClient(self.client)
         self.http_port = 0
+        self.http_url = self.local_url = ""
+        """Where the page is, and where commands of this machine are answered (by HTTP without TLS)."""
         self.endpoints: list[Endpoint] = []
         """Where brokers connect to this controller, with the actual ports."""
         self.token = secrets.token_hex(16)
@@ -275,7 +277,7 @@ class Service:
                 tasks=tasks,
             )
             await self._http.open()
-            self.http_port = self._http.port
+            self.http_port, self.http_url, self.local_url = self._http.port, self._http.url, self._http.local_url
             tasks.start_soon(self._watch_loop_lag, name="loop lag")
             tasks.start_soon(self._preload_codecs, kafka.apis.offered(), name="codecs")
         self.controller.election.heartbeats = self._heartbeats_of_controllers()

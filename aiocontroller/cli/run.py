@@ -21,6 +21,7 @@ from aiocontroller.data_folder import FolderLock, make_private_folder
 from aiocontroller.ending import has_terminal
 
 if TYPE_CHECKING:
+    from aiocontroller.config import Config
     from aiocontroller.service import DebugHandlers, Service
 
 
@@ -34,11 +35,14 @@ class ControllerReady(msgspec.Struct, frozen=True):
     id: int
     pid: int
     http: str
+    """For commands and other programs of this machine; without TLS, also where the page has it."""
     listeners: list[str]
     token: str
     """Token for HTTP commands; not printed."""
     zookeeper: str = ""
     """The ZooKeeper connect string."""
+    page: str = ""
+    """URL of the page."""
 
 
 def _laboratorys_handlers(context: click.Context, parameter: click.Parameter, wanted: bool) -> DebugHandlers:
@@ -130,14 +134,7 @@ def run(
         process.ending.at_exit(lock.release)
 
     def on_ready(service: Service) -> None:
-        ready = ControllerReady(
-            id=config.aiocontroller_id,
-            pid=os.getpid(),
-            http=f"http://{config.aiocontroller_http_host}:{service.http_port}",
-            listeners=[f"{e.listener}://{e.host}:{e.port}" for e in service.endpoints],
-            token=service.token,
-            zookeeper=config.zookeeper_connect,
-        )
+        ready = _ready(config, service)
         if data is not None:
             process.ending.at_exit(lambda: (data / READY_FILE).unlink(missing_ok=True))
             write_ready(data / READY_FILE, ready)
@@ -146,7 +143,7 @@ def run(
         else:
             say(
                 f"Controller {ready.id} is connected to ZooKeeper at {config.zookeeper_connect}, "
-                f"listens on {', '.join(ready.listeners)} and serves {ready.http}/status"
+                f"listens on {', '.join(ready.listeners)} and serves {ready.page}/status"
             )
 
     def work() -> int:
@@ -163,6 +160,18 @@ def run(
         )
 
     process.finish(work)
+
+
+def _ready(config: Config, service: Service) -> ControllerReady:
+    return ControllerReady(
+        id=config.aiocontroller_id,
+        pid=os.getpid(),
+        http=service.local_url,
+        listeners=[f"{e.listener}://{e.host}:{e.port}" for e in service.endpoints],
+        token=service.token,
+        zookeeper=config.zookeeper_connect,
+        page=service.http_url,
+    )
 
 
 def _log_to(handler: logging.Handler, lines: logging.Formatter, level: str) -> None:

@@ -24,7 +24,7 @@ from aiohttp import web
 
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.ports import Listener, World
+from aiocontroller.net.ports import Listener, TlsNow, World
 from aiocontroller.server import host_check, origin_check, reader_check, static
 from aiocontroller.server.commands import Command, CommandRefusedError
 from aiocontroller.server.http_connections import HttpConnection, HttpGate
@@ -43,6 +43,7 @@ Stream = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PROBES = frozenset(("healthz", "readyz"))
 """Supervisors and load balancers ask these by names of their own."""
+LOCAL = "127.0.0.1"
 SHUTDOWN_TIMEOUT_S = 0.3
 LINGERING_S = 1.0
 """How long an unwanted body is read, so that its sender gets the answer."""
@@ -63,12 +64,13 @@ DEFAULT_LIMITS = Limits()
 
 
 class HttpServer:
-    """A running server."""
+    """A running server; ``local`` is where it also listens for this machine, without TLS, if it has TLS."""
 
-    def __init__(self, host: str, listener: Listener, runner: web.AppRunner) -> None:
+    def __init__(self, host: str, listener: Listener, runner: web.AppRunner, local: Listener | None) -> None:
         self.host = host
         self._listener = listener
         self._runner = runner
+        self._local = local
 
     @property
     def port(self) -> int:
@@ -79,12 +81,20 @@ class HttpServer:
     def url(self) -> str:
         """URL for messages and clients; a wildcard address is shown as loopback."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        scheme = "http" if self._local is None else "https"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
+
+    @property
+    def local_url(self) -> str:
+        """URL for commands and other programs of this machine, without TLS."""
+        return self.url if self._local is None else f"http://{LOCAL}:{self._local.port}"
 
     async def close(self) -> None:
         """Stop listening; running requests get ``SHUTDOWN_TIMEOUT_S`` to finish, and as long to be cancelled.
         Idempotent."""
         self._listener.close()
+        if self._local is not None:
+            self._local.close()
         await self._runner.cleanup()
 
 
@@ -107,8 +117,10 @@ async def serve(
     password: str = "",
     allowed_hosts: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
+    tls: TlsNow | None = None,
 ) -> HttpServer:
-    """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``, ``questions``
+    """Listen on ``host:port`` (0: a free one), with ``tls`` by HTTPS; then also, without TLS, for this machine alone.
+      ``debug`` handlers answer ``POST /debug/{name}``, ``questions``
     ``GET /{name}``, ``streams`` the same without an end, ``commands`` ``POST /{name}`` with the token in
     ``TOKEN_HEADER``, ``page_posts`` the same for the page, which has readers.  Other machines need ``password`` for
     questions, streams and the page.  OSError when the address cannot be bound."""
@@ -136,11 +148,17 @@ async def serve(
         application.router.add_post(f"/{name}", _command(command, token, limits.timeout_s))
     for name, post in sorted(page_posts.items()):
         application.router.add_post(f"/{name}", _page_post(post, limits.timeout_s))
-    return await _listening(world, host, port, application, metrics, limits)
+    return await _listening(world, host, port, application, metrics, limits, tls)
 
 
 async def _listening(
-    world: World, host: str, port: int, application: web.Application, metrics: Metrics, limits: Limits
+    world: World,
+    host: str,
+    port: int,
+    application: web.Application,
+    metrics: Metrics,
+    limits: Limits,
+    tls: TlsNow | None,
 ) -> HttpServer:
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
     await runner.setup()
@@ -155,12 +173,18 @@ async def _listening(
         auto_decompress=False,  # not needed, and a kilobyte may become a megabyte
         lingering_time=LINGERING_S,
     )
+    network, timeout_s = world.network, limits.timeout_s
     try:
-        listener = await world.network.serve_through(gate, host, port)
+        listener = await network.serve_through(gate, host, port, ssl=tls, handshake_timeout_s=timeout_s)
+        try:
+            local = None if tls is None else await network.serve_through(gate, LOCAL, 0)
+        except BaseException:
+            listener.close()
+            raise
     except BaseException:
         await runner.cleanup()
         raise
-    return HttpServer(host, listener, runner)
+    return HttpServer(host, listener, runner, local)
 
 
 _Handler = Callable[[web.Request], Awaitable[web.Response]]
@@ -211,7 +235,8 @@ def _from_readers(telling: Collection[str], password: str, token: str) -> Any:
         if request.path.removeprefix("/") in telling:
             connection = request.protocol
             assert isinstance(connection, HttpConnection)
-            why = reader_check.refusal(connection.address, request.headers, password, token)
+            certified = certificate_of(request) is not None
+            why = reader_check.refusal(connection.address, request.headers, password, token, certified=certified)
             if why is not None:
                 refused = _json({"error": why}, 401 if password else 403)
                 refused.headers.update(reader_check.CHALLENGE if password else {})
@@ -219,6 +244,12 @@ def _from_readers(telling: Collection[str], password: str, token: str) -> Any:
         return await handler(request)
 
     return middleware
+
+
+def certificate_of(request: web.Request) -> bytes | None:
+    """The certificate that the peer has shown and TLS has verified, in DER; None if there is none."""
+    tls = request.get_extra_info("ssl_object")
+    return None if tls is None else tls.getpeercert(binary_form=True) or None
 
 
 def _json(value: object, status: int = 200) -> web.Response:

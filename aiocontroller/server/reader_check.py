@@ -1,8 +1,8 @@
 """Who may read the cluster's state by HTTP: the page and the questions behind it.
 
-Processes of this machine may, and whoever knows the password (HTTP Basic, which browsers ask their user for) or the
-token of commands.  Without a password nobody else may.  Counts for monitoring (``/metrics``, ``/status``) are not
-concerned.
+Processes of this machine may, and whoever has a certificate that the server's TLS trusts, or knows the password (HTTP
+Basic, which browsers ask their user for) or the token of commands.  Without a password nobody else may.  Counts for
+monitoring (``/metrics``, ``/status``) are not concerned.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ def is_this_machines(address: str) -> bool:
     return found.is_loopback
 
 
-def refusal(address: str, headers: Mapping[str, str], password: str, token: str) -> str | None:
-    """Why the peer at this address may not read; None: it may."""
-    if is_this_machines(address) or _same(headers.get(TOKEN_HEADER, ""), token):
+def refusal(
+    address: str, headers: Mapping[str, str], password: str, token: str, *, certified: bool = False
+) -> str | None:
+    """Why the peer at this address may not read; None: it may.  ``certified``: TLS has verified its certificate."""
+    if certified or is_this_machines(address) or _same(headers.get(TOKEN_HEADER, ""), token):
         return None
     if not password:
         return "found another machine, and no aiocontroller.http.password is set: read it from the controller's own"

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,10 +36,10 @@ def make_certificate(folder: Path, name: str) -> bytes:
 class Controller:
     """``aiocontroller run`` with a TLS listener, in a session of its own, so that no terminal controls it."""
 
-    def __init__(self, folder: Path, zk_connect: str, pem: Path, terminal: int | None = None) -> None:
+    def __init__(self, folder: Path, zk_connect: str, pem: Path, terminal: int | None = None, *more: str) -> None:
         self._data, self._log = folder / "data", folder / "log"
         listener = ["--property", "listeners=SSL://127.0.0.1:0", "--property", f"ssl.keystore.location={pem}"]
-        command = ["run", "--zookeeper", zk_connect, "--http-port", "0", "--data", str(self._data), *listener]
+        command = ["run", "--zookeeper", zk_connect, "--http-port", "0", "--data", str(self._data), *listener, *more]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "aiocontroller", *command],
@@ -61,10 +62,14 @@ class Controller:
         """How often."""
         return self._log.read_text().count(words)
 
-    def certificate(self) -> str:
-        """What it shows to who connects, in PEM."""
-        [listener] = json.loads((self._data / "controller.json").read_bytes())["listeners"]
-        port = int(listener.rpartition(":")[2])
+    def ready(self) -> dict[str, Any]:
+        """The content of ``controller.json``."""
+        found: dict[str, Any] = json.loads((self._data / "controller.json").read_bytes())
+        return found
+
+    def certificate(self, at: str = "") -> str:
+        """What it shows to who connects to its listener, or to another address, in PEM."""
+        port = int((at or self.ready()["listeners"][0]).rpartition(":")[2])
         return ssl.get_server_certificate(("127.0.0.1", port), timeout=20)
 
     def hang_up(self, words: str) -> None:
@@ -89,8 +94,8 @@ Start = Callable[..., Controller]
 def start(tmp_path: Path, zk_connect: str) -> Iterator[Start]:
     running: list[Controller] = []
 
-    def begin(pem: Path, terminal: int | None = None) -> Controller:
-        running.append(Controller(tmp_path, zk_connect, pem, terminal))
+    def begin(pem: Path, terminal: int | None = None, *more: str) -> Controller:
+        running.append(Controller(tmp_path, zk_connect, pem, terminal, *more))
         return running[-1]
 
     yield begin
@@ -132,6 +137,21 @@ def test_a_changed_certificate_is_shown_and_a_broken_one_is_refused(start: Start
     controller.process.send_signal(signal.SIGHUP)
     assert controller.process.wait(20) == 0, "SIGHUP counted as a second signal to end"
     assert controller.says("Traceback") == 0
+
+
+def test_https_shows_the_changed_one_too_and_commands_need_none(start: Start, tmp_path: Path) -> None:
+    first, second = make_certificate(tmp_path, "first"), make_certificate(tmp_path, "second")
+    pem = tmp_path / "own.pem"
+    pem.write_bytes(first)
+    controller = start(pem, None, "--property", "aiocontroller.http.security.protocol=SSL")
+    page = controller.ready()["page"]
+    assert page.startswith("https://127.0.0.1:")
+    assert controller.certificate(page) == certificate_in(first)
+    pem.write_bytes(second)
+    controller.hang_up("Certificates were read again")
+    assert controller.certificate(page) == certificate_in(second)
+    command = [sys.executable, "-m", "aiocontroller", "settings", "--json", "--data", str(tmp_path / "data")]
+    assert json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["id"] == 1_000_001
 
 
 def test_a_closed_terminal_still_ends_it_in_order(start: Start, tmp_path: Path) -> None:

@@ -1,0 +1,215 @@
+"""HTTP by TLS: who gets in with which certificate, what stays on this machine, and what is wrong with properties."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+import pytest
+
+from aiocontroller.config import ConfigError, load_config
+from aiocontroller.controller.kafka_controller import KafkaController
+from aiocontroller.http_pages import HttpPages
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.real import real_world
+from aiocontroller.net.tasks import LooseTasks
+from aiocontroller.security import Security
+from aiocontroller.server import reader_check
+from aiocontroller.server.http import HttpServer, Limits, serve
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``NAME.pem``, a key and a self-signed certificate, for four; ``readers.pem`` trusts alice's alone."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make certificates with")
+    folder = tmp_path_factory.mktemp("tls")
+    for name in ("page", "renewed", "alice", "stranger"):
+        command = (
+            f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /O=Acme/CN={name} "
+            f"-addext subjectAltName=IP:127.0.0.1 -keyout {folder}/key -out {folder}/{name}.crt"
+        )
+        subprocess.run(command.split(), check=True, capture_output=True)
+        (folder / f"{name}.pem").write_bytes((folder / "key").read_bytes() + (folder / f"{name}.crt").read_bytes())
+    shutil.copy(folder / "alice.crt", folder / "readers.pem")
+    return folder
+
+
+def properties(stores: Path, **more: str) -> dict[str, str]:
+    return {
+        "aiocontroller.http.security.protocol": "SSL",
+        "listener.name.http.ssl.keystore.location": str(stores / "page.pem"),
+        "listener.name.http.ssl.truststore.location": str(stores / "readers.pem"),
+    } | {key.replace("__", "."): value for key, value in more.items()}
+
+
+AUTH = "listener__name__http__ssl__client__auth"
+
+
+async def question(query: Mapping[str, str]) -> Mapping[str, Any]:
+    return {"answer": 42}
+
+
+@asynccontextmanager
+async def served(given: Mapping[str, str], password: str = "") -> AsyncIterator[tuple[HttpServer, Security]]:
+    config, _ = load_config(overrides=given)
+    security = Security(config)
+
+    def now() -> ssl.SSLContext:
+        context = security.server(config.http_endpoint).server_tls
+        assert context is not None
+        return context
+
+    server = await serve(
+        real_world(),
+        "127.0.0.1",
+        0,
+        metrics=Metrics(),
+        ready=lambda: (True, "active"),
+        status=dict,
+        questions={"overview": question},
+        password=password,
+        limits=Limits(timeout_s=1.0),
+        tls=now,
+    )
+    yield server, security
+    await server.close()
+
+
+def client(stores: Path, own: str | None = None, trusted: str = "page") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(stores / f"{trusted}.crt"))
+    if own is not None:
+        context.load_cert_chain(stores / f"{own}.pem")
+    return context
+
+
+async def status(server: HttpServer, context: ssl.SSLContext, **options: Any) -> int:
+    async with aiohttp.ClientSession() as http, http.get(f"{server.url}/overview", ssl=context, **options) as answer:
+        return answer.status
+
+
+@pytest.fixture
+def from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_check, "is_this_machines", lambda address: False)
+
+
+async def test_this_machine_reads_by_both(stores: Path) -> None:
+    async with served(properties(stores)) as (server, _):
+        assert server.url.startswith("https://127.0.0.1:")
+        assert await status(server, client(stores)) == 200
+        assert server.local_url.startswith("http://127.0.0.1:")
+        async with aiohttp.ClientSession() as http, http.get(f"{server.local_url}/overview") as answer:
+            assert answer.status == 200
+        with pytest.raises(aiohttp.ClientError):
+            await status(server, client(stores, trusted="stranger"))
+
+
+@pytest.mark.usefixtures("from_elsewhere")
+async def test_a_certificate_or_the_password_lets_in(stores: Path) -> None:
+    async with served(properties(stores, **{AUTH: "requested"}), "sesame") as (server, _):
+        assert await status(server, client(stores, "alice")) == 200
+        assert await status(server, client(stores)) == 401
+        assert (
+            await status(server, client(stores), headers={"Authorization": aiohttp.encode_basic_auth("x", "sesame")})
+            == 200
+        )
+        with pytest.raises(aiohttp.ClientError):
+            await status(server, client(stores, "stranger"))
+    async with served(properties(stores, **{AUTH: "required"})) as (server, _):
+        assert await status(server, client(stores, "alice")) == 200
+        with pytest.raises(aiohttp.ClientError):
+            await status(server, client(stores))
+
+
+@pytest.mark.usefixtures("from_elsewhere")
+async def test_a_certificate_that_nobody_asked_for_counts_for_nothing(stores: Path) -> None:
+    general = properties(stores, ssl__client__auth="required", ssl__truststore__location=str(stores / "readers.pem"))
+    async with served(general) as (server, _):
+        assert await status(server, client(stores, "alice")) == 403
+
+
+async def test_who_does_not_speak_tls_is_dropped(stores: Path) -> None:
+    async with served(properties(stores)) as (server, _):
+        for said in (b"GET /overview HTTP/1.1\r\nHost: localhost\r\n\r\n", b""):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(said)
+            async with asyncio.timeout(30):
+                assert b"42" not in await reader.read()
+            writer.close()
+        assert await status(server, client(stores)) == 200
+
+
+async def test_certificates_are_renewed(stores: Path, tmp_path: Path) -> None:
+    own = shutil.copy(stores / "page.pem", tmp_path / "own.pem")
+    async with served(properties(stores) | {"listener.name.http.ssl.keystore.location": str(own)}) as (
+        server,
+        security,
+    ):
+        assert await status(server, client(stores)) == 200
+        shutil.copy(stores / "renewed.pem", own)
+        security.read_again()
+        assert await status(server, client(stores, trusted="renewed")) == 200
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+
+def pages(given: Mapping[str, str]) -> HttpPages:
+    config, _ = load_config(overrides=given)
+    shell = SimpleNamespace(security=Security(config), world=real_world(), settings=None)
+    controller = cast(KafkaController, SimpleNamespace(shell=shell, status=dict))
+    return HttpPages(config, controller, Metrics(), token="t", stop=lambda: None, debug={}, tasks=LooseTasks())
+
+
+@pytest.mark.parametrize(
+    "change,said",
+    [
+        (lambda given: given.pop("listener.name.http.ssl.keystore.location"), "ssl.keystore.location: found nothing"),
+        (
+            lambda given: given.update({"listener.name.http.ssl.keystore.location": "/no/such.pem"}),
+            "ssl.keystore.location: found '/no/such.pem'",
+        ),
+        (
+            lambda given: (
+                given.update({"listener.name.http.ssl.client.auth": "requested"}),
+                given.pop("listener.name.http.ssl.truststore.location"),
+            ),
+            "listener.name.http.ssl.truststore.location: found nothing",
+        ),
+        (
+            lambda given: given.update({"listeners": "http://127.0.0.1:9092"}),
+            "aiocontroller.http.security.protocol: found SSL, expected PLAINTEXT",
+        ),
+        (
+            lambda given: given.update({"aiocontroller.http.security.protocol": "SASL_SSL"}),
+            "aiocontroller.http.security.protocol",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_named_before_anything_listens(
+    stores: Path, change: Callable[[dict[str, str]], object], said: str
+) -> None:
+    given = properties(stores)
+    change(given)
+    with pytest.raises(ConfigError) as refused:
+        await pages(given).open()
+    assert said in str(refused.value)
+
+
+async def test_the_whole_of_it_opens(stores: Path) -> None:
+    made = pages(properties(stores, aiocontroller__http__port="0"))
+    await made.open()
+    try:
+        assert made.url == f"https://127.0.0.1:{made.port}"
+        assert made.local_url != made.url
+    finally:
+        await made.close()
