@@ -69,7 +69,7 @@ class LocalFiles:
 
     def read(self, name: str) -> str:
         """Return the whole text.  Raises FileNotFoundError."""
-        return (self._root / name).read_text()
+        return (self._root / name).read_text(encoding="utf-8")
 
     def write_new(self, name: str, text: str) -> None:
         """Write and sync a draft, and link it to its name, so that it is whole.  Raises FileExistsError."""
@@ -77,7 +77,7 @@ class LocalFiles:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"_draft-{uuid.uuid4().hex}")
         try:
-            with draft.open("w") as file:
+            with draft.open("w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

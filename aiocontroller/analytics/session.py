@@ -179,7 +179,7 @@ def master_is_configured() -> bool:
         return True
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
     try:
-        defaults = Path(folder, "spark-defaults.conf").read_text()
+        defaults = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8")
     except OSError:
         return False
     return re.search(r"^\s*spark\.master[\s=]", defaults, re.MULTILINE) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from aiocontroller.cli.output import JSON, print_json, say, table
+from aiocontroller.cli.parameters import Finite
 from aiocontroller.core.errors import BadInputError
 
 
@@ -17,7 +18,7 @@ from aiocontroller.core.errors import BadInputError
 @click.option("--follow", is_flag=True, help="Update the tables while the journals grow, until Ctrl-C.")
 @click.option(
     "--max-quarantined",
-    type=click.FloatRange(0, 1),
+    type=Finite(0, 1),
     default=0.01,
     show_default=True,
     metavar="SHARE",

@@ -14,7 +14,8 @@ from urllib.parse import urlencode
 import click
 
 from aiocontroller.cli.finding import ControllerNotFoundError, find_controller
-from aiocontroller.cli.output import iso_time, plural, print_json, printable, say, table
+from aiocontroller.cli.output import iso_time, print_json, say, table
+from aiocontroller.core.words import plural, printable
 
 if TYPE_CHECKING:
     from aiocontroller.cli.run import ControllerReady

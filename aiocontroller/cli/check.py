@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from aiocontroller.cli.finding import connected, find_zookeeper
-from aiocontroller.cli.output import (
-    JSON,
-    plural,
-    print_json,
-    print_nothing_more,
-    printable,
-    reading_progress,
-    say,
-)
+from aiocontroller.cli.output import JSON, print_json, print_nothing_more, reading_progress, say
 from aiocontroller.cli.trees import read_tree, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.words import plural, printable
 
 if TYPE_CHECKING:
     from aiocontroller.check.check import Difference, Examined, Report

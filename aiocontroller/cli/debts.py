@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.zookeeper.debts import FoundDebts

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.cli.reassign import outcome_row, result_text
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import ElectionType
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.wire.elect_leaders import ElectLeadersResponse

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from aiocontroller.cli.output import JSON, iso_time, plural, print_json, printable, say
+from aiocontroller.cli.output import JSON, iso_time, print_json, say
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.words import on_one_line, plural
 from aiocontroller.data_folder import DEFAULT_DATA
 from aiocontroller.journal.reading import decoded, journal_files, lines
 from aiocontroller.journal.records import Record
@@ -45,13 +46,13 @@ def explain(partition: str, data: Path | None, last: int | None, as_json: bool) 
         print_json({"topic": topic, "partition": number, "story": chapters[-last:] if last else chapters})
         return
     if not chapters:
-        say(printable(f"The journals in {folder} tell nothing of {partition}."))
+        say(on_one_line(f"The journals in {folder} tell nothing of {partition}."))
         return
     shown = chapters[-(last or SHOWN) :]
     if len(shown) < len(chapters):
         say(f"… {plural(len(chapters) - len(shown), 'earlier change')}; --last shows more")
     for each in shown:
-        say(printable(f"{iso_time(each.at_us // 1000)}  {each.text}"))
+        say(on_one_line(f"{iso_time(each.at_us // 1000)}  {each.text}"))
 
 
 def parsed(partition: str) -> tuple[str, int]:

@@ -7,12 +7,23 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from aiocontroller.core.words import on_one_line
+
 
 def formatter(log_format: str, controller_id: int) -> logging.Formatter:
     """``text`` or ``json``; each line names the controller."""
     if log_format == "json":
         return JsonLines(controller_id)
-    return logging.Formatter(f"%(asctime)s %(levelname)s [{controller_id}] %(message)s (%(name)s)")
+    return TextLines(f"%(asctime)s %(levelname)s [{controller_id}] %(message)s (%(name)s)")
+
+
+class TextLines(logging.Formatter):
+    """A message is one line, since clients write parts of some; an exception follows it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line."""
+        record.message = on_one_line(record.message)
+        return super().formatMessage(record)
 
 
 class JsonLines(logging.Formatter):

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from aiocontroller.cli.background import BackgroundWriter
-from aiocontroller.cli.output import dropped_lines, in_background, plural
+from aiocontroller.cli.output import dropped_lines, in_background
+from aiocontroller.core.words import plural
 from aiocontroller.ending import SIGNALS, Ending
 
 SWITCH_INTERVAL_S = 0.0001

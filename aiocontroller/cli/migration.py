@@ -11,8 +11,10 @@ import click
 
 from aiocontroller.cli.check import EXIT_CODES, findings_as_text
 from aiocontroller.cli.finding import cluster_options, connected, find_controller, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, printable, reading_progress, say, table
+from aiocontroller.cli.output import JSON, print_json, reading_progress, say, table
+from aiocontroller.cli.parameters import Finite
 from aiocontroller.cli.role import controller_data, post_command
+from aiocontroller.core.words import plural, printable
 
 if TYPE_CHECKING:
     from aiocontroller.core.ids import TopicPartition
@@ -113,7 +115,7 @@ UNTIL = {
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(0.5),
+    type=Finite(0.5),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, byte_count, plural, print_json, printable, say, while_read
+from aiocontroller.cli.output import JSON, byte_count, print_json, say, while_read
 from aiocontroller.core.errors import AioControllerError
+from aiocontroller.core.words import plural, printable
 from aiocontroller.ending import stop_on_signals
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from aiocontroller.cli.background import BackgroundWriter
+from aiocontroller.core.words import on_one_line, plural
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -40,16 +41,6 @@ def _escaped_in_json(text: str) -> str:
     if text.isprintable() and (plain or text.isascii()):
         return text
     return "".join(c if c.isprintable() and (plain or c.isascii()) else json.dumps(c)[1:-1] for c in text)
-
-
-def printable(text: str) -> str:
-    """The text with what a terminal would obey (escape sequences, directions of writing) as escapes; lines stay.
-
-    For what others wrote, such as names and racks in ZooKeeper.
-    """
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def print_nothing_more() -> None:
@@ -83,7 +74,7 @@ def dropped_lines(count: int, as_json: bool) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns with two spaces between them; numbers to the right."""
+    """Columns with two spaces between them; numbers to the right; what others wrote may stand in a cell."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max(len(heading), *(len(row[i][0]) for row in cells), 0) for i, heading in enumerate(headings)]
     right = [bool(cells) and all(row[i][1] for row in cells) for i in range(len(headings))]
@@ -99,8 +90,8 @@ def _cell(value: object) -> tuple[str, bool]:
     if value is None:
         return "-", False
     if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value)), False
-    return str(value), isinstance(value, (int, float))
+        return on_one_line(",".join(map(str, value))), False
+    return on_one_line(str(value)), isinstance(value, (int, float))
 
 
 def reading_progress() -> Callable[[str, int, int], None] | None:
@@ -118,11 +109,6 @@ def reading_progress() -> Callable[[str, int, int], None] | None:
 def iso_time(epoch_ms: int) -> str:
     """Milliseconds since 1970 -> ``2024-05-01T12:00:00.123Z``."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 broker``, ``2,000 brokers``; for nouns that form it by an s."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def byte_count(count: float) -> str:

@@ -15,9 +15,10 @@ import click
 
 from aiocontroller.cli.broken import TITLES, reason_in_words, since
 from aiocontroller.cli.finding import find_controller
-from aiocontroller.cli.output import JSON, iso_time, plural, print_json, printable, say, table
+from aiocontroller.cli.output import JSON, iso_time, print_json, say, table
 from aiocontroller.cli.role import controller_data, get_page
 from aiocontroller.core.errors import AioControllerError
+from aiocontroller.core.words import on_one_line, plural, printable
 
 EVERY_S = 1.0
 SHOWN = 15
@@ -79,7 +80,7 @@ def overview_as_text(found: Mapping[str, Any]) -> str:
         if found[name]["count"]:
             lines.append(f"\n{plural(found[name]['count'], noun)} in progress{_pace(found[name]['pace'])}.")
     if found["events"]:
-        lines += ["", *(f"{iso_time(e['at_us'] // 1000)}  {e['text']}" for e in found["events"][:SHOWN])]
+        lines += ["", *(f"{iso_time(e['at_us'] // 1000)}  {on_one_line(e['text'])}" for e in found["events"][:SHOWN])]
     return "\n".join(lines)
 
 
@@ -131,7 +132,7 @@ def incidents_as_text(found: Mapping[str, Any]) -> list[str]:
         before = "before " if each["found_so"] else ""
         worst = ", ".join(f"{n:,} {TITLES[kind]}" for kind, n in each["worst"].items())
         lines.append(f"Incident from {before}{iso_time(each['began_us'] // 1000)}, {ended}; at worst {worst}")
-        lines += [f"  {iso_time(phase['at_us'] // 1000)}  {phase['text']}" for phase in each["phases"]]
+        lines += [f"  {iso_time(phase['at_us'] // 1000)}  {on_one_line(phase['text'])}" for phase in each["phases"]]
         if each["more_phases"]:
             lines.append(f"  … and {plural(each['more_phases'], 'more phase')}")
     for each in found["failovers"]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, byte_count, plural, print_json, printable, reading_progress, say, table
+from aiocontroller.cli.output import JSON, byte_count, print_json, reading_progress, say, table
 from aiocontroller.cli.what_if import broker_ids
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.words import plural, printable
 
 if TYPE_CHECKING:
     from aiocontroller.cli.broker_client import BrokerSizes

@@ -11,9 +11,10 @@ import click
 import msgspec
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.wire.long_requests import Outcome

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from aiocontroller.cli.finding import find_controller
-from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.cli.role import post_command
+from aiocontroller.core.words import plural
 
 
 @click.command()

@@ -11,10 +11,12 @@ from typing import Any
 import click
 
 from aiocontroller.cli.finding import find_controller
-from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table
+from aiocontroller.cli.parameters import Finite
 from aiocontroller.cli.properties import KEEP_OURS
 from aiocontroller.cli.run import ControllerReady
 from aiocontroller.core.errors import AioControllerError
+from aiocontroller.core.words import plural
 
 TIMEOUT_S = 60.0
 
@@ -139,7 +141,7 @@ def _contradictions(settings: list[dict[str, Any]]) -> str:
 @click.option(
     "--linger",
     "linger_s",
-    type=click.FloatRange(0),
+    type=Finite(0),
     metavar="SECONDS",
     help="With --exit: keep answering clients for this long first (aiocontroller.release.linger.ms).",
 )

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, print_json, printable, say, table, while_read
+from aiocontroller.cli.output import JSON, print_json, say, table, while_read
 from aiocontroller.cli.what_if import broker_ids
 from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.core.words import printable
 from aiocontroller.ending import stop_on_signals
 
 if TYPE_CHECKING:

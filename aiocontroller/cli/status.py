@@ -10,7 +10,8 @@ import click
 
 from aiocontroller.cli import overview
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, iso_time, plural, print_json, say, table
+from aiocontroller.cli.output import JSON, iso_time, print_json, say, table
+from aiocontroller.core.words import plural
 
 UNREADABLE_SHOWN = 20
 

@@ -13,10 +13,11 @@ import click
 
 from aiocontroller.cli.broken import broken_options, kind_asked_for, list_broken
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.cli.properties import key_values
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.core.words import on_one_line, plural, printable
 from aiocontroller.net.ports import Random
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def list_(
     if as_json:
         print_json({"topics": names})
     elif names:
-        say("\n".join(names))
+        say("\n".join(map(on_one_line, names)))
 
 
 @topics.command()
@@ -117,9 +118,10 @@ def describe(names: tuple[str, ...], data: Path | None, zookeeper: str | None, a
         print_json({"topics": [_described(t) for t in found], "unreadable": unreadable})
     else:
         for topic in found:
-            say(_as_text(_described(topic)) + "\n")
+            say(printable(_as_text(_described(topic))) + "\n")
         for znode in bad:
-            click.echo(f"Unreadable: {znode.path}: found {znode.found}, expected {znode.expected}", err=True)
+            said = f"Unreadable: {znode.path}: found {znode.found}, expected {znode.expected}"
+            click.echo(on_one_line(said), err=True)
     if missing:
         raise BadInputError(f"no such topic: {', '.join(missing)}")
 
@@ -169,7 +171,7 @@ def alter(
         facts = [plural(done["partitions"], "partition")] if "partitions" in done else []
         if "configs" in done:
             facts.append("configuration " + (_listed(done["configs"]) or "all default"))
-        say(f"Topic {name} now has {' and '.join(facts)}.")
+        say(on_one_line(f"Topic {name} now has {' and '.join(facts)}."))
 
 
 @topics.command()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aiocontroller.cli.output import JSON, plural, print_json, printable, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.cli.properties import key_values
 from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.words import plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,6 +21,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.words import plural
 
 NO_RECORDS = -1
 """The last epoch of an empty log, and of one whose records have no epochs (message format before Kafka 0.11)."""
@@ -202,13 +203,13 @@ def loss(evidence: Evidence, leader: int, awaited: Collection[int]) -> Loss:
             continue
         more = _only_in(evidence, broker, leader)
         lost[end.epoch] = max(lost.get(end.epoch, 0), more)
-        said.append(f"broker {broker} {end}" + (f", up to {_records(more)} of which are lost" if more else ""))
+        said.append(f"broker {broker} {end}" + (f", up to {plural(more, 'record')} of which are lost" if more else ""))
     said += [f"broker {broker} has not answered ({evidence.silent.get(broker, 'not asked')})" for broker in unknown]
     total = sum(lost.values())
     if unknown:
-        verdict = f"up to {_records(total)} lost, and what only {brokers_named(unknown)} held"
+        verdict = f"up to {plural(total, 'record')} lost, and what only {brokers_named(unknown)} held"
     else:
-        verdict = f"up to {_records(total)} lost" if total else "nothing that these logs hold is lost"
+        verdict = f"up to {plural(total, 'record')} lost" if total else "nothing that these logs hold is lost"
     return Loss(total, unknown, f"{'; '.join(said)}: {verdict}")
 
 
@@ -228,10 +229,6 @@ def _shared_with_best(evidence: Evidence, broker: int) -> int:
     if broker == best or (best is not None and 0 <= end.epoch == evidence.ends[best].epoch):
         return end.end_offset
     return evidence.diverging.get(broker, end.start_offset)
-
-
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count:,} records"
 
 
 def brokers_named(ids: Sequence[int]) -> str:

@@ -1,4 +1,7 @@
-"""What clients and operators ask for, in words, for the list of events."""
+"""What clients and operators ask for, in words, for the list of events.
+
+Names are theirs, whether such a topic can exist or not.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from itertools import islice
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.request_content import ElectionType
+from aiocontroller.core.words import on_one_line
 
 SHOWN = 5
 LONGEST = 300
@@ -20,7 +24,7 @@ def asked_for(events: Iterable[ev.Event]) -> str:
 
 def _sentence(event: ev.Request) -> str:
     what = _what(event)
-    return f"{event.by[:LONGEST]} asks {what}" if what else ""
+    return f"{_shown(event.by)} asks {what}" if what else ""
 
 
 def _what(event: ev.Request) -> str:
@@ -45,7 +49,7 @@ def _what(event: ev.Request) -> str:
             how = "an unclean election" if kind == ElectionType.UNCLEAN else "an election of the preferred leaders"
             return f"for {how} of {_named(None if partitions is None else [*map(str, partitions)], 'partition')}"
         case ev.RecoverPartitions(topic=topic, partition=partition):
-            return f"for leaders by what logs hold, of {topic}" + ("" if partition is None else f"-{partition}")
+            return f"for leaders by what logs hold, of {_shown(topic)}" + ("" if partition is None else f"-{partition}")
         case ev.UpdateFeatures(updates=updates):
             return f"for other levels of {_named(list(updates), 'feature')}"
         case ev.AlterUserScramCredentials(deletions=deletions, upsertions=upsertions):
@@ -66,6 +70,11 @@ def _named(names: Sequence[str] | None, noun: str) -> str:
     """``topics a, b and 7 more``; None: all."""
     if names is None:
         return f"all {noun}s"
-    shown = ", ".join(name[:LONGEST] for name in names[:SHOWN])
+    shown = ", ".join(map(_shown, names[:SHOWN]))
     rest = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return f"{noun}{'s' * (len(names) != 1)} {shown}{rest}"
+
+
+def _shown(name: str) -> str:
+    shown = on_one_line(name[: LONGEST + 1])
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"

@@ -28,6 +28,7 @@ from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.gold.leadership import KEY
 from aiocontroller.analytics.gold.onsets import EXPIRY_US, Signs
 from aiocontroller.analytics.gold.rows import Row, collected
+from aiocontroller.core.words import plural
 
 HOUR_US: Final = 3_600_000_000
 MINUTE_US: Final = 60_000_000
@@ -251,10 +252,6 @@ def _outranked(milestones: DataFrame) -> DataFrame:
 # -- made one by one ---------------------------------------------------------------------------------------------------
 
 
-def _some(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
 def _seconds(us: int) -> str:
     return f"{us / 1e6:.1f} s"
 
@@ -262,7 +259,7 @@ def _seconds(us: int) -> str:
 def _unclean(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         of = "" if row["broker"] is None else f" after broker {row['broker']} was lost"
-        words = f"{_some(row['partitions'], 'partition')} got a leader from outside the ISR{of}: data may be lost"
+        words = f"{plural(row['partitions'], 'partition')} got a leader from outside the ISR{of}: data may be lost"
         values = {"broker": row["broker"], "partitions": row["partitions"], **_one(row), **_span(row)}
         yield _row("unclean_election", words, [*(row["first"] or ()), *(row["last"] or ())], **values)
 
@@ -275,7 +272,7 @@ def _one(row: Row) -> dict[str, Any]:
 def _thrashing(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         words = (
-            f"broker {row['broker']} left the ISR of {_some(row['partitions'], 'partition')} {row['times']:,} times "
+            f"broker {row['broker']} left the ISR of {plural(row['partitions'], 'partition')} {row['times']:,} times "
             f"and was alive all the while"
         )
         values = {"broker": row["broker"], "partitions": row["partitions"], **_one(row), **_span(row)}
@@ -284,7 +281,7 @@ def _thrashing(rows: Sequence[Row]) -> Iterator[Row]:
 
 def _storms(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
-        size = "" if row["members"] is None else f" of {_some(row['members'], 'member')}"
+        size = "" if row["members"] is None else f" of {plural(row['members'], 'member')}"
         words = f"consumer group {row['detail']}{size} rebalanced {row['times']:,} times"
         yield _row("rebalance_storm", words, [row["first"], row["last"]], **_span(row))
 
@@ -293,7 +290,7 @@ def _stuck(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         longest_us = row["to_us"] - row["from_us"]
         words = (
-            f"{_some(row['times'], 'partition')} with a replica that is being added, and nothing changed about "
+            f"{plural(row['times'], 'partition')} with a replica that is being added, and nothing changed about "
             f"{row['one']['topic']}-{row['one']['partition']} for {longest_us / HOUR_US:.1f} h, until the records end"
         )
         values = {"partitions": row["times"], **_one({**row, "partitions": row["times"]}), **_span(row)}
@@ -304,7 +301,7 @@ def _bugs(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         if row["event"] == "KAFKA-2729":
             words = (
-                f"broker {row['broker']} could not change the ISR of {_some(row['partitions'], 'partition')}: its "
+                f"broker {row['broker']} could not change the ISR of {plural(row['partitions'], 'partition')}: its "
                 f"version of the state is not ZooKeeper's (KAFKA-2729)"
             )
         else:
@@ -317,7 +314,7 @@ def _bugs(rows: Sequence[Row]) -> Iterator[Row]:
 def _epochs_in_states(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         one = row["one"]
-        words = f"epochs went back in {_some(row['partitions'], 'partition')}; the first: {one['topic']}-"
+        words = f"epochs went back in {plural(row['partitions'], 'partition')}; the first: {one['topic']}-"
         words += f"{one['partition']}: {one['words']}"
         yield _row("epoch_regression", words, one["evidence"] or (), partitions=row["partitions"], **_span(row))
 
@@ -397,7 +394,7 @@ def _epochs_of_controllers(cluster: str, signs: Sequence[Row], outranked: Sequen
         above = "a higher epoch" if other is None else f"epoch {other}"
         words = (
             f"controller {row['node']} of epoch {row['epoch']} elected no leader for "
-            f"{_some(row['partitions'], 'partition')}, whose states bear {above}"
+            f"{plural(row['partitions'], 'partition')}, whose states bear {above}"
         )
         yield _row("epoch_regression", words, [row["first"], row["last"]], partitions=row["partitions"], **_span(row))
 

@@ -13,9 +13,10 @@ from typing import Final
 from markupsafe import Markup
 
 from aiocontroller.analytics.report.gather import Cluster, Row
-from aiocontroller.analytics.report.words import count, incident_title
+from aiocontroller.analytics.report.words import incident_title
 from aiocontroller.analytics.summary import duration, moment
 from aiocontroller.analytics.times import time_of
+from aiocontroller.core.words import plural
 
 WIDTH: Final = 1000
 _LEFT, _RIGHT, _BOTTOM = 56, 14, 26
@@ -68,7 +69,7 @@ def timeline(cluster: Cluster, anchors: dict[int, str]) -> Markup | None:
         mark += Markup("<title>{}, {}</title>").format(incident_title(row), moment(row["onset_us"]))
         parts.append(_link(anchors.get(row["number"]), incident_title(row), mark))
     description = (
-        f"{count(cluster.incidents_count, 'incident')}; at most {max([0, *cluster.without_leader]):,} partitions "
+        f"{plural(cluster.incidents_count, 'incident')}; at most {max([0, *cluster.without_leader]):,} partitions "
     )
     description += f"without a leader and {max([0, *cluster.under_replicated]):,} with too few replicas in sync at once"
     chart = _svg(
@@ -231,11 +232,11 @@ def churn(cluster: Cluster) -> Markup | None:
             "rect", x=_LABELS + at * cell, y=line * _ROW + 2, width=max(1, min(cell, 120) - 1), height=_ROW - 4,
             class_="heat", fill_opacity=_n(0.15 + 0.85 * changes / most),
         )  # fmt: skip
-        parts.append(_titled(box, f"{topic}, {where}: {count(changes, 'change')} of leader"))
+        parts.append(_titled(box, f"{topic}, {where}: {plural(changes, 'change')} of leader"))
     every = max(1, -(-len(xs) // TICKS))
     for at in range(0, len(xs), every):
         parts.append(_text(_churn_place(cluster, xs[at][0])[0], _LABELS + at * cell, _ROW * len(topics) + 18, "start"))
-    description = f"At most {count(most, 'change')} of leader in one cell; the busiest topic is {topics[0]}"
+    description = f"At most {plural(most, 'change')} of leader in one cell; the busiest topic is {topics[0]}"
     return _svg(parts, _ROW * len(topics) + _BOTTOM, "Changes of leaders by topic", description)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from aiocontroller.analytics.report.gather import Cluster, Content, Row
 from aiocontroller.analytics.summary import duration, moment
+from aiocontroller.core.words import plural
 
 NAMED = 12
 """The number of brokers that a sentence names."""
@@ -66,12 +67,12 @@ def headline(content: Content) -> str:
     what = "availability unknown" if share is None else f"available {percent(share)}"
     if len(content.clusters) > 1:
         what = f"{len(content.clusters) + content.more_clusters} clusters, the worst ({first.name}) {what}"
-    parts = [count(incidents, "incident") if incidents else "no incident", what]
+    parts = [plural(incidents, "incident") if incidents else "no incident", what]
     problems = sum(cluster.problems_count for cluster in content.clusters)
     if problems:
-        parts.append(count(problems, "known problem"))
+        parts.append(plural(problems, "known problem"))
     if violations:
-        parts.append(f"{count(violations, 'violation')} of invariants")
+        parts.append(f"{plural(violations, 'violation')} of invariants")
     sentence = "; ".join(parts)
     return sentence[0].upper() + sentence[1:]
 
@@ -92,7 +93,7 @@ def incident_title(row: Row) -> str:
     if row["what"] == "zookeeper":
         return "ZooKeeper did not answer brokers, and sessions ended"
     if row["what"] == "partitions":
-        return f"{count(row['partitions'], 'partition')} without a leader"
+        return f"{plural(row['partitions'], 'partition')} without a leader"
     verb = _HOW.get(row["how"], row["how"])
     if row["what"] == "controller":
         return f"Controller {row['controller_before']} {verb}; {row['controller_after']} took over"
@@ -112,11 +113,11 @@ def impact(row: Row) -> str:
     if not row["partitions"]:
         under = row["under_replicated"]
         return (
-            f"no partition lost its leader; {count(under, 'partition')} had too few replicas in sync"
+            f"no partition lost its leader; {plural(under, 'partition')} had too few replicas in sync"
             if under
             else ("no partition was affected")
         )
-    text = f"{count(row['partitions'], 'partition')} of {count(row['topics'], 'topic')} without a leader"
+    text = f"{plural(row['partitions'], 'partition')} of {plural(row['topics'], 'topic')} without a leader"
     if row["longest_us"] is not None:
         text += f", each for up to {duration(row['longest_us'])}"
     if row["still_open"]:
@@ -175,7 +176,7 @@ def watched(cluster: Cluster) -> str:
     long = duration(cluster.to_us - cluster.from_us)
     return (
         f"From {moment(cluster.from_us)} to {moment(cluster.to_us)} UTC ({long}), "
-        f"{count(cluster.partitions, 'partition')} in {count(cluster.topics_seen, 'topic')}"
+        f"{plural(cluster.partitions, 'partition')} in {plural(cluster.topics_seen, 'topic')}"
     )
 
 
@@ -270,12 +271,12 @@ def _violations(cluster: Cluster) -> list[str]:
 
 def quality(content: Content) -> str:
     """Return how much was read, and how much of it could not be."""
-    text = f"{count(content.records, 'record')} from {count(content.files, 'file')}"
+    text = f"{plural(content.records, 'record')} from {plural(content.files, 'file')}"
     if content.quarantined:
-        text += f"; {count(content.quarantined, 'line')} could not be read"
+        text += f"; {plural(content.quarantined, 'line')} could not be read"
     broken = content.files - content.whole_files
     if broken:
-        return f"{text}; {count(broken, 'file')} not whole. Figures that rest on them may be too small."
+        return f"{text}; {plural(broken, 'file')} not whole. Figures that rest on them may be too small."
     return f"{text}; every file is whole."
 
 
@@ -289,8 +290,3 @@ def percent(share: float | None) -> str:
     while digits < 7 and round(share * 100, digits) >= 100:
         digits += 1
     return f"{share * 100:.{digits}f} %"
-
-
-def count(number: int, what: str) -> str:
-    """Return the number, with commas, and its noun; nouns that form the plural by an s only."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aiocontroller.cli.output import JSON, plural, print_json, say
+from aiocontroller.cli.output import JSON, print_json, say
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.lab.exploration.exploration import Progress

@@ -5,7 +5,7 @@ A controller's journal holds what an event decided, wrote and sent before the re
 
 from __future__ import annotations
 
-from aiocontroller.cli.output import plural
+from aiocontroller.core.words import plural
 from aiocontroller.journal.chronicle import BROKERS, SUSPICIONS, microseconds
 from aiocontroller.journal.records import Record
 

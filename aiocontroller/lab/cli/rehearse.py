@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aiocontroller.cli.output import JSON, plural, print_json, printable, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.words import plural, printable
 
 if TYPE_CHECKING:
     from aiocontroller.lab.rehearsal.meter import Went

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table
+from aiocontroller.cli.parameters import Finite
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.lab.simulation.campaign import Stop, Summary
@@ -90,7 +92,7 @@ MOST_UNREACHED = 200
     help="Run nothing: report the results in these files of --results together.",
 )
 @click.option("--spark", metavar="MASTER", help="Run on a Spark cluster, such as local[2] or spark://host:7077.")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Begin no more seeds after this time.")
+@click.option("--minutes", type=Finite(0, min_open=True), help="Begin no more seeds after this time.")
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one for each core]")
 @JSON
 def simulate(

@@ -12,14 +12,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
-from aiocontroller.cli.output import plural, say, table
+from aiocontroller.cli.output import say, table
+from aiocontroller.cli.parameters import Finite, WritableFile
 from aiocontroller.cli.properties import PROPERTIES
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -29,12 +31,11 @@ if TYPE_CHECKING:
     from aiocontroller.lab.kafka.alarm_cases import Case
     from aiocontroller.lab.storms.processes import Verdict
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_T = TypeVar("_T")
+_FILE = WritableFile()
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _SEED = click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the faults.")
-_SECONDS = click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), default=60, show_default=True, help="Duration."
-)
+_SECONDS = click.option("--seconds", type=Finite(0, min_open=True), default=60, show_default=True, help="Duration.")
 _JSON = click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write the verdict as JSON.")
 _ENSEMBLE = click.option("--ensemble", is_flag=True, help="Run three ZooKeeper servers; faults hit the one that leads.")
 
@@ -45,7 +46,7 @@ def storm() -> None:
 
 
 @storm.command()
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=10, show_default=True, help="Duration.")
+@click.option("--minutes", type=Finite(0, min_open=True), default=10, show_default=True, help="Duration.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the faults.  [default: from the clock]")
 @click.option(
     "--scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Play the steps of this file."
@@ -97,7 +98,7 @@ def processes(
     run = Storm(shape, seed, 60 * minutes, steps=steps, progress=lambda text: click.echo(text, err=True))
     how_long = f"{minutes:g} minutes" if plan is None else f"{plural(len(steps), 'step')} of {scenario}"
     say(f"Seed {seed}: {shape.brokers} brokers, {shape.controllers} controllers, {how_long}")
-    verdict = asyncio.run(run.run())
+    verdict = _run(run.run(), folder if data is None else None)
     _show(verdict)
     if report is not None:
         from aiocontroller.lab.processes.page import page
@@ -115,7 +116,7 @@ def processes(
 
 @storm.command()
 @_SEED
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=60, show_default=True, help="Duration.")
+@click.option("--minutes", type=Finite(0, min_open=True), default=60, show_default=True, help="Duration.")
 @click.option("--brokers", type=click.IntRange(1, 20), default=3, show_default=True, help="Number of brokers.")
 @_ENSEMBLE
 @PROPERTIES
@@ -136,7 +137,7 @@ def soak(
     shape = Shape(data_dir=folder, brokers=brokers, ensemble=ensemble, controller_properties=properties)
     run = soaks.Soak(shape, seed, 60 * minutes, progress=lambda text: click.echo(text, err=True))
     say(f"Seed {seed}: {plural(brokers, 'broker')}, 2 controllers, {minutes:g} minutes")
-    verdict = asyncio.run(run.soak())
+    verdict = _run(run.soak(), folder)
     say("")
     steps = sorted(verdict.steps.items(), key=lambda item: (-item[1], item[0]))
     say(table(["step", "times"], [(kind.replace("_", "-"), count) for kind, count in steps]))
@@ -210,7 +211,7 @@ def zookeeper(
 @_SECONDS
 @click.option(
     "--within",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -240,7 +241,7 @@ def hostile(
 
 @storm.command()
 @_SEED
-@click.option("--minutes", type=click.FloatRange(0), default=5, show_default=True, help="Duration; at least one round.")
+@click.option("--minutes", type=Finite(0), default=5, show_default=True, help="Duration; at least one round.")
 @click.option("--session-ms", type=click.IntRange(1), default=6000, show_default=True, help="ZooKeeper sessions.")
 @click.option("--partitions", type=click.IntRange(1), default=6, show_default=True, help="Of each client's topic.")
 @click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
@@ -355,7 +356,7 @@ def _play_on_logs(
     "--uptime",
     "uptimes_s",
     multiple=True,
-    type=click.FloatRange(0),
+    type=Finite(0),
     metavar="SECONDS",
     help="How long the controllers have run when a case begins; may be repeated.  [default: 10 and 120]",
 )
@@ -418,6 +419,16 @@ def _console(columns: int) -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else columns, highlight=False, soft_wrap=True)
+
+
+def _run(work: Coroutine[Any, Any, _T], folder: Path | None) -> _T:
+    """Its result.  If it is interrupted, the folder goes; a Ctrl-C would leave some megabytes each time."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _end(verdict: Any, json_file: Path | None, again: str) -> None:

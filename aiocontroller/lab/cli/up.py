@@ -17,6 +17,7 @@ import click
 
 from aiocontroller.cli.background import BackgroundFile
 from aiocontroller.cli.long_running import LongRunning
+from aiocontroller.cli.parameters import Finite
 from aiocontroller.data_folder import DEFAULT_DATA
 from aiocontroller.ending import SIGNALS, Ending
 
@@ -48,9 +49,7 @@ _PORT = click.IntRange(0, 65535)
     show_default=True,
     help="Folder for logs, journal and ZooKeeper's data; a later start resumes from it.",
 )
-@click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), help="End after this many minutes; without it, on Ctrl-C."
-)
+@click.option("--minutes", type=Finite(0, min_open=True), help="End after this many minutes; without it, on Ctrl-C.")
 @click.option(
     "--storm",
     "seed",

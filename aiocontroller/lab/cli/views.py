@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.cli.output import plural, print_json, say, table
+from aiocontroller.cli.output import print_json, say, table
+from aiocontroller.core.words import plural
 from aiocontroller.journal.chronicle import microseconds
 from aiocontroller.lab.cli.observer import Observation
 

@@ -107,3 +107,12 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert words in done.stderr
     assert done.stdout == ""
     assert code == 2 or len(done.stderr.splitlines()) == 1
+
+
+def test_a_name_gives_a_terminal_no_orders(zk_connect: str, kazoo: KazooClient) -> None:
+    """ZooKeeper takes names that Kafka refuses."""
+    kazoo.create("/brokers/topics/\u202eevil", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
+    for command in ("list", "describe"):
+        said = aiocontroller("topics", command, "--zookeeper", zk_connect).stdout
+        assert r"\u202eevil" in said
+        assert "\u202e" not in said

@@ -102,3 +102,11 @@ def test_a_name_that_is_no_text_is_unknown(data: Path) -> None:
         done = CliRunner().invoke(explain, [name, "--data", str(data)], catch_exceptions=False)
         assert "tell nothing of " in done.output
         assert "\x1b" not in done.output
+
+
+def test_what_a_record_holds_forges_no_line(data: Path) -> None:
+    forged = "x\n2023-11-14T22:13:26.000Z  leader 3, before 2\x1b[2J"
+    (data / "journal" / "journal-2-1-7-000000.jsonl").write_bytes(encode_records([state(9, 1, [1], detail=forged)]))
+    done = CliRunner().invoke(explain, ["t-0", "--data", str(data), "--last", "1"])
+    assert len(done.output.splitlines()) == 2
+    assert r"x\n2023-11-14T22:13:26.000Z  leader 3, before 2\x1b[2J" in done.output

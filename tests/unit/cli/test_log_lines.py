@@ -1,4 +1,4 @@
-"""Log lines for programs: one JSON object each, whatever is logged."""
+"""Log lines: one for each message, whatever is logged; for programs a JSON object."""
 
 from __future__ import annotations
 
@@ -47,3 +47,10 @@ def test_a_lone_surrogate_is_escaped() -> None:
 
 def test_text_names_the_controller() -> None:
     assert formatter("text", 7).format(record("a")).endswith(" WARNING [7] a (aiocontroller.x)")
+
+
+def test_in_text_a_message_is_one_line_and_an_exception_follows_it() -> None:
+    said = record("topic %s", "x\n2026-11-28 INFO [7] all is well\x1b[2J", failed=True)
+    line, *traceback = formatter("text", 7).format(said).splitlines()
+    assert line.endswith(r"WARNING [7] topic x\n2026-11-28 INFO [7] all is well\x1b[2J (aiocontroller.x)")
+    assert traceback[0].startswith("Traceback")

@@ -100,6 +100,20 @@ def test_many_and_long_ones_are_bounded_and_equal_ones_said_once() -> None:
     assert len(words(strange)) < (SHOWN + 1) * LONGEST + 100
 
 
+def test_names_forge_no_line_and_give_a_terminal_no_orders() -> None:
+    """A login's name and what it asks to delete are free text of its own."""
+    forged = "x\n2026-11-28T12:00:00.000Z  controller 666 took the role\x1b[2J\u202e"
+    for event in (
+        ev.DeleteTopics(topics=(forged,), timeout_ms=1, by=f"User:{forged}", reply=ev.Reply(print)),
+        ev.RecoverPartitions(topic=forged, by="User:a", reply=ev.Reply(print)),
+    ):
+        assert words(event).isprintable()
+        assert r"x\n2026-11-28T12:00:00.000Z  controller 666 took the role\x1b[2J\u202e" in words(event)
+    longest = ev.DeleteTopics(topics=("\U0010ffff" * 400,), timeout_ms=1, by="a", reply=ev.Reply(print))
+    assert len(words(longest)) < LONGEST + 100
+    assert words(longest).endswith("…")
+
+
 OF_BROKERS = {"AlterPartitionReceived", "ControlledShutdown", "AllocateProducerIds"}
 
 

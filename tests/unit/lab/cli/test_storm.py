@@ -30,6 +30,9 @@ def test_every_module_with_a_storm_has_a_command_and_every_command_a_module() ->
         (["hostile", "--only", "nonsense"], f"found 'nonsense', expected one of {next(iter(ATTACKS))}"),
         (["zookeeper", "--ensemble", "--leaks"], "--ensemble starts servers of its own"),
         (["zookeeper", "--seconds", "0"], "0.0 is not in the range x>0"),
+        (["soak", "--minutes", "nan"], "nan is not a finite number"),
+        (["soak", "--minutes", "inf"], "inf is not a finite number"),
+        (["soak", "--json", "no/such/verdict.json"], "no/such' does not exist"),
         (["unclean", "--trials", "0"], "0 is not in the range x>=1"),
         (["--minutes", "3"], "No such option '--minutes'"),
         (["controller"], "No such command 'controller'"),
@@ -74,3 +77,17 @@ def test_a_violation_is_written_and_ends_with_one_and_the_same_words(
         commands._end(Judged(False), tmp_path / "violated.json", "kafka --seed 4")
     assert capsys.readouterr().out == "The same faults again: aiocontroller storm kafka --seed 4\n"
     assert json.loads((tmp_path / "violated.json").read_bytes()) == {"ok": False}
+
+
+def test_an_interrupted_storm_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+
+    async def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        commands._run(interrupted(), None)
+    assert (tmp_path / "logs").exists()
+    with pytest.raises(KeyboardInterrupt):
+        commands._run(interrupted(), tmp_path)
+    assert not tmp_path.exists()

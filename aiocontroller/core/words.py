@@ -1,0 +1,23 @@
+"""Words for people: counts with their nouns, and texts that others wrote, such as names and racks.
+
+A terminal obeys escape sequences and directions of writing, and a newline begins what looks like a line of ours.
+"""
+
+from __future__ import annotations
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 broker``, ``2,000 brokers``; for nouns that form it by an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def printable(text: str) -> str:
+    """The text with what a terminal would obey as escapes; lines stay."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def on_one_line(text: str) -> str:
+    """The same without lines."""
+    return printable(text).replace("\n", "\\n")

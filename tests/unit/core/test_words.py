@@ -1,0 +1,23 @@
+"""Counts with their nouns, and what others wrote."""
+
+from __future__ import annotations
+
+from aiocontroller.core.words import on_one_line, plural, printable
+
+HOSTILE = "\x1b[2J\x07\u202e\x9b\x7f\u200b\u2028\r"
+ESCAPED = r"\x1b[2J\x07\u202e\x9b\x7f\u200b\u2028\r"
+
+
+def test_a_noun_has_an_s_unless_there_is_one() -> None:
+    assert [plural(n, "topic") for n in (0, 1, 2, 1234)] == ["0 topics", "1 topic", "2 topics", "1,234 topics"]
+
+
+def test_what_others_wrote_gives_a_terminal_no_orders() -> None:
+    assert printable(f"a{HOSTILE}\nb") == f"a{ESCAPED}\nb"
+    assert printable("größer → Ω") == "größer → Ω"
+    assert printable("\udc80") == r"\udc80"
+
+
+def test_what_others_wrote_begins_no_line() -> None:
+    assert on_one_line(f"a\n{HOSTILE}\n") == rf"a\n{ESCAPED}\n"
+    assert on_one_line("größer → Ω") == "größer → Ω"
