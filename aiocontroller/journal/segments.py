@@ -109,6 +109,8 @@ def adopt_leftovers(directory: Path) -> list[str]:
     """Complete the files that crashed processes left open; returns their names.  Files in use are left alone."""
     adopted = []
     for path in sorted(directory.glob("_journal-*.jsonl")):
+        if not _COMPLETE.fullmatch(path.name[1:]) or path.is_symlink() or not path.is_file():
+            continue  # not one of ours
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -138,7 +140,11 @@ def expire(directory: Path, retention_bytes: int) -> int:
         for entry in entries:
             name = _COMPLETE.fullmatch(entry.name)
             if name is not None and entry.is_file(follow_symlinks=False):
-                found.append((int(name[1]), int(name[2]), entry.path, entry.stat(follow_symlinks=False).st_size))
+                try:
+                    size = entry.stat(follow_symlinks=False).st_size
+                except FileNotFoundError:
+                    continue  # another process with this folder, or a person, was faster
+                found.append((int(name[1]), int(name[2]), entry.path, size))
     excess = sum(size for *_, size in found) - retention_bytes
     deleted, refusal = 0, None
     for *_, path, size in sorted(found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import errno
 import fcntl
 import json
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -365,6 +366,39 @@ def test_a_segment_that_cannot_be_deleted_keeps_no_other(tmp_path: Path, monkeyp
     with pytest.raises(PermissionError, match=made[0]):
         expire(tmp_path / "j", 5)
     assert set(made) & set(names(tmp_path / "j")) == {made[0]}
+
+
+def test_a_segment_that_goes_while_all_are_listed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes may share a folder."""
+    made = some_segments(tmp_path / "j")
+    listed = os.scandir
+
+    @contextlib.contextmanager
+    def and_then_deleted(directory: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with listed(directory) as entries:
+            found = list(entries)
+        os.unlink(directory / made[0])
+        yield found
+
+    monkeypatch.setattr(os, "scandir", and_then_deleted)
+    assert expire(tmp_path / "j", 0) == 2
+    assert not set(made) & set(names(tmp_path / "j"))
+
+
+@pytest.mark.timeout(60)
+def test_only_open_segments_are_adopted_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    others = ["_journal-notes.jsonl", "_journal-1-1-5-000001.jsonl", "_journal-1-1-5-000002.jsonl",
+              "_journal-1-1-5-000003.jsonl", "_journal-1-1-5-000004.jsonl.jsonl"]  # fmt: skip
+    (tmp_path / others[0]).write_text("mine")
+    os.mkfifo(tmp_path / others[1])
+    (tmp_path / others[2]).symlink_to(others[0])
+    (tmp_path / others[3]).mkdir()
+    (tmp_path / others[4]).touch()
+    (tmp_path / "_journal-1-1-5-000005.jsonl").write_text("{}\n")
+    assert adopt_leftovers(tmp_path) == ["journal-1-1-5-000005.jsonl"]
+    assert sorted(names(tmp_path)) == [*sorted(others), "journal-1-1-5-000005.jsonl"]
 
 
 async def test_a_journal_stays_within_its_limit_while_it_is_written(tmp_path: Path, clock: ManualClock) -> None:
