@@ -19,6 +19,7 @@ from aiocontroller.authorizer.authorizer import AllowAll, Authorizer
 from aiocontroller.authorizer.principals import PrincipalError, SslPrincipalMapper
 from aiocontroller.config import Config, ConfigError
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.pem_files import load_pem
 from aiocontroller.property_values import Secret
 from aiocontroller.wire.scram import DIGESTS
 
@@ -218,7 +219,7 @@ class Security:
         # a wrong or missing password must raise an error, not prompt on the terminal
         opened = "" if password is None else password.value
         expected = "a certificate and its key in PEM, which ssl.key.password opens"
-        _load("ssl.keystore.location", path, expected, lambda: context.load_cert_chain(path, password=opened))
+        load_pem("ssl.keystore.location", path, expected, lambda: context.load_cert_chain(path, password=opened))
 
     def _trust(self, context: ssl.SSLContext, listener: str) -> None:
         path = self._pem(listener, "ssl.truststore")
@@ -226,7 +227,7 @@ class Security:
             context.load_default_certs()
             return
         load: Callable[[], Any] = lambda: context.load_verify_locations(cafile=path)  # noqa: E731
-        _load("ssl.truststore.location", path, "certificates in PEM", load)
+        load_pem("ssl.truststore.location", path, "certificates in PEM", load)
 
     def _pem(self, listener: str, store: str) -> str | None:
         path: str | None = self._config.of_listener(listener, f"{store}.location")
@@ -279,10 +280,3 @@ def parse_jaas(text: str) -> dict[str, str]:
     """The options of ``…LoginModule required name="value" …;``."""
     _, _, options = text.partition(" required")
     return {name: re.sub(r"\\(.)", r"\1", quoted) or plain for name, quoted, plain in _JAAS_OPTION.findall(options)}
-
-
-def _load(key: str, path: str, expected: str, load: Callable[[], object]) -> None:
-    try:
-        load()
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"{key}: found {path!r} ({error}), expected {expected}") from error

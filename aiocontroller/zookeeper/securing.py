@@ -7,11 +7,11 @@ Stores are PEM: Java's own formats cannot be read here.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 
-from aiocontroller.config import Config, ConfigError
+from aiocontroller.config import Config
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
+from aiocontroller.pem_files import load_pem
 from aiocontroller.property_values import Secret
 from aiocontroller.zookeeper.acls import kafka_acl
 from aiocontroller.zookeeper.client import ZooKeeperClient
@@ -50,7 +50,7 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
     if trusted is None:
         context.load_default_certs()
     else:
-        _load(
+        load_pem(
             "zookeeper.ssl.truststore.location",
             trusted,
             "certificates in PEM",
@@ -58,7 +58,7 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
         )
     if own is not None:
         password = config.zookeeper_ssl_keystore_password
-        _load(
+        load_pem(
             "zookeeper.ssl.keystore.location",
             own,
             "a certificate and its key in PEM, which zookeeper.ssl.keystore.password opens",
@@ -66,10 +66,3 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
             lambda: context.load_cert_chain(own, password="" if password is None else password.value),
         )
     return context
-
-
-def _load(key: str, path: str, expected: str, load: Callable[[], object]) -> None:
-    try:
-        load()
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"{key}: found {path!r} ({error}), expected {expected}") from error

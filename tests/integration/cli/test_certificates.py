@@ -128,6 +128,10 @@ def test_a_changed_certificate_is_shown_and_a_broken_one_is_refused(start: Start
     pem.unlink()
     controller.hang_up("No such file or directory), expected a certificate and its key in PEM")
     assert controller.certificate() == certificate_in(second)
+    os.mkfifo(pem)  # the loop waited for ever for somebody to write to it
+    controller.hang_up("(not a regular file), expected a certificate and its key in PEM")
+    assert controller.certificate() == certificate_in(second)
+    pem.unlink()
 
     pem.write_bytes(first)
     controller.hang_up("Certificates were read again")

@@ -1,0 +1,44 @@
+"""Files of certificates are opened only if reading them ends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from aiocontroller.config import ConfigError, load_config
+from aiocontroller.core.ids import Endpoint
+from aiocontroller.pem_files import load_pem
+from aiocontroller.security import Security
+from aiocontroller.zookeeper.securing import tls_context
+
+
+def test_what_is_wrong_is_named_and_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+    """Kubernetes' secrets are links."""
+    path = tmp_path / "own.pem"
+    with pytest.raises(ConfigError, match=rf"^a\.location: found '{path}' \(.*No such file.*\), expected PEM$"):
+        load_pem("a.location", str(path), "PEM", lambda: None)
+    (tmp_path / "data").write_text("x")
+    path.symlink_to("data")
+    read: list[str] = []
+    load_pem("a.location", str(path), "PEM", lambda: read.append(path.read_text()))
+    assert read == ["x"]
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_a_device_and_a_folder_are_not_opened(tmp_path: Path) -> None:
+    """Opening a pipe that nobody writes to does not return, and the event loop reads these files."""
+    pipe = tmp_path / "pipe.pem"
+    os.mkfifo(pipe)
+    for path in (str(pipe), "/dev/zero", str(tmp_path)):
+        found = rf"found '{path}' \(not a regular file\)"
+        broken = {"ssl.keystore.location": path, "ssl.truststore.location": path}
+        security = Security(load_config(overrides=broken)[0])
+        for read, key in ((security.server, "ssl.keystore"), (security.client, "ssl.truststore")):
+            with pytest.raises(ConfigError, match=rf"{key}\.location: {found}"):
+                read(Endpoint("SSL", "h", 1, "SSL"))
+        for key in ("zookeeper.ssl.keystore.location", "zookeeper.ssl.truststore.location"):
+            config, _ = load_config(overrides={"zookeeper.ssl.client.enable": "true", key: path})
+            with pytest.raises(ConfigError, match=rf"{key}: {found}"):
+                tls_context(config)
