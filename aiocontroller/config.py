@@ -26,7 +26,9 @@ from aiocontroller.kafka_property_names import KAFKA_PROPERTIES, TOPIC_DEFAULTS,
 from aiocontroller.net.ports import DEBUG_VARIABLE
 from aiocontroller.properties_file import Setting, read_properties
 from aiocontroller.property_values import (
-    SECRET,
+    MAX_INT,
+    MAX_LONG,
+    SECRETS,
     BrokerIds,
     ClassName,
     CommandLine,
@@ -37,6 +39,8 @@ from aiocontroller.property_values import (
     EndpointIdentification,
     FromBrokers,
     HostNames,
+    HttpPassword,
+    IntMilliseconds,
     Kind,
     ListenerName,
     Listeners,
@@ -49,6 +53,7 @@ from aiocontroller.property_values import (
     PemType,
     PositiveBytes,
     PositiveInt,
+    PositiveIntMilliseconds,
     PositiveMilliseconds,
     PositiveSeconds,
     Principals,
@@ -71,10 +76,9 @@ from aiocontroller.property_values import (
 
 OWN_PREFIX = "aiocontroller."
 DEFAULT_CONTROLLER_ID = 1_000_001
+"""Above ``reserved.broker.max.id`` (1000) and any id that brokers generate in practice."""
 HTTP_LISTENER = "HTTP"
 """The name under which the HTTP server has properties of a listener."""
-"""Above ``reserved.broker.max.id`` (1000) and any id that brokers generate in practice."""
-MAX_INT = 2**31 - 1
 
 
 class ConfigError(BadInputError):
@@ -97,9 +101,9 @@ class Config(msgspec.Struct, frozen=True):
 
     zookeeper_connect: ConnectString = "127.0.0.1:2181"
     """The ensemble, with a chroot if the cluster has one."""
-    zookeeper_session_timeout_ms: PositiveMilliseconds = 18_000
+    zookeeper_session_timeout_ms: PositiveIntMilliseconds = 18_000
     """How long the session, and with it the role, outlives this process or its connection."""
-    zookeeper_connection_timeout_ms: PositiveMilliseconds | None = None
+    zookeeper_connection_timeout_ms: PositiveIntMilliseconds | None = None
     """How long to wait for ZooKeeper at start; None: as long as it takes."""
     zookeeper_set_acl: Annotated[bool, FromBrokers(max, adopted=False)] = False
     """New znodes belong to their creator; see ``zookeeper.acls``."""
@@ -171,9 +175,9 @@ class Config(msgspec.Struct, frozen=True):
     max_connections_per_ip_overrides: ConnectionCounts = {}
     """Number of connections by IP address or host name."""
     connections_max_idle_ms: PositiveMilliseconds = 600_000
-    connections_max_reauth_ms: Annotated[int, whole(-(2**63), 2**63 - 1, unit="milliseconds")] = 0
+    connections_max_reauth_ms: Annotated[int, whole(-MAX_LONG - 1, MAX_LONG, unit="milliseconds")] = 0
     """How long a SASL login lasts (KIP-368); without a limit unless positive."""
-    connection_failed_authentication_delay_ms: Milliseconds = 100
+    connection_failed_authentication_delay_ms: IntMilliseconds = 100
     sasl_server_max_receive_size: PositiveBytes = 512 * 1024
     """Largest request of a client that has not logged in."""
     queued_max_request_bytes: Annotated[int, Kind("a whole number of bytes, or -1", whole(-1).parse)] = -1
@@ -192,8 +196,8 @@ class Config(msgspec.Struct, frozen=True):
     """How long a client may take to read an answer."""
     inter_broker_protocol_version: Annotated[ProtocolVersion, FromBrokers(min)] = "3.9"
     """The protocol that all brokers can read."""
-    controller_socket_timeout_ms: Annotated[PositiveMilliseconds, FromBrokers(max)] = 30_000
-    request_timeout_ms: Annotated[PositiveMilliseconds, FromBrokers(max)] = 30_000
+    controller_socket_timeout_ms: Annotated[PositiveIntMilliseconds, FromBrokers(max)] = 30_000
+    request_timeout_ms: Annotated[PositiveIntMilliseconds, FromBrokers(max)] = 30_000
     socket_connection_setup_timeout_ms: Annotated[PositiveMilliseconds, FromBrokers(max)] = 10_000
     auto_leader_rebalance_enable: Annotated[bool, FromBrokers(min)] = True
     leader_imbalance_per_broker_percentage: Annotated[NonNegativeInt, FromBrokers(max)] = 10
@@ -236,7 +240,7 @@ class Config(msgspec.Struct, frozen=True):
     """SSL: HTTPS, by the ``ssl.…`` properties of a listener of the name HTTP (``listener.name.http.ssl.…``)."""
     aiocontroller_http_allowed_hosts: HostNames = ()
     """Names by which browsers may ask for the cluster's state, beside addresses and localhost (docs/operating.md)."""
-    aiocontroller_http_password: Secret | None = None
+    aiocontroller_http_password: HttpPassword | None = None
     """What other machines without a certificate need to read the page and the cluster's state (HTTP Basic)."""
     aiocontroller_http_max_connections: PositiveInt = 64
     """HTTP connections at once; one more takes the place of the one that has been idle longest."""
@@ -450,7 +454,7 @@ def load_config(
             else:
                 overrides_[listener, property_] = parsed
         except (ValueError, KeyError):
-            shown = "[hidden]" if declared.kind is SECRET and value else repr(value)
+            shown = "[hidden]" if declared.kind in SECRETS and value else repr(value)
             errors[key] = f"{key} ({source}): found {shown}, expected {declared.kind.expected}"
     errors.update(_contradictions(fields, errors))
     if errors:

@@ -22,7 +22,11 @@ _HOST_NAME = re.compile(r"(?=.*[a-z])[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?", re.ASC
 """Contains a letter: a host without one must be an IP address."""
 TLS_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+MAX_HTTP_PASSWORD = 4_000
+"""The HTTP server takes headers of 8,190 bytes, and HTTP Basic makes four of three."""
 RECOVERY_STRATEGIES = get_args(RecoveryStrategy)
+MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
+"""Java's, and so Kafka's."""
 MAX_CONTROLLER_ID = 1_000_000_000
 """Java consumers give the connection to their coordinator the id 2**31 - 1 less the broker's."""
 
@@ -80,6 +84,13 @@ def parse_text(text: str) -> str:
     if not text:
         raise ValueError(text)
     return text
+
+
+def parse_http_password(text: str) -> Secret:
+    """ValueError if it is empty, or too long for a header of HTTP."""
+    if len(text.encode(errors="surrogateescape")) > MAX_HTTP_PASSWORD:
+        raise ValueError(text)
+    return Secret(parse_text(text))
 
 
 def parse_protocol(text: str) -> str:
@@ -267,18 +278,24 @@ def what_is_set(values: Sequence[Any]) -> Any:
 
 
 SECRET = Kind("a password", lambda text: Secret(parse_text(text)))
+HTTP_PASSWORD = Kind(f"a password of at most {MAX_HTTP_PASSWORD:,} bytes", parse_http_password)
+SECRETS = (SECRET, HTTP_PASSWORD)
 _BY_TYPE = {
     bool: Kind("true or false", parse_bool),
     str: Kind("a name", parse_text),
     Secret: SECRET,
 }
 
+HttpPassword = Annotated[Secret, HTTP_PASSWORD]
 NonNegativeInt = Annotated[int, whole(0)]
 PositiveInt = Annotated[int, whole(1)]
 PositiveBytes = Annotated[int, whole(1, unit="bytes")]
-Milliseconds = Annotated[int, whole(0, unit="milliseconds")]
-PositiveMilliseconds = Annotated[int, whole(1, unit="milliseconds")]
-PositiveSeconds = Annotated[int, whole(1, unit="seconds")]
+Milliseconds = Annotated[int, whole(0, MAX_LONG, unit="milliseconds")]
+PositiveMilliseconds = Annotated[int, whole(1, MAX_LONG, unit="milliseconds")]
+IntMilliseconds = Annotated[int, whole(0, MAX_INT, unit="milliseconds")]
+"""Where Kafka takes Java's int, or ZooKeeper's protocol has room for no more."""
+PositiveIntMilliseconds = Annotated[int, whole(1, MAX_INT, unit="milliseconds")]
+PositiveSeconds = Annotated[int, whole(1, MAX_LONG, unit="seconds")]
 ReplicationFactor = Annotated[int, whole(1, 2**15 - 1)]
 ControllerId = Annotated[
     int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,9 +68,12 @@ def test_environment_names() -> None:
 @pytest.mark.parametrize(
     "key,value,expected",
     [
-        ("zookeeper.session.timeout.ms", "soon", "a whole number of milliseconds, at least 1"),
-        ("zookeeper.session.timeout.ms", "6_000", "a whole number of milliseconds, at least 1"),
-        ("zookeeper.session.timeout.ms", "0", "a whole number of milliseconds, at least 1"),
+        ("zookeeper.session.timeout.ms", "soon", "a whole number of milliseconds, 1 to 2147483647"),
+        ("zookeeper.session.timeout.ms", "6_000", "a whole number of milliseconds, 1 to 2147483647"),
+        ("zookeeper.session.timeout.ms", "0", "a whole number of milliseconds, 1 to 2147483647"),
+        ("zookeeper.session.timeout.ms", "2147483648", "a whole number of milliseconds, 1 to 2147483647"),
+        ("aiocontroller.audit.interval.ms", f"{2**63}", f"a whole number of milliseconds, 0 to {2**63 - 1}"),
+        ("leader.imbalance.check.interval.seconds", "9" * 400, f"a whole number of seconds, 1 to {2**63 - 1}"),
         ("zookeeper.connect", "host:port", "host:port,host:port/chroot"),
         ("zookeeper.connect", "", "host:port,host:port/chroot"),
         ("unclean.leader.election.enable", "yes", "true or false"),
@@ -119,7 +123,7 @@ def test_all_errors_at_once_with_their_lines(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         load_config(file)
     assert str(error.value).splitlines() == [
-        "request.timeout.ms (k.properties line 2): found 'x', expected a whole number of milliseconds, at least 1",
+        "request.timeout.ms (k.properties line 2): found 'x', expected a whole number of milliseconds, 1 to 2147483647",
         "aiocontroller.htp.port (k.properties line 4): no such property; did you mean aiocontroller.http.port?",
     ]
 
@@ -267,6 +271,14 @@ def test_passwords_are_not_shown() -> None:
     assert f"{config.aiocontroller_zookeeper_sasl_password}" == "[hidden]"
     assert config.aiocontroller_zookeeper_sasl_password is not None
     assert config.aiocontroller_zookeeper_sasl_password.value == "hunter2"
+
+
+def test_a_password_that_no_header_has_room_for_is_refused_and_not_shown() -> None:
+    longest = "ä" * 2_000
+    assert load_config(overrides={"aiocontroller.http.password": longest})[0].aiocontroller_http_password == longest
+    for wrong, shown in ((longest + "x", "[hidden]"), ("", "''")):
+        with pytest.raises(ConfigError, match=re.escape(f"found {shown}, expected a password of at most 4,000 bytes")):
+            load_config(overrides={"aiocontroller.http.password": wrong})
 
 
 @pytest.mark.parametrize(
