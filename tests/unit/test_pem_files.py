@@ -18,7 +18,7 @@ def test_what_is_wrong_is_named_and_a_link_to_a_file_is_followed(tmp_path: Path)
     """Kubernetes' secrets are links."""
     path = tmp_path / "own.pem"
     with pytest.raises(ConfigError, match=rf"^a\.location: found '{path}' \(.*No such file.*\), expected PEM$"):
-        load_pem("a.location", str(path), "PEM", lambda: None)
+        load_pem("a.location", str(path), "PEM", path.read_text)
     (tmp_path / "data").write_text("x")
     path.symlink_to("data")
     read: list[str] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -22,7 +24,14 @@ from tests.integration.cli.test_status import register_broker
 def controller(zk_connect: str, kazoo: KazooClient, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Of a cluster without brokers, whose role another holds."""
     kazoo.create("/controller", b'{"version":1,"brokerid":1,"timestamp":"0"}')
+    with running(zk_connect, tmp_path) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def running(zk_connect: str, tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     command = ["run", "--zookeeper", zk_connect, "--listen", "127.0.0.1:0", "--http-port", "0", "--data", str(tmp_path)]
+    command += options
     process = subprocess.Popen([sys.executable, "-m", "aiocontroller", *command], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while not (tmp_path / "controller.json").exists():
@@ -32,6 +41,17 @@ def controller(zk_connect: str, kazoo: KazooClient, tmp_path: Path) -> Iterator[
     yield process
     process.kill()
     process.wait()
+
+
+def test_commands_reach_a_controller_by_ipv6(zk_connect: str, tmp_path: Path) -> None:
+    """Its address was http://::1:PORT, which no client understands; so it was for ``::``."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with running(zk_connect, tmp_path, "--property", "aiocontroller.http.host=::1"):
+        assert json.loads((tmp_path / "controller.json").read_bytes())["http"].startswith("http://[::1]:")
+        assert "last answer" in aiocontroller("brokers", "--data", str(tmp_path)).stdout
 
 
 def test_role_is_taken_and_given_back(controller: subprocess.Popen[bytes], kazoo: KazooClient, tmp_path: Path) -> None:
