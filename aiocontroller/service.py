@@ -17,6 +17,7 @@ import gc
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from ssl import SSLContext
 
@@ -55,6 +56,7 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, Timer, World
 from aiocontroller.net.real import raise_descriptor_limit, real_world, return_memory
 from aiocontroller.net.tasks import Tasks, task_group
+from aiocontroller.pem_files import ended_certificates
 from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.server.http import DebugHandler
 from aiocontroller.server.socket_server import SocketServer
@@ -293,6 +295,7 @@ class Service:
         self._step = f"waiting for ZooKeeper at {config.zookeeper_connect}"
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
         self.client.on_session = self._on_session
+        self._warn_of_ended_certificates()
         bound_ms = config.zookeeper_connection_timeout_ms
         await self.client.start(bound_ms / 1000 if bound_ms else None, tasks=foundations)
         self.controller.guard.start(tasks)
@@ -321,6 +324,12 @@ class Service:
             return
         self.client.ssl = of_zookeeper
         log.info("Certificates were read again, for new connections")
+        self._warn_of_ended_certificates()
+
+    def _warn_of_ended_certificates(self) -> None:
+        now = datetime.fromtimestamp(self.world.clock.wall_time_us() / 1e6, UTC)
+        for complaint in ended_certificates(self.config, now):
+            log.warning(complaint)
 
     async def _follow_acls(self, tasks: anyio.abc.TaskGroup) -> None:
         """Load ACLs before contending for the role: until then all but super users are refused."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
+from aiocontroller.authorizer.certificates import Element, elements, only, subject
 from aiocontroller.core.errors import BadInputError
 
 USER = "User"
@@ -40,40 +40,32 @@ _KEYWORDS = {
 """The attributes with a keyword in RFC 2253; others are written as their number, with the value in hexadecimal."""
 _STRINGS = frozenset((12, 19, 20, 22, 27, 28, 30))
 """UTF8, Printable, T61, IA5, General, Universal and BMPString: Java decodes all of them as UTF-8."""
-_SEQUENCE, _VERSION, _OID = 0x30, 0xA0, 0x06
-
-
-class _Element(NamedTuple):
-    tag: int
-    content: bytes
-    whole: bytes
+_OID = 0x06
 
 
 def distinguished_name(certificate: bytes) -> str:
     """The subject of a DER certificate, as Java writes it: the last part first; PrincipalError if there is none."""
     try:
-        [signed, *_] = _elements(_only(certificate).content)
-        fields = [each for each in _elements(signed.content) if each.tag != _VERSION]
-        subject = fields[4]  # after serial number, signature algorithm, issuer and validity
+        name = subject(certificate)
     except (IndexError, ValueError) as error:
         raise PrincipalError(f"found no subject in a certificate of {len(certificate)} bytes ({error})") from None
-    return name_of(subject.whole)
+    return name_of(name)
 
 
 def name_of(name: bytes) -> str:
     """A DER ``Name`` in the same form; PrincipalError if it is none."""
     try:
         parts = [
-            "+".join(_attribute(attribute) for attribute in _elements(rdn.content))
-            for rdn in _elements(_only(name).content)
+            "+".join(_attribute(attribute) for attribute in elements(rdn.content))
+            for rdn in elements(only(name).content)
         ]
     except (IndexError, ValueError) as error:
         raise PrincipalError(f"found a name of {len(name)} bytes that is not an X.500 name ({error})") from None
     return ",".join(reversed(parts))
 
 
-def _attribute(attribute: _Element) -> str:
-    kind, value = _elements(attribute.content)
+def _attribute(attribute: Element) -> str:
+    kind, value = elements(attribute.content)
     if kind.tag != _OID:
         raise ValueError(f"an attribute of type {kind.tag:#x}")
     oid = _dotted(kind.content)
@@ -102,34 +94,6 @@ def _dotted(content: bytes) -> str:
             number = 0
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
-
-
-def _only(data: bytes) -> _Element:
-    [element] = _elements(data)
-    if element.tag != _SEQUENCE:
-        raise ValueError(f"type {element.tag:#x}")
-    return element
-
-
-def _elements(data: bytes) -> list[_Element]:
-    return list(_each(data))
-
-
-def _each(data: bytes) -> Iterator[_Element]:
-    at = 0
-    while at < len(data):
-        start, tag, length = at, data[at], data[at + 1]
-        at += 2
-        if length & 0x80:
-            size = length & 0x7F
-            if not 1 <= size <= 4:
-                raise ValueError(f"a length of {size} bytes")
-            length = int.from_bytes(data[at : at + size], "big")
-            at += size
-        if at + length > len(data):
-            raise ValueError(f"{at + length - len(data)} bytes are missing")
-        yield _Element(tag, data[at : at + length], data[start : at + length])
-        at += length
 
 
 # -- mapping rules -----------------------------------------------------------------------------------------------------
