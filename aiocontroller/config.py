@@ -242,6 +242,10 @@ class Config(msgspec.Struct, frozen=True):
     """Names by which browsers may ask for the cluster's state, beside addresses and localhost (docs/operating.md)."""
     aiocontroller_http_password: HttpPassword | None = None
     """What other machines without a certificate need to read the page and the cluster's state (HTTP Basic)."""
+    aiocontroller_http_actor_password: HttpPassword | None = None
+    """What whoever acts by the page needs, on this machine too, beside a name for the journal (docs/operating.md)."""
+    aiocontroller_http_actors: Principals = ()
+    """Principals of certificates whose owners may act by the page without that password."""
     aiocontroller_http_max_connections: PositiveInt = 64
     """HTTP connections at once; one more takes the place of the one that has been idle longest."""
     aiocontroller_http_max_request_bytes: PositiveBytes = 1024 * 1024
@@ -524,6 +528,12 @@ def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Ite
     https, listeners = "aiocontroller.http.security.protocol", fields.get("listeners") or ()
     if fields.get(https.replace(".", "_")) == "SSL" and any(e.listener.upper() == HTTP_LISTENER for e in listeners):
         yield https, f"{https}: found SSL, expected PLAINTEXT, because a listener has the name {HTTP_LISTENER} already"
+    actors = "aiocontroller.http.actors"
+    if given(actors) and fields.get(https.replace(".", "_")) != "SSL" and https not in errors:
+        yield https, f"{https}: found PLAINTEXT, expected SSL, because {actors} is set: they show certificates"
+    reads, acts = "aiocontroller.http.password", "aiocontroller.http.actor.password"
+    if given(acts) and fields.get(reads.replace(".", "_")) == fields.get(acts.replace(".", "_")):
+        yield acts, f"{acts}: found the value of {reads}, expected another one: who reads must not be able to act"
     tls = "zookeeper.ssl.client.enable"
     if given("zookeeper.ssl.keystore.location") and not given(tls):
         yield tls, f"{tls}: found false, expected true, because zookeeper.ssl.keystore.location is set"

@@ -19,6 +19,8 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import TlsNow
 from aiocontroller.net.tasks import Tasks
 from aiocontroller.server import http, partition_pages
+from aiocontroller.server.actions import Actions
+from aiocontroller.server.actor_check import Actors
 from aiocontroller.server.check_page import Checks
 from aiocontroller.server.commands import Commands
 from aiocontroller.server.overview_pages import Overview
@@ -71,8 +73,14 @@ class HttpPages:
         """Listen; OSError if the address cannot be bound, ConfigError if the properties of TLS are wrong."""
         config, shell = self._config, self._controller.shell
         commands = Commands(shell, self._controller, self._stop)
+        actions = Actions(shell, self._actors())
+        own = {
+            "instances": self._known_instances,
+            "check": self._checks.summary,
+            "actions": actions.summary,
+        }
         overview = Overview(
-            {**sections(self._controller), "instances": self._known_instances, "check": self._checks.summary},
+            {**sections(self._controller), **own},
             self._controller,
             shell.world.clock,
             config.aiocontroller_http_max_connections,
@@ -93,7 +101,7 @@ class HttpPages:
                 "search": overview.search,
                 "findings": self._checks.findings,
             },
-            page_posts={"check": self._checks.start},
+            page_posts={"check": self._checks.start, "dry-run": actions.dry_run, "confirm": actions.confirm},
             streams={"events": overview.stream},
             allowed_hosts=config.aiocontroller_http_allowed_hosts,
             tls=self._tls(),
@@ -123,6 +131,18 @@ class HttpPages:
             return context
 
         return now
+
+    def _actors(self) -> Actors:
+        config, shell = self._config, self._controller.shell
+
+        def principal_of(certificate: bytes) -> str:
+            principals = shell.security.server(config.http_endpoint).principals
+            assert principals is not None  # TLS has verified the certificate
+            return principals.principal_of(certificate)
+
+        password = config.aiocontroller_http_actor_password
+        known = "" if password is None else password.value
+        return Actors(known, config.aiocontroller_http_actors, principal_of, shell.world.clock)
 
     def _trusts(self) -> bool:
         return self._config.of_listener(HTTP_LISTENER, "ssl.truststore.location") is not None

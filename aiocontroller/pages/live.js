@@ -72,10 +72,14 @@ function folded(id, rows, show, title = "more") {
   return made;
 }
 
+const said = element => `${element.tagName} ${element.getAttribute("aria-label") || element.textContent}`;
+
 function draw(id, ...children) {
   const place = document.querySelector(`#${id} > div`);
   const before = place.querySelector(".scroll")?.scrollLeft || 0;
+  const focused = place.contains(document.activeElement) ? said(document.activeElement) : null;
   place.replaceChildren(...children.flat().filter(Boolean));
+  if (focused) [...place.querySelectorAll("button, summary, .scroll")].find(each => said(each) === focused)?.focus({ preventScroll: true });
   const scroll = place.querySelector(".scroll");
   if (scroll && before) scroll.scrollLeft = before;
 }
@@ -84,11 +88,20 @@ function words(reason) {
   return reason.flatMap((clause, i) => [i ? "; " : null, clause.text, ...(clause.since_us ? [" since ", clock(clause.since_us)] : [])]);
 }
 
-const topicButton = (topic, text) => {
-  const button = el("button", { type: "button", class: "name" }, text);
-  button.addEventListener("click", () => showTopic(topic));
+function pressed(text, style, act) {
+  const button = el("button", { type: "button", class: style }, text);
+  button.addEventListener("click", act);
   return button;
-};
+}
+
+const topicButton = (topic, text) => pressed(text, "name", () => showTopic(topic));
+
+function actButton(text, title, asked) {
+  if (!state.actions?.possible || !state.controller?.active) return null;
+  const button = pressed(text, null, () => act(title, asked));
+  button.setAttribute("aria-label", plain(title));
+  return button;
+}
 
 function since(each) {
   if (!each.since_us) return "not known";
@@ -172,7 +185,8 @@ const sections = {
         ["Its copy", i => i.standby ? i.standby + (i.lag_s ? `, ${count(i.lag_s)} s behind` : "") : "", "state"],
         ["Started", i => clock(i.started_us), "time"],
         ["Page", i => `${i.http} on ${i.host}`, "words"],
-      ], found.instances) : nothing("None has told of itself yet."));
+      ], found.instances) : nothing("None has told of itself yet."),
+      actButton("Release the role …", "Release the role", { action: "release" }));
   },
   reassignments(found) {
     draw("reassignments", found.count ? [pace(found.pace, found.count, "partitions", "They differ in size, and this controller knows no bytes."), table("Reassignments", [
@@ -181,6 +195,7 @@ const sections = {
       ["Adding", each => list(each.adding)], ["Removing", each => list(each.removing)],
       ["", each => each.cancelled ? "is being cancelled"
         : each.waits_for.length ? `waits for ${each.waits_for.length > 1 ? "brokers" : "broker"} ${list(each.waits_for)}, not live or with a failed log directory` : "", "words"],
+      ...(state.actions?.possible ? [["Action", each => actButton("Cancel …", `Cancel the reassignment of ${name(each)}`, { action: "cancel", topic: each.topic, partition: each.partition }) || ""]] : []),
     ], found.partitions), more(found.partitions.length, found.count, "aiocontroller reassign --list")] : [nothing("None.")]);
   },
   deletions(found) {
@@ -237,6 +252,7 @@ function hear(data) {
   Object.assign(state, data);
   const changed = new Set(Object.keys(data));
   if (changed.has("counts") || changed.has("controller")) changed.add("broken");
+  if (changed.has("actions") || changed.has("controller")) changed.add("reassignments").add("instances");
   for (const section of Object.keys(sections)) if (changed.has(section) && state[section]) sections[section](state[section]);
   verdict();
 }
@@ -311,9 +327,55 @@ document.getElementById("check-now").addEventListener("click", async () => {
   }
 });
 
+// -- actions ----------------------------------------------------------------------------------------------------------
+
+const dialog = document.getElementById("act");
+const part = name => document.getElementById(`act-${name}`);
+let asked = null, confirmation = null, waiting = false;
+
+function act(title, what) {
+  [asked, confirmation] = [what, null];
+  part("title").textContent = plain(title);
+  part("lines").replaceChildren();
+  part("said").textContent = "";
+  part("go").textContent = "Show what it would do";
+  part("go").hidden = part("who").hidden = false;
+  dialog.showModal();
+}
+
+// First the dry run, then, after another look, the action itself: what has been shown is what is confirmed.
+async function goOn(event) {
+  event.preventDefault();
+  if (waiting) return;
+  waiting = true;
+  const actor = { name: part("name").value.trim(), password: part("password").value };
+  part("said").textContent = confirmation ? "Carrying it out …" : "";
+  try {
+    const found = confirmation ? await post("/confirm", { confirmation, ...actor }) : await post("/dry-run", { ...asked, ...actor });
+    part("title").textContent = plain(found.title);
+    part("lines").replaceChildren(...found.lines.map(line => el("li", {}, line)));
+    part("said").textContent = plain(found.confirmation ? `Nothing is done yet. The journal will say: ${found.who}.` : "Done.");
+    part("go").textContent = "Do it";
+    part("who").hidden = true;
+    part("go").hidden = !found.confirmation;
+    confirmation = found.confirmation || null;
+    part("title").focus(); // another Enter confirms nothing by accident
+  } catch (error) {
+    part("said").textContent = plain(error.message);
+    part("who").hidden = false;
+    part("go").textContent = "Show what it would do";
+    confirmation = null;
+  }
+  waiting = false;
+}
+
+dialog.querySelector("form").addEventListener("submit", goOn);
+part("close").addEventListener("click", () => dialog.close());
+dialog.addEventListener("close", () => { part("password").value = ""; confirmation = null; });
+
 const showTopic = topic => show(`Topic ${topic}`, async () => {
   const found = await ask(`/partitions?${new URLSearchParams({ topic, limit: 250 })}`);
-  return [table(`Partitions of ${topic}`, [
+  return [actButton("Elect preferred leaders …", `Elect the preferred leaders of ${topic}`, { action: "elect", topic }), table(`Partitions of ${topic}`, [
     ["Partition", each => each.partition, "n"], ["Leader", each => each.leader < 0 ? "none" : each.leader, "n"],
     ["In sync", each => list(each.isr)], ["Replicas", each => list(each.replicas)],
     ["What is broken", each => Object.entries(each.broken).flatMap(([kind, b], i) => [i ? ". " : null, `${KINDS[kind]}: `, ...words(b.reason)]), "words"],

@@ -24,6 +24,7 @@ from aiocontroller.config import Config
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.net.ports import Clock
 from aiocontroller.net.tasks import Tasks
+from aiocontroller.server.actor_check import Peer
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Checks:
         """The answer to ``GET /findings``."""
         return self._result
 
-    async def start(self, body: bytes) -> Mapping[str, Any]:
+    async def start(self, peer: Peer, body: bytes) -> Mapping[str, Any]:
         """The answer to ``POST /check``: begins one, unless one runs or has just ended."""
         just_now = self._ended_s is not None and self._clock.monotonic() - self._ended_s < PAUSE_S
         if self._began_us is None and not just_now:

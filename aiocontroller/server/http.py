@@ -14,6 +14,7 @@ do is taken from the page alone (``origin_check``).
 from __future__ import annotations
 
 import asyncio
+import functools
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -26,6 +27,7 @@ from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, TlsNow, World
 from aiocontroller.server import host_check, origin_check, reader_check, static
+from aiocontroller.server.actor_check import NotAllowedError, Peer
 from aiocontroller.server.commands import Command, CommandRefusedError
 from aiocontroller.server.http_connections import HttpConnection, HttpGate
 from aiocontroller.server.partition_pages import NotInChargeError, UnknownTopicError
@@ -35,6 +37,9 @@ log = logging.getLogger("aiocontroller.http")
 
 DebugHandler = Callable[[], Awaitable[object]]
 """Its result is sent as JSON, an exception as status 500 with its text."""
+
+PagePost = Callable[[Peer, bytes], Awaitable[Mapping[str, Any]]]
+"""Takes who asks, and JSON; NotAllowedError is answered by status 403, other AioControllerErrors by 409."""
 
 Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]]
 """Takes a query; BadInputError is answered by status 400, UnknownTopicError 404, NotInChargeError 503."""
@@ -112,7 +117,7 @@ async def serve(
     commands: Mapping[str, Command] | None = None,
     questions: Mapping[str, Question] | None = None,
     streams: Mapping[str, Stream] | None = None,
-    page_posts: Mapping[str, Command] | None = None,
+    page_posts: Mapping[str, PagePost] | None = None,
     token: str = "",
     password: str = "",
     allowed_hosts: Collection[str] = (),
@@ -324,12 +329,16 @@ def _command(command: Command, token: str, timeout_s: float) -> _Handler:
     return handle
 
 
-def _page_post(command: Command, timeout_s: float) -> _Handler:
+def _page_post(post: PagePost, timeout_s: float) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
         why = origin_check.refusal(request.headers)
         if why is not None:
             return _json({"error": why}, 403)
-        return await _carried_out(command, request, timeout_s)
+        connection = request.protocol
+        assert isinstance(connection, HttpConnection)
+        encrypted = request.get_extra_info("ssl_object") is not None
+        peer = Peer(connection.address, encrypted, certificate_of(request))
+        return await _carried_out(functools.partial(post, peer), request, timeout_s)
 
     return handle
 
@@ -344,6 +353,8 @@ async def _carried_out(command: Command, request: web.Request, timeout_s: float)
         return _json({"error": f"the request's body cannot be understood: {error}"}, 400)
     try:
         return _json(await command(body))
+    except NotAllowedError as error:
+        return _json({"error": str(error)}, 403)
     except CommandRefusedError as error:
         return _json({"error": str(error), **error.details}, 409)
     except AioControllerError as error:

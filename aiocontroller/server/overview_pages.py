@@ -8,6 +8,7 @@ for its own reader only: it skips what it was too slow for, and ``http_connectio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -78,7 +79,8 @@ class Overview:
         self.streams += 1
         try:
             await response.prepare(request)
-            await self._feed(request, response)
+            with contextlib.suppress(ConnectionError):  # it has gone, or had to make room for another
+                await self._feed(request, response)
         finally:
             self.streams -= 1
         return response

@@ -190,6 +190,22 @@ def pages(given: Mapping[str, str]) -> HttpPages:
             "aiocontroller.http.security.protocol: found SSL, expected PLAINTEXT",
         ),
         (
+            lambda given: given.update(
+                {"aiocontroller.http.security.protocol": "PLAINTEXT", "aiocontroller.http.actors": "User:CN=ops"}
+            ),
+            "aiocontroller.http.security.protocol: found PLAINTEXT, expected SSL",
+        ),
+        (
+            lambda given: given.update({"aiocontroller.http.actors": "ops"}),
+            "aiocontroller.http.actors (the command line): found 'ops'",
+        ),
+        (
+            lambda given: given.update(
+                {"aiocontroller.http.password": "sesame", "aiocontroller.http.actor.password": "sesame"}
+            ),
+            "aiocontroller.http.actor.password: found the value of aiocontroller.http.password",
+        ),
+        (
             lambda given: given.update({"aiocontroller.http.security.protocol": "SASL_SSL"}),
             "aiocontroller.http.security.protocol",
         ),

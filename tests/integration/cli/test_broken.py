@@ -53,9 +53,9 @@ def texts(partition: Mapping[str, Any]) -> list[str]:
     return [clause["text"] for clause in partition["reason"]]
 
 
-async def broken(cluster: Cluster) -> Service:
+async def broken(cluster: Cluster, **settings: Any) -> Service:
     """``t-0`` lost its only replica, ``t-1`` one of three, ``u-0`` so many that it is below its minimum."""
-    service = await cluster.add_controller()
+    service = await cluster.add_controller(**settings)
     await cluster.client.create("/config/topics/u", data=b'{"version":1,"config":{"min.insync.replicas":"3"}}')
     await cluster.create_topic("t", {0: [3], 1: [1, 2, 3]})
     await cluster.create_topic("u", {0: [1, 2, 3]})

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from aiocontroller.net.ports import World
+from aiocontroller.property_values import Secret
 from aiocontroller.service import Service
 from tests.integration.analytics.test_page import BROWSER, COLLAPSED, SPILLED
 from tests.integration.cli.test_broken import broken, cluster
@@ -19,6 +20,11 @@ __all__ = ["cluster"]
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(BROWSER is None, reason="no Chromium on PATH")]
 WIDTHS = (360, 1280, 2560)
 NAME = '"><img src=x onerror=alert(1)>'
+
+
+async def acting(cluster: Cluster) -> Service:
+    """``broken``, where whoever knows a password may act."""
+    return await broken(cluster, aiocontroller_http_actor_password=Secret("sesame"))
 
 
 @pytest.fixture
@@ -122,6 +128,7 @@ async def test_a_long_list_is_folded_and_stays_open_once_opened(cluster: Cluster
     assert await rest.is_visible()
     await hears()
     assert await rest.is_visible()
+    assert await page.evaluate("document.activeElement.textContent") == "15 more", "the focus was lost"
     assert await page.locator("#broken details tbody tr").count() == 15
 
 
@@ -162,12 +169,45 @@ async def test_a_check_is_run_from_the_page_and_its_findings_stay(cluster: Clust
     assert await other.evaluate(COLLAPSED) == []
 
 
+async def test_an_action_is_shown_first_and_done_after_a_second_look(cluster: Cluster, chromium: Any) -> None:
+    service = await acting(cluster)
+    page = await shown(chromium, service, 360, "dark")
+    await page.locator("#instances button").focus()
+    await page.keyboard.press("Enter")
+    assert await page.evaluate("document.activeElement.closest('dialog').id") == "act"
+    await page.fill("#act-name", "anna")
+    await page.fill("#act-password", "wrong")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#act-said:has-text('a wrong one')")
+    await page.fill("#act-password", "sesame")
+
+    async def has_lines() -> int:
+        await page.keyboard.press("Enter")  # the server takes no password within a second of a wrong one
+        return int(await page.locator("#act-lines li").count())
+
+    await until(has_lines)
+    assert "Nothing is done yet. The journal will say: 'anna'" in await page.locator("#act").inner_text()
+    assert await page.evaluate(SPILLED) == []
+    await page.keyboard.press("Enter")  # the heading has the focus: nothing is confirmed by accident
+    assert service.controller.election.active
+    await page.locator("#act-go").click()
+    await page.wait_for_selector("#act-said:has-text('Done.')", timeout=60_000)
+    assert not service.controller.election.active
+    await page.keyboard.press("Escape")
+    assert not await page.locator("#act").is_visible()
+    assert await page.input_value("#act-password") == ""
+    await page.wait_for_selector("#instances:not(:has(button))")
+    assert all("403" in said or "data:" in said for said in page.complaints), page.complaints
+
+
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:
     from axe_playwright_python.async_playwright import Axe
 
-    service = await broken(cluster)
+    service = await acting(cluster)
     for theme in ("light", "dark"):
         page = await shown(chromium, service, theme=theme)
+        if theme == "dark":
+            await page.locator("#instances button").click()
         results = await Axe().run(page)
         assert [violation["id"] for violation in results.response["violations"]] == []
 

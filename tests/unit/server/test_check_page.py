@@ -20,9 +20,11 @@ from aiocontroller.net.real import real_world
 from aiocontroller.net.tasks import LooseTasks
 from aiocontroller.property_values import Secret
 from aiocontroller.server import check_page
+from aiocontroller.server.actor_check import Peer
 from aiocontroller.server.check_page import Checks
 from aiocontroller.server.http import HttpServer, serve
 
+PEER = Peer("127.0.0.1", False, None)
 FOUND = '{"count":3,"findings":[{"severity":"critical"},{"severity":"notice"},{"severity":"notice"}]}'
 
 
@@ -41,7 +43,7 @@ async def checks() -> AsyncIterator[Make]:
 
 
 async def result(one: Checks) -> dict[str, Any]:
-    await one.start(b"{}")
+    await one.start(PEER, b"{}")
     async with asyncio.timeout(60):
         while one.summary()["running_since_us"] is not None:
             await asyncio.sleep(0.01)
@@ -62,9 +64,9 @@ async def test_the_result_is_kept_with_its_time(checks: Make, monkeypatch: pytes
     assert one.summary()["counts"] == {"critical": 1, "warning": 0, "notice": 2}
     assert one.summary()["at_us"] == found["at_us"]
     assert "findings" not in one.summary()
-    assert (await one.start(b""))["running_since_us"] is None, "it has just ended"
+    assert (await one.start(PEER, b""))["running_since_us"] is None, "it has just ended"
     monkeypatch.setattr(check_page, "PAUSE_S", 0.0)
-    assert (await one.start(b""))["running_since_us"] is not None
+    assert (await one.start(PEER, b""))["running_since_us"] is not None
 
 
 async def test_the_child_has_the_whole_configuration_and_nobody_else_sees_it(checks: Make) -> None:
@@ -82,7 +84,7 @@ async def test_there_is_one_at_a_time_and_none_after_the_end(tmp_path: Path) -> 
     program = f"import os, time; open({str(tmp_path)!r} + '/' + str(os.getpid()), 'w'); time.sleep(600)"
     async with anyio.create_task_group() as tasks:
         one = Checks(Config(), real_world().clock, tasks, (sys.executable, "-c", program))
-        began = [await one.start(b"") for _ in range(20)]
+        began = [await one.start(PEER, b"") for _ in range(20)]
         assert len({each["running_since_us"] for each in began}) == 1
         async with asyncio.timeout(60):
             while not list(tmp_path.iterdir()):
@@ -133,7 +135,8 @@ async def test_a_child_that_cannot_be_started(checks: Make) -> None:
 async def serving() -> AsyncIterator[Callable[[], tuple[HttpServer, list[bytes]]]]:
     bodies: list[bytes] = []
 
-    async def post(body: bytes) -> dict[str, Any]:
+    async def post(peer: Peer, body: bytes) -> dict[str, Any]:
+        assert peer == Peer("127.0.0.1", False, None)
         bodies.append(body)
         return {"done": True}
 

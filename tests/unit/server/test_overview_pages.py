@@ -164,6 +164,19 @@ async def test_one_who_does_not_read_is_dropped(server: HttpServer, sections: Se
     del reader
 
 
+async def test_one_who_had_to_make_room_is_no_error_of_ours(
+    server: HttpServer, overview: Overview, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def feed(request: object, response: object) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(overview, "_feed", feed)
+    async with aiohttp.ClientSession(server.url) as http, http.get("/events") as answer:
+        await answer.read()
+    assert overview.streams == 0
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def test_many_looks_cost_one(overview: Overview, sections: Sections, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview_pages, "EVERY_S", 1000.0)
     overview = Overview(sections.makers(), cast(KafkaController, None), real_world().clock, 8)

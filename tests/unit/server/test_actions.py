@@ -1,0 +1,193 @@
+"""Actions from their dry run to the journal; and confirmations that are replayed, stolen, late, or overtaken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.server import actions as module
+from aiocontroller.server.actions import CONFIRMED_WITHIN_S, Actions
+from aiocontroller.server.actor_check import Actors, NotAllowedError, Peer
+from aiocontroller.server.commands import CommandRefusedError
+from aiocontroller.service import Service
+from tests.unit.controller.virtual_cluster import begin, stage
+
+HERE = Peer("127.0.0.1", False, None)
+ANNA = {"name": "anna", "password": "sesame"}
+
+
+def of(service: Service) -> Actions:
+    return Actions(service.shell, Actors("sesame", (), lambda _: "", service.world.clock))
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps(ANNA | fields).encode()
+
+
+def requested(service: Service) -> list[str]:
+    assert isinstance(service.journal, MemoryJournal)
+    return [record.requested for record in service.journal.records if record.requested]
+
+
+async def refused(asking: Any, kind: type[AioControllerError] = CommandRefusedError) -> str:
+    with pytest.raises(kind) as error:
+        await asking
+    return str(error.value)
+
+
+@virtual_time
+async def test_the_role_is_released_after_a_look_and_the_journal_says_who_asked() -> None:
+    async with stage() as it:
+        service = await begin(it, 1)
+        actions = of(service)
+        assert actions.summary() == {"possible": True}
+        shown = await actions.dry_run(HERE, body(action="release"))
+        assert shown["title"] == f"Release the role of controller {service.shell.id}"
+        assert service.controller.election.active
+        done = await actions.confirm(HERE, body(confirmation=shown["confirmation"]))
+        assert done["lines"] == ["The role was given back after epoch 1."]
+        assert not service.controller.election.active
+        [asked] = requested(service)
+        assert asked.startswith(
+            "'anna' by the page with the actors' password, from 127.0.0.1 asks this controller to rel"
+        )
+
+
+@virtual_time
+async def test_a_confirmation_holds_once_for_one_actor_and_a_short_time() -> None:
+    async with stage() as it:
+        service = await begin(it, 1)
+        actions = of(service)
+
+        async def shown() -> str:
+            return str((await actions.dry_run(HERE, body(action="release")))["confirmation"])
+
+        first = await shown()
+        unknown = await refused(actions.confirm(HERE, body(confirmation="0" * 32)))
+        assert unknown.startswith("this confirmation is unknown")
+        assert await refused(actions.confirm(HERE, body(confirmation=first, name="bob"))) == unknown
+        assert await refused(actions.confirm(HERE, body(confirmation=first))) == unknown, "bob has used it up"
+        elsewhere = await shown()
+        assert await refused(actions.confirm(Peer("::1", False, None), body(confirmation=elsewhere))) == unknown
+        late = await shown()
+        await it.sleep(CONFIRMED_WITHIN_S + 1)
+        assert await refused(actions.confirm(HERE, body(confirmation=late))) == unknown
+        await refused(actions.confirm(HERE, body(confirmation=await shown(), password="x")), NotAllowedError)
+        assert service.controller.election.active
+        assert requested(service) == []
+
+
+@virtual_time
+async def test_what_has_changed_since_it_was_shown_is_shown_again() -> None:
+    async with stage() as it:
+        service = await begin(it, 3)
+        await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
+        await it.sleep(3)
+        moves = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [2]}]}
+        await it.create("/admin/reassign_partitions", json.dumps(moves).encode())
+        context = service.shell.context
+        await it.until(lambda: context.partitions_being_reassigned)
+        actions = of(service)
+        shown = await actions.dry_run(HERE, body(action="cancel", topic="t", partition=0))
+        assert shown["lines"] == ("t-0: goes back to replicas 1", "what has been copied to 2 is deleted")
+        done = await actions.confirm(HERE, body(confirmation=shown["confirmation"]))
+        assert done["lines"] == ["Done for 1 of 1 partitions."]
+        await it.until(lambda: not context.partitions_being_reassigned)
+        assert context.table.replicas(context.table.row("t", 0)) == (1,)
+        assert "asks to cancel the reassignment of partition t-0" in requested(service)[-1]
+        assert "no reassignment" in await refused(
+            actions.dry_run(HERE, body(action="cancel", topic="t", partition=0)), BadInputError
+        )
+
+
+@virtual_time
+async def test_preferred_leaders_are_elected() -> None:
+    async with stage() as it:
+        await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2],"1":[2,1]}}')
+        state = b'{"controller_epoch":0,"leader":2,"version":1,"leader_epoch":0,"isr":[2,1]}'
+        for n in range(2):
+            await it.client.ensure_path(f"/brokers/topics/t/partitions/{n}")
+            await it.create(f"/brokers/topics/t/partitions/{n}/state", state)
+        service = await begin(it, 2)
+        await it.sleep(3)
+        actions = of(service)
+        shown = await actions.dry_run(HERE, body(action="elect", topic="t"))
+        assert shown["lines"] == ("t-0: leader 2 → 1",)
+        done = await actions.confirm(HERE, body(confirmation=shown["confirmation"]))
+        assert done["lines"] == ["Done for 1 of 1 partitions."]
+        assert service.shell.context.table.leader[service.shell.context.table.row("t", 0)] == 1
+        assert requested(service)[-1].endswith("asks for an election of the preferred leaders of partition t-0")
+        again = await refused(actions.dry_run(HERE, body(action="elect", topic="t")), BadInputError)
+        assert again == "no leader of t would change: the preferred replica leads already"
+        shown = await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
+        assert shown.startswith("this confirmation")
+
+
+@virtual_time
+async def test_two_at_once() -> None:
+    async with stage() as it:
+        service = await begin(it, 1)
+        actions = of(service)
+        both = [await actions.dry_run(HERE, body(action="release")) for _ in range(2)]
+        ended = await asyncio.gather(
+            *(actions.confirm(HERE, body(confirmation=each["confirmation"])) for each in both), return_exceptions=True
+        )
+        [refusal] = [each for each in ended if isinstance(each, CommandRefusedError)]
+        assert str(refusal).startswith("another action is being carried out: Release the role")
+        assert len(requested(service)) == 1
+
+
+@virtual_time
+async def test_a_standby_and_a_controller_that_was_deposed_do_nothing() -> None:
+    async with stage() as it:
+        first = await begin(it, 1)
+        standby = await it.add_controller(aiocontroller_id=1002)
+        said = await refused(of(standby).dry_run(HERE, body(action="release")))
+        assert said == "controller 1002 is not in charge of the cluster: ask the one that is"
+        actions = of(first)
+        shown = await actions.dry_run(HERE, body(action="release"))
+        it.crash(first)
+        await it.until(lambda: standby.controller.election.in_charge)
+        of_standby = of(standby)
+        assert (await refused(of_standby.confirm(HERE, body(confirmation=shown["confirmation"])))).startswith("this")
+        assert requested(standby) == []
+
+
+@virtual_time
+async def test_bodies_that_make_no_sense() -> None:
+    async with stage() as it:
+        service = await begin(it, 1)
+        actions = of(service)
+        for wrong in (
+            b"",
+            b"{",
+            b"[" * 100_000,
+            b'"\xff"',
+            body(),
+            body(action="delete"),
+            body(action="elect", topic=7),
+            body(action="cancel", partition="0"),
+            body(action="cancel", partition=1.5),
+        ):
+            await refused(actions.dry_run(HERE, wrong), BadInputError)
+            await refused(actions.confirm(HERE, wrong), BadInputError)
+        await refused(actions.dry_run(HERE, body(action="elect", topic="../../etc")), BadInputError)
+        await refused(actions.dry_run(HERE, body(action="cancel", topic="t", partition=-1)), BadInputError)
+        await refused(actions.dry_run(HERE, b'{"action":"release"}'), NotAllowedError)
+
+
+@virtual_time
+async def test_dry_runs_that_nobody_confirms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 3)
+    async with stage() as it:
+        service = await begin(it, 1)
+        actions = of(service)
+        shown = [await actions.dry_run(HERE, body(action="release")) for _ in range(10)]
+        assert len(actions._waiting) == 3
+        await refused(actions.confirm(HERE, body(confirmation=shown[0]["confirmation"])))
