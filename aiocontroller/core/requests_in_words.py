@@ -10,7 +10,7 @@ from itertools import islice
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.request_content import ElectionType
-from aiocontroller.core.words import on_one_line
+from aiocontroller.core.words import as_a_name, on_one_line
 
 SHOWN = 5
 LONGEST = 300
@@ -24,7 +24,7 @@ def asked_for(events: Iterable[ev.Event]) -> str:
 
 def _sentence(event: ev.Request) -> str:
     what = _what(event)
-    return f"{_shown(event.by)} asks {what}" if what else ""
+    return f"{_cut(on_one_line(event.by))} asks {what}" if what else ""
 
 
 def _what(event: ev.Request) -> str:
@@ -76,5 +76,8 @@ def _named(names: Sequence[str] | None, noun: str) -> str:
 
 
 def _shown(name: str) -> str:
-    shown = on_one_line(name[: LONGEST + 1])
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
+    return _cut(as_a_name(name[: LONGEST + 1]))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -21,3 +21,11 @@ def printable(text: str) -> str:
 def on_one_line(text: str) -> str:
     """The same without lines."""
     return printable(text).replace("\n", "\\n")
+
+
+def as_a_name(text: str) -> str:
+    """The same, in quotes if it has blanks, commas or quotes: a name is no words of ours, and two are not one."""
+    shown = on_one_line(text)
+    if not any(c.isspace() or c in ',"' for c in text):
+        return shown
+    return '"' + shown.replace('"', '\\"') + '"'

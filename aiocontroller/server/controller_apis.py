@@ -30,6 +30,7 @@ from aiocontroller.core.events import (
 )
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.request_content import ElectionType, ScramUpsertion, TopicResult, TopicSetting
+from aiocontroller.core.words import as_a_name
 from aiocontroller.server.admission import OF_BROKERS, RequestAdmission
 from aiocontroller.server.apis import Api, Apis, could_not_answer
 from aiocontroller.server.controller_authorization import (
@@ -346,7 +347,7 @@ def _submit(
     def event() -> Request | None:
         made = served.event(context.version, request.body, Reply(answer))
         if context.api not in OF_BROKERS:
-            made = msgspec.structs.replace(made, by=f"{context.principal} at {context.host}")
+            made = msgspec.structs.replace(made, by=f"{as_a_name(context.principal)} at {context.host}")
         asked.append(made)
         return served.check(shell, context, made)
 

@@ -109,6 +109,8 @@ def test_names_forge_no_line_and_give_a_terminal_no_orders() -> None:
     ):
         assert words(event).isprintable()
         assert r"x\n2026-11-28T12:00:00.000Z  controller 666 took the role\x1b[2J\u202e" in words(event)
+    listed = ev.DeleteTopics(topics=("a, b", "c"), timeout_ms=1, by="User:a", reply=ev.Reply(print))
+    assert words(listed).endswith('to delete topics "a, b", c')
     longest = ev.DeleteTopics(topics=("\U0010ffff" * 400,), timeout_ms=1, by="a", reply=ev.Reply(print))
     assert len(words(longest)) < LONGEST + 100
     assert words(longest).endswith("…")

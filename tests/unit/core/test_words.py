@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiocontroller.core.words import on_one_line, plural, printable
+from aiocontroller.core.words import as_a_name, on_one_line, plural, printable
 
 HOSTILE = "\x1b[2J\x07\u202e\x9b\x7f\u200b\u2028\r"
 ESCAPED = r"\x1b[2J\x07\u202e\x9b\x7f\u200b\u2028\r"
@@ -21,3 +21,9 @@ def test_what_others_wrote_gives_a_terminal_no_orders() -> None:
 def test_what_others_wrote_begins_no_line() -> None:
     assert on_one_line(f"a\n{HOSTILE}\n") == rf"a\n{ESCAPED}\n"
     assert on_one_line("größer → Ω") == "größer → Ω"
+
+
+def test_a_name_is_in_quotes_where_it_could_pass_for_words() -> None:
+    assert [as_a_name(name) for name in ("orders-0", "User:ANONYMOUS", "größer", "a b", "a,b", 'a"', "a\n")] == [
+        "orders-0", "User:ANONYMOUS", "größer", '"a b"', '"a,b"', r'"a\""', r'"a\n"'
+    ]  # fmt: skip
