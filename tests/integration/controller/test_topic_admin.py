@@ -77,7 +77,7 @@ async def test_a_real_client_creates_expands_and_deletes_a_topic(cluster: Cluste
     who = "User:ANONYMOUS at 127.0.0.1 asks"
     told = [event.text for event in (await cluster.active()).controller.story.chronicle.events]
     asked = [
-        f"{who} to create topics t, bad name!, u",
+        f'{who} to create topics t, "bad name!", u',
         f"{who} to create topic t",
         f"{who} for more partitions of topic t",
         f"{who} for more partitions of topic t",
