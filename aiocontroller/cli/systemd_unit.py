@@ -40,6 +40,8 @@ RestartPreventExitStatus=2
 # The event loop reports several times within this interval; a loop that hangs is ended, and the standby takes over.
 WatchdogSec=30
 LimitNOFILE=65536
+# Where memory runs out, the check that the page has started goes first; the controller goes on.
+OOMPolicy=continue
 
 # It needs the network, its state folder and nothing else.
 NoNewPrivileges=yes

@@ -35,6 +35,8 @@ def elect_preferred(context: ControllerContext, topic: str) -> DryRun:
     known = context.table.topic_by_name.get(topic)
     if known is None:
         raise BadInputError(f"topic: found {topic[:250]!r}, expected one of the cluster")
+    if known.deleting:
+        raise BadInputError(f"topic: found {topic}, which is being deleted, expected one that stays")
     rows = list(known.partitions())
     if len(rows) > MOST_PARTITIONS:
         raise BadInputError(

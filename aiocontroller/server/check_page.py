@@ -28,7 +28,8 @@ from aiocontroller.server.actor_check import Peer
 
 log = logging.getLogger(__name__)
 
-CHILD = (sys.executable, "-m", "aiocontroller.check.child")
+CHILD = (sys.executable, "-P", "-m", "aiocontroller.check.child")
+"""``-P``: nothing is imported from the folder in which the controller was started."""
 WITHIN_S = 130.0
 """A little more than the child gives itself."""
 PAUSE_S = 10.0

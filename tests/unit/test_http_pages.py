@@ -23,6 +23,7 @@ from aiocontroller.net.real import real_world
 from aiocontroller.net.tasks import LooseTasks
 from aiocontroller.security import Security
 from aiocontroller.server import reader_check
+from aiocontroller.server.actor_check import Peer
 from aiocontroller.server.http import HttpServer, Limits, serve
 
 
@@ -55,6 +56,14 @@ def properties(stores: Path, **more: str) -> dict[str, str]:
 AUTH = "listener__name__http__ssl__client__auth"
 
 
+PEERS: list[Peer] = []
+
+
+async def remembered(peer: Peer, body: bytes) -> Mapping[str, Any]:
+    PEERS.append(peer)
+    return {}
+
+
 async def question(query: Mapping[str, str]) -> Mapping[str, Any]:
     return {"answer": 42}
 
@@ -77,6 +86,7 @@ async def served(given: Mapping[str, str], password: str = "") -> AsyncIterator[
         ready=lambda: (True, "active"),
         status=dict,
         questions={"overview": question},
+        page_posts={"confirm": remembered},
         password=password,
         limits=Limits(timeout_s=1.0),
         tls=now,
@@ -135,6 +145,22 @@ async def test_a_certificate_that_nobody_asked_for_counts_for_nothing(stores: Pa
     general = properties(stores, ssl__client__auth="required", ssl__truststore__location=str(stores / "readers.pem"))
     async with served(general) as (server, _):
         assert await status(server, client(stores, "alice")) == 403
+
+
+async def test_an_action_knows_who_asks(stores: Path) -> None:
+    async with served(properties(stores, **{AUTH: "requested"})) as (server, _), aiohttp.ClientSession() as http:
+        for url, context in (
+            (server.url, client(stores, "alice")),
+            (server.url, client(stores)),
+            (server.local_url, None),
+        ):
+            ours = {"Origin": url, "Content-Type": "application/json"}
+            ssl_ = True if context is None else context
+            async with http.post(f"{url}/confirm", data=b"{}", headers=ours, ssl=ssl_) as answer:
+                assert answer.status == 200
+    alice = ssl.PEM_cert_to_DER_cert((stores / "alice.crt").read_text())
+    assert [Peer("127.0.0.1", True, alice), Peer("127.0.0.1", True, None), Peer("127.0.0.1", False, None)] == PEERS
+    PEERS.clear()
 
 
 async def test_who_does_not_speak_tls_is_dropped(stores: Path) -> None:

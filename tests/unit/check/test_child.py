@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+from pathlib import Path
+
 import msgspec
 
 from aiocontroller.check.check import FORMAT, Report
 from aiocontroller.check.child import FINDINGS_SHOWN, LONGEST, SUBJECTS_SHOWN, summary
 from aiocontroller.check.findings import Finding
-from aiocontroller.server.check_page import MOST_BYTES
+from aiocontroller.config import Config
+from aiocontroller.server.check_page import CHILD, MOST_BYTES
 
 
 def report(*found: Finding) -> Report:
@@ -56,3 +61,13 @@ def test_it_is_bounded() -> None:
     assert len(found["findings"][0]["why"]) == LONGEST
     ordinary = Finding("k", "critical", *["x" * 1000] * 4, ("x" * 1000,) * 1000, (("x" * 1000, 7, "x" * 1000),) * 5)
     assert len(msgspec.json.encode(summary(report(*[ordinary] * 1000)))) < MOST_BYTES
+
+
+def test_the_process_imports_nothing_from_where_it_is_started_and_says_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "pickle.py").write_text("raise SystemExit(99)")
+    config = Config(zookeeper_connect="127.0.0.1:1")
+    ended = subprocess.run(
+        CHILD, check=False, input=pickle.dumps(config), capture_output=True, cwd=tmp_path, timeout=100
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "error" in msgspec.json.decode(ended.stdout)

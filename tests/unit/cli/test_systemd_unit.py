@@ -36,6 +36,11 @@ def test_it_runs_this_installation() -> None:
     assert "User=kafka" in lines.splitlines()
 
 
+def test_a_check_that_takes_all_memory_does_not_end_the_controller() -> None:
+    """By default systemd stops a whole unit of which one process was killed for memory."""
+    assert "OOMPolicy=continue" in printed().splitlines()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
     unit = tmp_path / "aiocontroller.service"
