@@ -18,6 +18,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,12 +65,15 @@ class Mutant(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A change that can be made: ``make`` makes it in the tree that the place is in."""
+    """A change that can be made: ``make`` makes it in the tree that the place is in.
+
+    ``before`` is what stands there, for the key alone: to write it as text takes longer than all else.
+    """
 
     node: ast.AST
     where: str
     operator: str
-    before: str
+    before: tuple[str | ast.AST, ...]
     make: Callable[[], object]
 
 
@@ -106,12 +110,14 @@ def mutated(mutant: Mutant) -> ast.Module:
     if by_hand is not None:
         change = by_hand[mutant.key.partition(": ")[2]]
         return ast.parse(source.replace(change.before, change.after, 1))
+    number = _numbers(mutant.module, source).get(mutant.key)
+    if number is None:
+        raise UnknownMutantError(mutant.key)
     tree = ast.parse(source)
-    for key, place in _keyed(mutant.module, tree):
-        if key == mutant.key:
-            place.make()
-            return ast.fix_missing_locations(tree)
-    raise UnknownMutantError(mutant.key)
+    place = next(islice(_places(tree), number, None))
+    place.make()
+    ast.fix_missing_locations(place.node)
+    return tree
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
@@ -153,11 +159,17 @@ def reasons() -> dict[str, str]:
 # -- by rule -----------------------------------------------------------------------------------------------------------
 
 
+@cache
+def _numbers(module: str, source: str) -> dict[str, int]:
+    """Key -> which of the places it is."""
+    return {key: number for number, (key, _) in enumerate(_keyed(module, ast.parse(source)))}
+
+
 def _keyed(module: str, tree: ast.Module) -> Iterator[tuple[str, _Place]]:
     """Each place with its key; where several of a function read alike, they are counted."""
     seen: Counter[str] = Counter()
     for place in _places(tree):
-        key = f"{module}:{place.where}: {place.operator}: {_short(place.before)}"
+        key = f"{module}:{place.where}: {place.operator}: {_short(_text(place.before))}"
         seen[key] += 1
         yield (f"{key} #{seen[key]}" if seen[key] > 1 else key), place
 
@@ -175,11 +187,12 @@ def _in_body(node: ast.AST, where: str, function: ast.FunctionDef | ast.AsyncFun
         statements = getattr(node, name, None)
         if isinstance(statements, list):
             yield from _of_statements(node, name, statements, where, function)
+    unread = _unread(node)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             inner = f"{where}.{child.name}" if where else child.name
             yield from _in_body(child, inner, None if isinstance(child, ast.ClassDef) else child)
-        elif child not in _unread(node):
+        elif child not in unread:
             yield from _in_body(child, where, function)
 
 
@@ -203,33 +216,33 @@ def _unread(node: ast.AST) -> list[ast.AST]:
 
 
 def _of_node(node: ast.AST, where: str) -> Iterator[_Place]:
-    text = ast.unparse(node) if isinstance(node, ast.expr) else ""
 
-    def place(operator: str, before: str, name: str, value: object) -> _Place:
-        return _Place(node, where, operator, before, lambda: setattr(node, name, value))
+    def place(operator: str, name: str, value: object, *before: str | ast.AST) -> _Place:
+        return _Place(node, where, operator, before or (node,), lambda: setattr(node, name, value))
 
     match node:
         case ast.Compare():
             for i, op in enumerate(node.ops):
                 if type(op) in _SWAPPED:
-                    yield place("compare", text, "ops", [*node.ops[:i], _SWAPPED[type(op)](), *node.ops[i + 1 :]])
+                    yield place("compare", "ops", [*node.ops[:i], _SWAPPED[type(op)](), *node.ops[i + 1 :]])
         case ast.BoolOp():
-            yield place("and/or", text, "op", _SWAPPED[type(node.op)]())
+            yield place("and/or", "op", _SWAPPED[type(node.op)]())
             neutral = ast.Constant(isinstance(node.op, ast.And))
             for i, operand in enumerate(node.values):
                 rest = [*node.values[:i], neutral, *node.values[i + 1 :]]
-                yield place("operand removed", f"{ast.unparse(operand)} in {text}", "values", rest)
+                yield place("operand removed", "values", rest, operand, " in ", node)
         case ast.BinOp() if type(node.op) in _SWAPPED:
-            yield place("operator", text, "op", _SWAPPED[type(node.op)]())
+            yield place("operator", "op", _SWAPPED[type(node.op)]())
         case ast.Constant(value=bool(value)):
-            yield place("constant", text, "value", not value)
+            yield place("constant", "value", not value)
         case ast.Constant(value=int(value)):
-            yield place("constant", text, "value", value + 1)
+            yield place("constant", "value", value + 1)
         case ast.If() | ast.IfExp() | ast.While():
-            source = f"{type(node).__name__.lower()} {ast.unparse(node.test)}"
-            yield place("condition", source, "test", ast.UnaryOp(ast.Not(), node.test))
+            yield place(
+                "condition", "test", ast.UnaryOp(ast.Not(), node.test), f"{type(node).__name__.lower()} ", node.test
+            )
         case ast.comprehension(ifs=[_, *_]):
-            yield place("filter removed", " if ".join(map(ast.unparse, node.ifs)), "ifs", [])
+            yield place("filter removed", "ifs", [], *(part for each in node.ifs for part in (" if ", each)))
 
 
 def _of_statements(
@@ -239,24 +252,26 @@ def _of_statements(
     where: str,
     function: ast.FunctionDef | ast.AsyncFunctionDef | None,
 ) -> Iterator[_Place]:
+    may_end = owner is function and _returns_nothing(owner)
     for i, statement in enumerate(statements):
         if _not_behaviour(statement) or isinstance(owner, ast.ClassDef | ast.Module):
             continue
         if function is not None and function.name == "__init__":
             continue  # without an attribute nothing works: that teaches nothing
-        source = ast.unparse(statement).splitlines()[0]
         if _can_go(statement):
             operator = "guard removed" if isinstance(statement, ast.If) else "statement removed"
-            yield _Place(statement, where, operator, source, partial(_replace, owner, name, statement, ast.Pass()))
+            yield _Place(
+                statement, where, operator, (statement,), partial(_replace, owner, name, statement, ast.Pass())
+            )
         following = statements[i + 1] if i + 1 < len(statements) else None
         if _is_call(statement) and following is not None and _is_call(following) and not _not_behaviour(following):
-            yield _Place(statement, where, "swapped", source, partial(_swap, owner, name, statement, following))
-        if owner is function and i > 0 and _returns_nothing(owner):
+            yield _Place(statement, where, "swapped", (statement,), partial(_swap, owner, name, statement, following))
+        if may_end and i > 0:
             yield _Place(
                 statement,
                 where,
                 "returned early",
-                f"before {source}",
+                ("before ", statement),
                 partial(_replace, owner, name, statement, ast.Return(None), statement),
             )
 
@@ -310,6 +325,15 @@ def _lines(node: ast.AST) -> tuple[int, int]:
     place = node.test if isinstance(node, ast.If | ast.While) else node
     assert isinstance(place, ast.expr | ast.stmt)
     return place.lineno, place.end_lineno or place.lineno
+
+
+def _text(parts: tuple[str | ast.AST, ...]) -> str:
+    """Of statements the first line."""
+    texts = [part if isinstance(part, str) else ast.unparse(part) for part in parts]
+    first = [
+        text.splitlines()[0] if isinstance(part, ast.stmt) else text for part, text in zip(parts, texts, strict=True)
+    ]
+    return "".join(first).removeprefix(" if ")
 
 
 def _short(text: str) -> str:

@@ -97,17 +97,34 @@ def load(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+def passes(checker: str, module: ModuleType) -> bool:
+    """Whether no case notices.  The one that does comes first from then on: it often notices the next mutant, too."""
+    cases = _ORDER.setdefault(checker, list(CHECKERS[checker]))
+    for at, case in enumerate(cases):
+        try:
+            noticed = case.play(module) != case.violated
+        except Exception:
+            noticed = True
+        if noticed:
+            cases.insert(0, cases.pop(at))
+            return False
+    return True
+
+
+_ORDER: dict[str, list[Case]] = {}
+
+
 def survives(name: str, mutant: Mutant) -> bool:
     with pytest.MonkeyPatch.context() as monkeypatch:
         try:
             module = load(mutant, monkeypatch)
             if name in CHECKERS:
-                return all(case.play(module) == case.violated for case in CHECKERS[name])
+                return passes(name, module)
             for user in ("history", "answers", "unclean_elections"):
                 for part in ("UncleanElections", "Timeline"):
                     if hasattr(module, part) and hasattr(module_of(user), part):
                         monkeypatch.setattr(module_of(user), part, getattr(module, part))
-            return all(case.play(module_of(user)) == case.violated for user in PARTS[name] for case in CHECKERS[user])
+            return all(passes(user, module_of(user)) for user in PARTS[name])
         except Exception:
             return False
 
