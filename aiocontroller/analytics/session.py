@@ -51,8 +51,9 @@ This halves the time.
 _OURS = "spark.aiocontroller.suited"
 """Marks sessions whose settings ``suit`` may adapt to the input."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 _SUITED = (
-    _PARTITIONS, "spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage",
+    _PARTITIONS, "spark.sql.adaptive.enabled", _WHOLE_STAGE,
     "spark.sql.codegen.factoryMode",
 )  # fmt: skip
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -151,6 +152,25 @@ def suited_to_little(spark: SparkSession) -> Iterator[None]:
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
+
+
+def planned_anew(table: DataFrame) -> DataFrame:
+    """Compute a table of little data on this machine, so that what is made of it is planned from there on: planning
+    takes longer than computing.  Any other table is returned as it is."""
+    spark = table.sparkSession
+    if (
+        _is_ours(spark)
+        and spark.conf.get(_WHOLE_STAGE) == "false"
+        and str(spark.sparkContext.master).startswith("local")
+    ):
+        return table.localCheckpoint()
+    return table
+
+
+def held(table: DataFrame) -> DataFrame:
+    """Keep the rows of a table of which several others are made, until ``unpersist``."""
+    computed = planned_anew(table)
+    return table.persist() if computed is table else computed
 
 
 def _is_ours(spark: SparkSession) -> bool:

@@ -29,7 +29,7 @@ from aiocontroller.analytics.duplicates import Seen, without_repeated
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
 from aiocontroller.analytics.journal_reader import journal_records
-from aiocontroller.analytics.session import suited_to_little
+from aiocontroller.analytics.session import held, planned_anew, suited_to_little
 from aiocontroller.analytics.source_files import SourceFile
 from aiocontroller.analytics.store import Store, batches_of, read_parquet
 from aiocontroller.core.errors import BadInputError
@@ -89,9 +89,9 @@ def add(
     understood = store.read(EVENTS, [batch], schema.EVENTS_BRONZE)
     bronze.refuse_quarantined(understood, store.read(QUARANTINE, [batch], schema.QUARANTINE), most_quarantined)
     seen = Seen(before["seen"]) if before is not None else Seen({})
-    every = _silver(store, batch, understood)
+    every = planned_anew(_silver(store, batch, understood))
     step(f"batch {batch}: counting")
-    first = of.tallies(every).persist()
+    first = held(of.tallies(every))
     try:
         events, seen, repeated = without_repeated(every, first, seen)
         facts = {name: make(events) for name, make in of.OF_EVENTS.items()}
@@ -258,7 +258,7 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
 
     def pin(name: str, table: DataFrame) -> DataFrame:
         with fit(name):
-            pinned.append(table.persist())
+            pinned.append(held(table))
         return pinned[-1]
 
     try:
