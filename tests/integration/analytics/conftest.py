@@ -70,6 +70,19 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield SmallSession()
 
 
+@pytest.fixture
+def viewfs(spark_itself: Any, tmp_path: Path) -> str:
+    """A file system of another scheme than ``file:``, without links and locks: Hadoop's own ViewFileSystem.
+
+    Its folders ``in`` and ``out`` are those of ``tmp_path``.
+    """
+    mounted = spark_itself.sparkContext._jsc.hadoopConfiguration()
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        mounted.set(f"fs.viewfs.mounttable.{tmp_path.name}.link./{name}", f"file://{tmp_path}/{name}")
+    return f"viewfs://{tmp_path.name}"
+
+
 @pytest.fixture(scope="package")
 def spark_itself() -> Iterator[Any]:
     """``local[1]``; each job costs a fifth of a second, so put many cases into one frame."""

@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,10 +18,10 @@ from aiocontroller.analytics.files import LocalFiles
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
 from aiocontroller.analytics.store import Store, batches_of
-from aiocontroller.data_folder import FolderLock
 from tests.integration.analytics.gold import histories
 from tests.integration.analytics.gold.build import lines
-from tests.integration.analytics.gold.test_incremental import Killed, gold
+from tests.integration.analytics.gold.test_incremental import gold
+from tests.integration.analytics.kills import left_by_kills
 
 PIECES = 6
 
@@ -104,23 +104,54 @@ def batches_there(out: Path) -> set[str]:
     return {path.name for path in out.glob("runs/*/**/batch=*")}
 
 
+def batches_of_snapshots(out: Path) -> set[int]:
+    snapshots = (json.loads(path.read_text()) for path in (out / "snapshots").iterdir())
+    return {number for snapshot in snapshots for number in snapshot["batches"]}
+
+
+class Arrived(NamedTuple):
+    """Folders that stay as they are."""
+
+    inputs: Path
+    all_but_one: Path
+    """The tables of all pieces but the last, each added when it arrived."""
+    all_of_them: Path
+    readable: list[bool]
+    """After each piece: whether readers of the snapshot find the files of its quarantine, and those of the snapshot
+    before it all batches."""
+
+
+@pytest.fixture(scope="module")
+def arrived(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Arrived:
+    folder = tmp_path_factory.mktemp("arrived")
+    found = Arrived(folder / "in", folder / "but-one", folder / "out", [])
+    arrive = arriving(found.inputs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "MERGED_AT_ONCE", 2)
+        for piece in range(PIECES):
+            if piece == PIECES - 1:
+                shutil.copytree(found.all_of_them, found.all_but_one, symlinks=True)
+            arrive(piece)
+            add(spark, found.inputs, found.all_of_them)
+            folders = Store(spark, str(found.all_of_them)).published_batches(stream.QUARANTINE)
+            named = {f"batch={number}" for number in batches_of_snapshots(found.all_of_them)}
+            found.readable.append(
+                bool(folders)
+                and all(any(Path(each).iterdir()) for each in folders)
+                and named <= batches_there(found.all_of_them)
+            )
+    return found
+
+
 def test_merged_batches_give_the_tables_of_one_batch_and_go_when_no_snapshot_needs_them(
-    spark: Any, tmp_path: Path
+    spark: Any, tmp_path: Path, arrived: Arrived
 ) -> None:
-    inputs, out = tmp_path / "in", tmp_path / "out"
-    arrive = arriving(inputs)
+    inputs, out = arrived.inputs, arrived.all_of_them
+    assert arrived.readable == [True] * PIECES
     store = Store(spark, str(out))
-    for piece in range(PIECES):
-        arrive(piece)
-        add(spark, inputs, out)
-        store = Store(spark, str(out))
-        folders = store.published_batches(stream.QUARANTINE)
-        assert folders
-        assert all(any(Path(folder).iterdir()) for folder in folders)  # readers of the snapshot find its files
     commit = store.last_commit()
     assert commit is not None
-    snapshots = [json.loads(path.read_text()) for path in (out / "snapshots").iterdir()]
-    needed = {*batches_of(commit), *(number for snapshot in snapshots for number in snapshot["batches"])}
+    needed = {*batches_of(commit), *batches_of_snapshots(out)}
     assert len(needed) < commit["batch"]
     assert batches_there(out) == {f"batch={number}" for number in needed}
     assert len(list(out.glob("runs/*/_commits/*.json"))) <= 3
@@ -149,44 +180,10 @@ def tree(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def killed_at(call: int, work: Callable[[], None], monkeypatch: pytest.MonkeyPatch, since: str = "") -> bool:
-    """Whether ``work`` came to the ``call``-th of all steps (``since`` one of that name), and was killed there."""
-    calls, counts = 0, not since
-    locks: list[FolderLock] = []
-
-    def counting(name: str, original: Any) -> Any:
-        def step(*arguments: Any) -> Any:
-            nonlocal calls, counts
-            counts = counts or name == since
-            calls += counts
-            if calls == call:
-                raise Killed
-            return original(*arguments)
-
-        return step
-
-    def acquire(self: FolderLock) -> None:
-        original_acquire(self)
-        locks.append(self)
-
-    original_acquire = FolderLock.acquire
-    with monkeypatch.context() as patch:
-        patch.setattr(FolderLock, "acquire", acquire)
-        for kind, name in STEPS:
-            patch.setattr(kind, name, counting(name, getattr(kind, name)))
-        try:
-            work()
-        except Killed:
-            for lock in locks:  # as the system does with those of a process that has ended
-                lock.release()
-            return True
-    return False
-
-
 def test_a_kill_at_any_step_of_merging_leaves_the_tables_as_they_were(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs, prepared, out = tmp_path / "in", tmp_path / "prepared", tmp_path / "out"
+    inputs, prepared = tmp_path / "in", tmp_path / "prepared"
     arrive = arriving(inputs)
     with monkeypatch.context() as patch:
         patch.setattr(compaction, "MERGED_AT_ONCE", 99)
@@ -196,62 +193,49 @@ def test_a_kill_at_any_step_of_merging_leaves_the_tables_as_they_were(
     judge = Judge(spark)
     before, tables = judge.known(prepared), judge.gold(prepared)
 
-    def merge() -> None:
+    def merge(out: Path) -> None:
         store = Store(spark, str(out))
         with store.writing():
             compaction.compact(store)
 
-    call = 0
+    left = left_by_kills(lambda: merge(prepared), prepared, tmp_path / "left", STEPS)
     states: set[str] = set()
-    while True:
-        call += 1
-        shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(prepared, out, symlinks=True)
-        killed = killed_at(call, merge, monkeypatch)
+    for out in left:
         if tree(out) in states:  # a step that changed nothing: what follows is known
             continue
         states.add(tree(out))
-        assert judge.known(out) == before, call
-        assert judge.gold(out) == tables, call
-        merge()
-        assert judge.known(out) == before, call
+        assert judge.known(out) == before, out.name
+        assert judge.gold(out) == tables, out.name
+        merge(out)
+        assert judge.known(out) == before, out.name
         commit = Store(spark, str(out)).last_commit()
         assert commit is not None
-        assert len(commit["parts"]) == 1, call
-        if not killed:
-            break
-    assert call > 30  # each table is deleted and written, and there is a commit
+        assert len(commit["parts"]) == 1, out.name
+    assert len(left) > 30  # each table is deleted and written, and there is a commit
     assert len(states) > 12
 
 
 def test_a_kill_at_any_step_of_publishing_what_was_merged_costs_nothing(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, arrived: Arrived
 ) -> None:
     """The snapshot, the link, and the deletion of what was merged."""
-    inputs, prepared, out = tmp_path / "in", tmp_path / "prepared", tmp_path / "out"
-    arrive = arriving(inputs)
-    for piece in range(PIECES - 1):
-        arrive(piece)
-        add(spark, inputs, prepared)
-    arrive(PIECES - 1)
-    whole = tmp_path / "undisturbed"
-    shutil.copytree(prepared, whole, symlinks=True)
-    add(spark, inputs, whole)
+    out = tmp_path / "out"
+    shutil.copytree(arrived.all_but_one, out, symlinks=True)
     judge = Judge(spark)
-    tables = [judge.gold(folder) for folder in (prepared, whole)]
-    assert killed_at(1, lambda: add(spark, inputs, prepared), monkeypatch, since="draft")  # its batch is complete
-    assert judge.gold(prepared) == tables[0]
-    call = 0
-    while True:
-        call += 1 if call < 6 else 13  # from the sixth on, they are deletions
-        shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(prepared, out, symlinks=True)
-        killed = killed_at(call, lambda: add(spark, inputs, out), monkeypatch, since="draft")
-        assert judge.gold(out) in tables, call
-        add(spark, inputs, out)
-        assert judge.gold(out) == tables[1], call
-        store = Store(spark, str(out))
-        assert all(any(Path(folder).iterdir()) for folder in store.published_batches(stream.QUARANTINE))
-        if not killed:
-            break
-    assert call > 30
+    tables = [judge.gold(folder) for folder in (out, arrived.all_of_them)]
+
+    def wanted(call: int) -> bool:
+        return call < 6 or call % 13 == 6  # from the sixth on, they are deletions
+
+    # From its draft on the batch is complete.
+    left = left_by_kills(
+        lambda: add(spark, arrived.inputs, out), out, tmp_path / "left", STEPS, since="draft", wanted=wanted
+    )
+    assert judge.gold(left[0]) == tables[0]
+    for folder in left:
+        assert judge.gold(folder) in tables, folder.name
+        add(spark, arrived.inputs, folder)
+        assert judge.gold(folder) == tables[1], folder.name
+        store = Store(spark, str(folder))
+        assert all(any(Path(each).iterdir()) for each in store.published_batches(stream.QUARANTINE))
+    assert int(left[-1].name) > 30
