@@ -150,7 +150,8 @@ def processor_s() -> float:
 
 
 async def versions(zk: KafkaZkClient) -> dict[str, int]:
-    """Every znode with the zxid of its last change, but those that brokers change when a follower is late."""
+    """Every znode with the zxid of its last change, but those that brokers change when a follower is late, and what
+    controllers tell of themselves."""
     found, paths = dict[str, int](), ["/"]
     while paths:
         reads = await zk.client.get_many(paths)
@@ -162,4 +163,5 @@ async def versions(zk: KafkaZkClient) -> dict[str, int]:
             for name in names or ()
             if (path, name) != ("/", "zookeeper")
         ]
-    return {p: at for p, at in found.items() if not p.endswith("/state") and "isr_change_notification/" not in p}
+    others = ("isr_change_notification/", "aiocontroller_instances/")
+    return {p: at for p, at in found.items() if not p.endswith("/state") and not any(each in p for each in others)}
