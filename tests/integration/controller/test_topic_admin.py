@@ -72,7 +72,11 @@ async def test_a_real_client_creates_expands_and_deletes_a_topic(cluster: Cluste
 
     codes = await ask(cluster, lambda admin: admin.delete_topics(["t", "unknown"], operation_timeout=10))
     assert codes == {"t": 0, "unknown": 3}
-    assert await cluster.zk.get_all_topics_in_cluster(watch=False) == []
+
+    async def gone() -> bool:  # it is answered when the deletion has begun, if brokers are slow
+        return await cluster.zk.get_all_topics_in_cluster(watch=False) == []
+
+    await until(gone, "the topic is deleted")
 
     who = "User:ANONYMOUS at 127.0.0.1 asks"
     told = [event.text for event in (await cluster.active()).controller.story.chronicle.events]
