@@ -23,8 +23,8 @@ from aiocontroller.lab.simulation.zoo import Bug, Patch
 def _no_start_is_unclean() -> list[Patch]:
     original = broker_starts.observed
 
-    def observed(starts: Any, registered: Any, registrations: int) -> Observed:
-        look = original(starts, registered, registrations)
+    def observed(starts: Any, registered: Any, registrations: int, unreadable: Any = ()) -> Observed:
+        look = original(starts, registered, registrations, unreadable)
         brokers = {broker: known._replace(clean_from=0) for broker, known in look.starts.brokers.items()}
         return Observed(replace(look.starts, brokers=brokers), [])
 
@@ -34,8 +34,8 @@ def _no_start_is_unclean() -> list[Patch]:
 def _a_start_is_clean_if_the_broker_ever_stopped_cleanly() -> list[Patch]:
     original = broker_starts.observed
 
-    def observed(starts: Any, registered: Any, registrations: int) -> Observed:
-        look = original(starts, registered, registrations)
+    def observed(starts: Any, registered: Any, registrations: int, unreadable: Any = ()) -> Observed:
+        look = original(starts, registered, registrations, unreadable)
         stopped = {broker for broker, known in starts.brokers.items() if known.stopping}
         brokers = {
             broker: Incarnation(known.epoch, starts.brokers[broker].clean_from, stopping=True)

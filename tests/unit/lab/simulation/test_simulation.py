@@ -6,6 +6,7 @@ A failing seed is replayed by ``aiocontroller simulate --seed N`` and made small
 from __future__ import annotations
 
 import gc
+import inspect
 import random
 import time
 
@@ -22,7 +23,7 @@ from aiocontroller.lab.simulation import simulation
 from aiocontroller.lab.simulation.campaign import HASH_SEEDS, digest_elsewhere, shrink
 from aiocontroller.lab.simulation.coverage import Coverage, everything
 from aiocontroller.lab.simulation.simulation import simulate, simulate_plan
-from aiocontroller.lab.simulation.zoo import attempt, injected, invariant_of
+from aiocontroller.lab.simulation.zoo import Bug, attempt, injected, invariant_of
 from aiocontroller.lab.simulation.zoo_data import ALL_BUGS as BUGS
 from aiocontroller.zookeeper.client import ZooKeeperClient
 
@@ -116,6 +117,19 @@ def test_an_injected_bug_is_gone_afterwards() -> None:
         with injected(bug):
             pass
     assert (vars(ZooKeeperClient)["_fence"], failover.on_controller_resignation) == before
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_what_a_bug_puts_in_place_can_be_called_like_the_original(bug: Bug) -> None:
+    """Otherwise a seed finds a TypeError, and the table says that it found the bug."""
+    for target, name, wrong in bug.patches():
+        right = target[name] if isinstance(target, dict) else vars(target)[name]
+        if not inspect.isfunction(right):
+            continue
+        kinds = inspect.signature(right).parameters.values()
+        positional = [p for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        named = {p.name: None for p in kinds if p.kind == p.KEYWORD_ONLY}
+        inspect.signature(wrong).bind(*positional, **named)
 
 
 def test_the_zoo_has_no_two_bugs_of_one_name() -> None:
