@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from enum import IntEnum
 from pathlib import Path
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 
 import _sequences as sequences  # noqa: E402
 
-from aiocontroller.controller.failover import FAILOVER, FailoverSteps  # noqa: E402
+from aiocontroller.controller.failover import FAILOVER  # noqa: E402
 from aiocontroller.controller.warm_failover import WARM_FAILOVER  # noqa: E402
 from aiocontroller.core.states import (  # noqa: E402  # the path comes first
     VALID_PREVIOUS_PARTITION_STATES,
@@ -64,7 +64,8 @@ record of kind `failover` with its duration. A step that finds the fence gone en
 term begins at the first step."""
 WARM_WORDS = """\
 The same for a standby that has kept a copy of the cluster (`aiocontroller/controller/warm_failover.py`). The last step
-begins what is done afterwards between other events: all brokers are sent everything."""
+begins what is done afterwards between other events: all brokers are sent everything. Everything small that the steps
+need is read at the start, in one go; each step takes its part when it is its turn."""
 
 
 def diagram(table: Mapping[IntEnum, Set[IntEnum]], start: IntEnum) -> str:
@@ -95,7 +96,7 @@ def section(title: str, table: Mapping[IntEnum, Set[IntEnum]], meanings: Mapping
     return "\n\n".join([f"## {title}", diagram(table, start), words(meanings, states), matrix(table, states)])
 
 
-def failover(title: str, table: FailoverSteps, about: str) -> str:
+def failover(title: str, table: Sequence[tuple[str, object]], about: str) -> str:
     """The steps of a failover, one below the other."""
     steps = [name for name, _ in table]
     lines = ["```mermaid", "flowchart TD", "    won([won the role]) --> s1"]

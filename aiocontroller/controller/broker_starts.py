@@ -26,19 +26,33 @@ log = logging.getLogger(__name__)
 ELIGIBLE = "aiocontroller.eligible.leader.replicas"
 
 
-async def take_over(shell: ControllerShell, registered: Sequence[Broker], registrations: int) -> Sequence[Broker]:
+async def read(shell: ControllerShell) -> BrokerStarts | BadZNode | None:
+    """An earlier controller's record; None if there is none, it may not be read, or it is of no use."""
+    if not _are_needed(shell):
+        return None
+    try:
+        return await shell.zk.get_broker_starts()
+    except exc.NoAuth:
+        return None
+
+
+async def take_over(
+    shell: ControllerShell, registered: Sequence[Broker], registrations: int, found: BrokerStarts | BadZNode | None
+) -> Sequence[Broker]:
     """At failover, go on with an earlier controller's record; returns the brokers that count as registered for now.
 
     A broker that has started uncleanly since that controller looked is left out, so that the failover elects others as
     if it were dead; then it is taken in as one that starts.  Kafka's controller would let it lead on with what its log
     has left.
     """
-    kept = shell.policy.eligible_leader_replicas
-    if not kept and not shell.config.recovery.compares:
+    if not _are_needed(shell):
         return registered
-    found = await _read(shell)
+    kept = shell.policy.eligible_leader_replicas
+    if isinstance(found, BadZNode):
+        shell.report_bad_znodes([found])
+        found = None
     look = plan.taken_over(found, shell.context.epoch, registered, registrations, shell.settings.lowest_min_isr)
-    if not kept:  # recovery needs to know who has started uncleanly, but nobody is eligible
+    if not kept:
         look = look._replace(starts=plan.without_eligible(look.starts))
     earlier, unheard, starts = dict[int, int](), list[int](), look.starts
     if found is not None:
@@ -51,6 +65,11 @@ async def take_over(shell: ControllerShell, registered: Sequence[Broker], regist
     apply(shell.context, LastEpochsKnown(earlier), StartsKept(starts))
     await _write(shell)
     return [broker for broker in registered if broker.id not in unheard]
+
+
+def _are_needed(shell: ControllerShell) -> bool:
+    """Recovery needs to know who has started uncleanly, even if nobody is eligible."""
+    return shell.policy.eligible_leader_replicas or shell.config.recovery.compares
 
 
 async def look(
@@ -122,17 +141,6 @@ async def _change(shell: ControllerShell, change: Callable[[BrokerStarts], Broke
     if before is not None and (after := change(before)) != before:
         apply(shell.context, StartsKept(after))
         await _write(shell)
-
-
-async def _read(shell: ControllerShell) -> BrokerStarts | None:
-    try:
-        found = await shell.zk.get_broker_starts()
-    except exc.NoAuth:
-        return None
-    if isinstance(found, BadZNode):
-        shell.report_bad_znodes([found])
-        return None
-    return found
 
 
 async def _write(shell: ControllerShell) -> None:

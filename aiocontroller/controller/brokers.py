@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from aiocontroller.controller import broker_starts, debts
 from aiocontroller.controller.shell import ControllerShell
@@ -13,6 +14,7 @@ from aiocontroller.controller.topic_deletion import fail_replica_deletion
 from aiocontroller.core import broker_changes as plan
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.apply import apply
+from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.context_changes import BrokersAdded, BrokersRemoved, BrokerUnlisted
 from aiocontroller.core.effects import Replicas
 from aiocontroller.core.election import Strategy
@@ -29,12 +31,31 @@ drops what it knows of a broker that its metadata does not list, in the middle o
 waits for a second before it looks for their new leaders."""
 
 
+class FoundBrokers(NamedTuple):
+    """What a failover reads of the brokers."""
+
+    registered: Sequence[Broker]
+    bad: Sequence[BadZNode]
+    registrations: int
+    """How many there have been, so that none that came and went is missed."""
+
+
+async def read_brokers(shell: ControllerShell) -> FoundBrokers:
+    """Read the registered brokers."""
+    registrations = await shell.zk.count_registrations()
+    return FoundBrokers(*await shell.zk.get_all_brokers_in_cluster(watch=True), registrations)
+
+
 async def load_brokers(shell: ControllerShell) -> None:
     """Read the registered brokers at failover, and start their senders."""
-    registrations = await shell.zk.count_registrations()
-    found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
-    shell.report_bad_znodes(bad)
-    counted = await broker_starts.take_over(shell, found, registrations)
+    found = await read_brokers(shell)
+    await take_brokers(shell, found, await broker_starts.read(shell))
+
+
+async def take_brokers(shell: ControllerShell, found: FoundBrokers, starts: BrokerStarts | BadZNode | None) -> None:
+    """Take in the registered brokers at failover, and start their senders."""
+    shell.report_bad_znodes(found.bad)
+    counted = await broker_starts.take_over(shell, found.registered, found.registrations, starts)
     apply(shell.context, BrokersAdded(counted))
     assert shell.channels is not None
     shell.channels.add_brokers(counted, settled=True)

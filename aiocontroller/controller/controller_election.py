@@ -34,7 +34,7 @@ from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.mirror import Mirror
 from aiocontroller.controller.obeying import obey
 from aiocontroller.controller.shell import ControllerShell, address_of
-from aiocontroller.controller.warm_failover import WARM_FAILOVER
+from aiocontroller.controller.warm_failover import on_warm_failover
 from aiocontroller.core.errors import ControllerMovedError, OutrankedError
 from aiocontroller.core.events import ControllerSuspected
 from aiocontroller.net.ports import Timer
@@ -483,10 +483,6 @@ class ControllerElection:
         shell.journal.append("elected", controller_epoch=epoch)
         for what in shell.settings.not_enforced:
             log.warning("Not enforced by this controller: %s", what)
-        holder = await self._look()  # arms the watch
-        if holder is None or not self._is_ours(holder):
-            # No watch saw it: the one that led to ``seize`` is used up.
-            raise ControllerMovedError(f"/controller of epoch {epoch} was deleted before it was watched")
         try:
             await self._fail_over()
         except OutrankedError as error:
@@ -497,17 +493,27 @@ class ControllerElection:
     async def _fail_over(self) -> None:
         """Take charge, with the copy if there is one; if that fails, by reading everything in the same term."""
         if self._shell.copy is None:
+            await self._watch_own()
             await on_controller_failover(self._shell)
             return
         log.info("Failing over with the copy of the cluster")
         try:
-            await on_controller_failover(self._shell, WARM_FAILOVER)
+            await on_warm_failover(self._shell, self._watch_own)
         except (ControllerMovedError, SessionExpiredError, StepFailedError):
             raise
         except Exception:
             log.exception("Bug in the failover with a copy of the cluster: reading it")
             self._shell.faults.failed_events.inc()
             await self.reload()
+
+    async def _watch_own(self) -> None:
+        """Arm the watch on our ``/controller``.  ControllerMovedError if it is gone by now."""
+        holder = await self._look()
+        if holder is None or not self._is_ours(holder):
+            # No watch saw it: the one that led to ``seize`` is used up.
+            raise ControllerMovedError(
+                f"/controller of epoch {self._shell.context.epoch} was deleted before it was watched"
+            )
 
     async def _resign(self) -> None:
         self._shell.journal.append("resigned", controller_epoch=self._shell.context.epoch)

@@ -34,7 +34,7 @@ from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import PayDebts, StopReplicaResponseReceived
 from aiocontroller.core.states import PartitionState, ReplicaState
-from aiocontroller.zookeeper.debts import Owed
+from aiocontroller.zookeeper.debts import FoundDebts, Owed
 from aiocontroller.zookeeper.errors import CONFLICTS, Code, is_refusal
 from aiocontroller.zookeeper.znode_access import answered
 
@@ -48,8 +48,17 @@ MAX_ATTEMPTS = 16
 
 async def load_debts(shell: ControllerShell) -> None:
     """Read the debts of earlier aiocontrollers, and give up those that another kind of controller has overtaken."""
+    await take_debts(shell, await read_debts(shell))
+
+
+async def read_debts(shell: ControllerShell) -> FoundDebts:
+    """Read the debts of earlier aiocontrollers."""
+    return await shell.zk.debts.load()
+
+
+async def take_debts(shell: ControllerShell, found: FoundDebts) -> None:
+    """Take debts over, and give up those that another kind of controller has overtaken."""
     context = shell.context
-    found = await shell.zk.debts.load()
     shell.report_bad_znodes(found.bad)
     apply(context, *(DebtsStored(*owed) for owed in found.owed))
     if not context.debts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from aiocontroller.controller import (
@@ -250,9 +250,9 @@ async def schedule_periodic_work(shell: ControllerShell) -> None:
     audit.schedule_audit(shell)
 
 
-FailoverSteps = tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...]
+Step = Callable[[ControllerShell], Awaitable[object]]
 
-FAILOVER: FailoverSteps = (
+FAILOVER: tuple[tuple[str, Step], ...] = (
     ("set up feature versioning", features.set_up_feature_versioning),
     ("read the brokers, start their senders", brokers.load_brokers),
     ("read the ids of earlier controllers", known_controllers.load_known_controllers),
@@ -304,7 +304,7 @@ async def failover_step(shell: ControllerShell, event: FailoverStep) -> None:
     await dict((*FAILOVER, (FULL_METADATA, full_metadata.go_on)))[event.step](shell)
 
 
-async def on_controller_failover(shell: ControllerShell, steps: FailoverSteps = ()) -> None:
+async def on_controller_failover(shell: ControllerShell, steps: Iterable[tuple[str, Step]] = ()) -> None:
     """Load the cluster and take charge.  The reads that fill the context also arm the watches.
 
     Raises StepFailedError when a step fails that can be made up for; it is left out for the rest of this term.

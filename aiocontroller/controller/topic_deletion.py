@@ -88,7 +88,16 @@ async def _drop_forbidden(shell: ControllerShell, new: list[str]) -> None:
 
 async def load_topic_deletions(shell: ControllerShell) -> None:
     """At failover: read the queued topics, and mark those that have to wait.  ``resume_deletions`` is a later step."""
-    names = await shell.zk.get_topic_deletions(watch=True)
+    await take_topic_deletions(shell, await read_topic_deletions(shell))
+
+
+async def read_topic_deletions(shell: ControllerShell) -> list[str]:
+    """Read the queued topics."""
+    return await shell.zk.get_topic_deletions(watch=True)
+
+
+async def take_topic_deletions(shell: ControllerShell, names: list[str]) -> None:
+    """At failover: mark queued topics that have to wait."""
     if names and _wait_undecided(shell, names):
         return
     if not _enabled(shell):

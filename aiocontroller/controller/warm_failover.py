@@ -8,9 +8,12 @@ everything to everybody follows, between other events (``full_metadata``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 from aiocontroller.controller import (
+    broker_starts,
     brokers,
     debts,
     failover,
@@ -22,7 +25,7 @@ from aiocontroller.controller import (
     topics,
     unclean_elections,
 )
-from aiocontroller.controller.failover import FailoverSteps
+from aiocontroller.controller.failover import Step, on_controller_failover
 from aiocontroller.controller.leadership_writes import names as names_of
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import elect_and_take_offline
@@ -35,11 +38,43 @@ from aiocontroller.core.events import IsrChangeNotification
 from aiocontroller.core.full_metadata import add_leader_and_isr
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr
 from aiocontroller.core.reassignment import naming_controllers
+from aiocontroller.net.tasks import Tasks, task_group
 from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
+
+Read = Callable[[ControllerShell], Coroutine[Any, Any, Any]]
 
 TOPICS_AT_ONCE = 100
 FRESH_S = 30.0
 """Brokers that registered less than this before the election may not have received anything yet."""
+
+
+class Ahead:
+    """A step that begins with reads, which begin as soon as the failover does, together with those of other steps.
+
+    So a read neither looks at the context nor changes it; ``take`` gets what was read when it is the step's turn.
+    """
+
+    def __init__(self, take: Callable[..., Awaitable[object]], *reads: Read) -> None:
+        self.take = take
+        self.reads = reads
+
+    def begin(self, shell: ControllerShell, tasks: Tasks) -> Step:
+        """Begin to read; returns what to call when it is the step's turn."""
+        found = [asyncio.get_running_loop().create_future() for _ in self.reads]
+
+        async def run(read: Read, into: asyncio.Future[Any]) -> None:
+            try:
+                into.set_result(await read(shell))
+            except Exception as error:  # raised when it is the step's turn
+                into.set_exception(error)
+                into.exception()  # it counts as seen, even if an earlier error ends the failover
+
+        async def take(shell: ControllerShell) -> None:
+            await self.take(shell, *[await one for one in found])
+
+        for read, into in zip(self.reads, found, strict=True):
+            tasks.start_soon(run, read, into)
+        return take
 
 
 async def take_notifications(shell: ControllerShell) -> None:
@@ -107,7 +142,12 @@ async def note_that_the_cluster_is_loaded(shell: ControllerShell) -> None:
     )
 
 
-async def tell_fresh_brokers(shell: ControllerShell) -> None:
+async def read_fresh_brokers(shell: ControllerShell) -> list[int]:
+    """The ids of brokers that may not have received anything yet."""
+    return await shell.zk.registered_within(FRESH_S)
+
+
+async def tell_fresh_brokers(shell: ControllerShell, registered: Sequence[int]) -> None:
     """Send everything to brokers that have just started.
 
     With its first LeaderAndIsr a Kafka broker begins to write high watermarks to its disk, of the partitions that it
@@ -115,7 +155,7 @@ async def tell_fresh_brokers(shell: ControllerShell) -> None:
     it has registered under would have sent it.
     """
     table, batch = shell.context.table, shell.new_batch()
-    fresh = await shell.zk.registered_within(list(shell.context.brokers), FRESH_S)
+    fresh = [broker for broker in registered if broker in shell.context.brokers]
     if not fresh:
         return
     for broker in fresh:
@@ -141,16 +181,22 @@ async def resume_reassignments(shell: ControllerShell) -> None:
     await reassignment.resume_reassignments(shell)
 
 
-WARM_FAILOVER: FailoverSteps = (
-    ("read the brokers, start their senders", brokers.load_brokers),
-    ("read the ids of earlier controllers", known_controllers.load_known_controllers),
+WARM_FAILOVER: tuple[tuple[str, Step | Ahead], ...] = (
+    ("read the brokers, start their senders", Ahead(brokers.take_brokers, brokers.read_brokers, broker_starts.read)),
+    (
+        "read the ids of earlier controllers",
+        Ahead(known_controllers.take_known_controllers, known_controllers.read_known_controllers),
+    ),
     ("send the new epoch and the broker list", failover.send_broker_list),
     ("read what has changed", read_what_has_changed),
     ("outrank earlier controllers", outrank_earlier_controllers),
-    ("read debts", debts.load_debts),
-    ("read the topics to be deleted", topic_deletion.load_topic_deletions),
+    ("read debts", Ahead(debts.take_debts, debts.read_debts)),
+    (
+        "read the topics to be deleted",
+        Ahead(topic_deletion.take_topic_deletions, topic_deletion.read_topic_deletions),
+    ),
     ("note that the cluster is loaded", note_that_the_cluster_is_loaded),
-    ("send everything to brokers that have just started", tell_fresh_brokers),
+    ("send everything to brokers that have just started", Ahead(tell_fresh_brokers, read_fresh_brokers)),
     ("elect leaders for New and Offline partitions", elect_leaders),
     ("set up feature versioning", features.set_up_feature_versioning),
     ("take notifications", take_notifications),
@@ -164,6 +210,18 @@ WARM_FAILOVER: FailoverSteps = (
 )
 """The steps of a warm failover; ``docs/state-machines.md`` is drawn from this table.
 
-In Kafka's order, but what new leaders do not depend on comes after them: each step waits for ZooKeeper at least once.
+In Kafka's order, but what new leaders do not depend on comes after them, and what they do depend on is read ahead:
+otherwise each step would wait for ZooKeeper at least once.
 The guard has read the dynamic settings just before the term.
 """
+
+
+async def on_warm_failover(shell: ControllerShell, confirm: Callable[[], Awaitable[None]]) -> None:
+    """Take charge with the copy of the cluster; raises as ``on_controller_failover``.
+
+    ``confirm`` runs before the first step, while the steps' reads are on their way; it raises if the role is gone.
+    """
+    async with task_group() as tasks:
+        steps = [(name, step.begin(shell, tasks) if isinstance(step, Ahead) else step) for name, step in WARM_FAILOVER]
+        await confirm()
+        await on_controller_failover(shell, steps)

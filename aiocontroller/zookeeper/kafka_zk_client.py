@@ -196,11 +196,13 @@ class KafkaZkClient(RequestZNodes):
         """Replace the record, or create it."""
         await self._znodes.set_or_create(paths.BROKER_STARTS, cluster_znodes.encode_broker_starts(starts), fence)
 
-    async def registered_within(self, ids: Sequence[int], seconds: float) -> list[int]:
-        """Those of ``ids`` that registered less than ``seconds`` before ``/controller`` was created, or after that.
+    async def registered_within(self, seconds: float) -> list[int]:
+        """Brokers that registered less than ``seconds`` before ``/controller`` was created, or after that.
 
-        In the order of ``ids``, by ZooKeeper's clock; empty without ``/controller``.
+        Sorted; by ZooKeeper's clock; empty without ``/controller``.
         """
+        names = await self._znodes.children(paths.BROKER_IDS)
+        ids = sorted(i for i in map(znodes.decode_broker_id, names) if not isinstance(i, BadZNode))
         found = await self.client.exists_many([paths.CONTROLLER, *map(paths.broker_id, ids)])
         holder, *stats = (found.stat(i) for i in range(len(ids) + 1))
         if holder is None:

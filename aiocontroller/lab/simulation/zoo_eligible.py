@@ -50,8 +50,8 @@ def _a_start_is_clean_if_the_broker_ever_stopped_cleanly() -> list[Patch]:
 
 
 def _what_is_registered_leads_on() -> list[Patch]:
-    async def take_over(shell: Any, registered: Any, registrations: int) -> Any:
-        await original(shell, registered, registrations)
+    async def take_over(shell: Any, registered: Any, registrations: int, found: Any) -> Any:
+        await original(shell, registered, registrations, found)
         return registered
 
     original = kept_starts.take_over

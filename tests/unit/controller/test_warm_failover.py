@@ -354,7 +354,7 @@ async def test_bug_in_a_warm_failover_costs_a_cold_one(monkeypatch: pytest.Monke
     wrong = tuple(
         (name, broken if name == "read what has changed" else step) for name, step in warm_failover.WARM_FAILOVER
     )
-    monkeypatch.setattr("aiocontroller.controller.controller_election.WARM_FAILOVER", wrong)
+    monkeypatch.setattr("aiocontroller.controller.warm_failover.WARM_FAILOVER", wrong)
     async with pair() as (it, active, standby):
         await warm(it, standby)
         it.crash(active)
@@ -509,3 +509,38 @@ async def test_first_leader_and_isr_of_a_broker_that_has_just_started_is_whole(
         }
         assert (len(sent_first) == 15) == (since_s < warm_failover.FRESH_S)
         await equals_a_reload(it, standby)
+
+
+@virtual_time
+async def test_leaders_are_elected_after_few_round_trips() -> None:
+    """However many steps read something: their reads are in flight together."""
+    async with pair() as (it, active, standby):
+        await create_topic(it, "u", 5)
+        await it.sleep(1)
+        await warm(it, standby)
+        it.network.delay_s, round_trip_s = 0.02, 0.04
+        await take_over(it, active, standby)
+        assert isinstance(standby.journal, MemoryJournal)
+        (elected,) = standby.journal.of_kind("elected")
+        until = next(r for r in standby.journal.of_kind("failover") if str(r.event).startswith("elect leaders"))
+        assert (until.ts - elected.ts) / 1e6 / round_trip_s < 6.5
+
+
+@virtual_time
+async def test_read_ahead_that_fails_does_so_in_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+
+        async def refused(*_: Any, **__: Any) -> Any:
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as once:
+            once.setattr(standby.zk.debts, "load", refused)
+            it.crash(active)
+            await it.until(lambda: standby.shell.faults.failed_events.count > 0)
+        assert steps(standby)[-1] == "outrank earlier controllers"
+        assert isinstance(standby.journal, MemoryJournal)
+        journal = standby.journal
+        await it.until(lambda: "schedule periodic work" in [r.event for r in journal.of_kind("reload")])
+        assert is_active(standby)
+        assert terms(standby) == 1
