@@ -1,8 +1,8 @@
 """Bulk reads: columns of results, hundreds of znodes per request.
 
 getData is sent as multiRead (ZooKeeper 3.6 and later; a server that answers Unimplemented gets pipelined getData from
-then on); exists and getChildren2 are pipelined, since multiRead does not support them.  Everything is repeated after a
-lost connection.
+then on), unless a few znodes are to be watched, too; exists and getChildren2 are pipelined, since multiRead does not
+support them.  Everything is repeated after a lost connection.
 
 SetWatches arms the watches after a multiRead, relative to the highest mzxid in the batch.  A server runs a multiRead
 with no write in between, so a znode that changes later has a higher mzxid and fires at once: no change is missed, and
@@ -29,6 +29,8 @@ FIRST_READS = 250
 """Number of znodes in the first requests of a call, before their size is known."""
 WANTED_REPLY_BYTES = 2 << 20
 MAX_REQUEST_BYTES = 400_000
+FEW_WATCHED = 16
+"""So many znodes are read and watched by getData, in one round trip; a multiRead and SetWatches take two."""
 PIPELINED = 250
 WINDOW = 4
 """Requests of one bulk call that may be in flight together."""
@@ -209,7 +211,7 @@ class BulkReader:
         self, raw: Sequence[bytes], paths: Sequence[str], watch: bool, generation: int
     ) -> tuple[Reads, int]:
         """One batch and its size in bytes."""
-        while self.multi_read_supported:
+        while self.multi_read_supported and not (watch and len(paths) <= FEW_WATCHED):
             [(code, payload)] = await self._session.exchange([codec.multi_read(raw)], retry=True, generation=generation)
             if code == Code.UNIMPLEMENTED:
                 self.multi_read_supported = False
@@ -221,9 +223,15 @@ class BulkReader:
             if watch:
                 await self._arm(reads, paths, generation)
             return reads, len(payload)
-        reads = Reads()
-        await self._pipelined(codec.GET_DATA, paths, watch, reads.add, generation)
-        return reads, sum(len(data or b"") + 100 for data in reads.data)
+        while True:
+            reads = Reads()
+            await self._pipelined(codec.GET_DATA, paths, watch, reads.add, generation)
+            absent = [path for path, code in zip(paths, reads.code, strict=True) if code == codec.NO_NODE]
+            found = Exists()
+            if watch:  # getData watches only what exists
+                await self._pipelined(codec.EXISTS, absent, watch, found.add, generation)
+            if codec.OK not in found.code:  # else it was created meanwhile
+                return reads, sum(len(data or b"") + 100 for data in reads.data)
 
     async def _arm(self, reads: Reads, paths: Sequence[str], generation: int) -> None:
         """Watch the znodes just read: data of existing ones, creation of missing ones.
@@ -251,12 +259,14 @@ class BulkReader:
         """The Stat of each path; ``watch`` as for ``get_many``."""
         found = Exists()
         await self._pipelined(codec.EXISTS, paths, watch, found.add, self._session.generation)
+        self.znodes_read += len(paths)
         return found
 
     async def children_many(self, paths: Sequence[str], *, watch: bool) -> Children:
         """The children's names of each path; ``watch`` arms child watches."""
         found = Children()
         await self._pipelined(codec.GET_CHILDREN2, paths, watch, found.add, self._session.generation)
+        self.znodes_read += len(paths)
         return found
 
     async def _pipelined(
@@ -279,7 +289,6 @@ class BulkReader:
                 found[start] = await self._session.exchange(bodies, retry=True, hooks=hooks, generation=generation)
 
         await in_window(min(2, -(-len(paths) // PIPELINED)), work)
-        self.znodes_read += len(paths)
         for start in sorted(found):
             for code, payload in found[start]:
                 with codec.reading(f"the answer to an operation {opcode}", payload):

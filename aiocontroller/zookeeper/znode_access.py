@@ -56,16 +56,11 @@ class ZNodeAccess:
 
     async def read(self, path: str, *, watch: bool = False) -> Reads | None:
         """Read one znode, or None if missing; ``watch`` then waits for its creation."""
-        while True:
-            reads = await self._client.get_many([path], watch=watch)
-            code = reads.code[0]
-            if code == 0:
-                return reads
-            if code != Code.NO_NODE:
-                raise error_at(path, code)
-            # repeats only if the znode is created just now, so this ends
-            if not watch or not await self.exists(path, watch=True):
-                return None
+        reads = await self._client.get_many([path], watch=watch)
+        code = reads.code[0]
+        if code not in (0, Code.NO_NODE):
+            raise error_at(path, code)
+        return reads if code == 0 else None
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Sorted names; none if the parent is missing, whose creation ``watch`` then waits for."""

@@ -339,6 +339,23 @@ async def test_change_between_reading_and_arming_fires(make_client: MakeClient, 
     await until(lambda: len(fired) == 4)
 
 
+async def test_znode_created_between_reading_and_watching_is_read(make_client: MakeClient, proxy: FaultProxy) -> None:
+    """Few znodes are read and watched in one request, but a missing one needs a second."""
+    client, other = await make_client(), await make_client(direct=True)
+    fired = watches_of(client)
+    proxy.on_request = once_at(codec.EXISTS, Do.HOLD)
+    reading = asyncio.ensure_future(client.get_many(["/absent", "/never"], watch=True))
+    await until(lambda: proxy.links and not proxy.links[0].thawed.is_set())
+    await other.create("/absent", b"here")
+    proxy.links[0].thawed.set()
+    assert (await reading).data == [b"here", None]
+    assert fired == []
+    await other.set("/absent", b"new", -1)
+    await other.create("/never", b"")
+    await until(lambda: len(fired) == 2)
+    assert sorted(fired) == [(1, "/never"), (3, "/absent")]
+
+
 async def test_watch_for_deletion_survives_a_reconnect(make_client: MakeClient, proxy: FaultProxy) -> None:
     """Fault 13: elections and locks wait for DELETED only."""
     client, other = await make_client(), await make_client(direct=True)
