@@ -31,7 +31,7 @@ def java_program(source: Path, *, version: str = DEFAULT_VERSION, heap_mb: int =
     return [str(java), f"-Xmx{heap_mb}m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", str(source)]
 
 
-def answers(command: list[str], questions: Iterable[str], timeout_s: float = 55) -> list[str]:
+def answers(command: list[str], questions: Iterable[str], timeout_s: float = 200) -> list[str]:
     """One line of standard output for each question, which is one line of standard input."""
     asked = list(questions)
     run = subprocess.run(

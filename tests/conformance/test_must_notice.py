@@ -28,7 +28,7 @@ def test_each_of_them_has_a_mutant() -> None:
 
 
 @pytest.mark.must_notice
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("test", PLAYED, ids=lambda test: test.rpartition("::test_")[2])
 async def test_it_fails_with_its_mutant(test: str) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "tests.mutation.one_mutant", "-q", "-x", "--no-header", test]

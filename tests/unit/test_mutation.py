@@ -258,7 +258,7 @@ def test_a_test_ends_with_the_process_that_waits_for_it(tmp_path: Path, monkeypa
     child.returncode = -9
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(240)
 def test_a_run_that_is_ended_leaves_no_process_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.mutation", "core/partitions", "--suites", "unit"]
     command += ["--tests", "tests/unit/core/test_partitions.py", "--folder", str(tmp_path)]
@@ -275,7 +275,7 @@ def test_a_run_that_is_ended_leaves_no_process_behind(tmp_path: Path) -> None:
         os.killpg(run.pid, 0)
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(240)
 def test_a_run_tells_which_tests_kill_which_mutants_and_resumes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.mutation", "core/columns", "--only", "take: co", "--suites", "unit"]
     command += ["--tests", "tests/unit/core/test_columns.py", "--folder", str(tmp_path), "--json"]

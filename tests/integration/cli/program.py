@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def aiocontroller(
-    *arguments: str, code: int = 0, cwd: Path | None = None, timeout_s: float = 50, answer: str | None = None
+    *arguments: str, code: int = 0, cwd: Path | None = None, timeout_s: float = 200, answer: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end and insist on its exit code; ``answer`` is what is typed."""
     done = subprocess.run(

@@ -52,7 +52,7 @@ class Controller:
         self.until(lambda: (self._data / "controller.json").exists())
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 150
         while not condition():
             assert self.process.poll() is None, self._log.read_text()
             assert time.monotonic() < deadline, self._log.read_text()
@@ -179,7 +179,7 @@ def test_a_hangup_during_the_imports_ends_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as errors, subprocess.Popen(command, stderr=errors, start_new_session=True) as process:
         try:
-            deadline = time.monotonic() + 40
+            deadline = time.monotonic() + 150
             while "Waiting for ZooKeeper" not in log.read_text():
                 assert process.poll() is None, log.read_text()
                 assert time.monotonic() < deadline, log.read_text()

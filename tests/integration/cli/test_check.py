@@ -174,7 +174,7 @@ def test_the_exit_code_tells_what_was_found_though_nobody_reads_it(zk_connect: s
     os.close(reading)
     command = [sys.executable, "-m", "aiocontroller", "check", "--zookeeper", zk_connect]
     try:
-        done = subprocess.run(command, check=False, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=50)
+        done = subprocess.run(command, check=False, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=200)
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (4, "")

@@ -67,7 +67,7 @@ def test_without_zookeeper_it_is_alive_and_not_ready(tmp_path: Path) -> None:
     command = ["run", *NOBODY, "--http-port", str(port), "--listen", "127.0.0.1:0", "--data", str(tmp_path)]
     with subprocess.Popen([sys.executable, "-m", "aiocontroller", *command], stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + 40
+            deadline = time.monotonic() + 150
             while asked(port, "/healthz")[0] == 0:
                 assert process.poll() is None
                 assert time.monotonic() < deadline

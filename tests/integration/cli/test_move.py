@@ -32,7 +32,7 @@ async def wanted(cluster: Cluster, tmp_path: Path, kazoo: KazooClient) -> Path: 
 
 
 async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(150):
         while not await asyncio.to_thread(what):
             await asyncio.sleep(0.02)
 

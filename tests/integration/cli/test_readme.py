@@ -53,7 +53,7 @@ def run(command: str, folder: Path) -> str:
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, (command, done.stdout, done.stderr)
@@ -61,7 +61,7 @@ def run(command: str, folder: Path) -> str:
 
 
 @pytest.mark.zookeeper
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 def test_the_tour_shows_what_it_says(started: Callable[..., Up], tmp_path: Path) -> None:  # noqa: F811
     assert started().line()["event"] == "ready"
     (tmp_path / ".aiocontroller").symlink_to("data")  # where commands look for the cluster

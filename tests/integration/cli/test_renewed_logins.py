@@ -50,7 +50,7 @@ def listener(tmp_path: Path, zk_connect: str, kazoo: KazooClient) -> Iterator[st
     )
     try:
         found = tmp_path / "data" / "controller.json"
-        by_s = time.monotonic() + 40
+        by_s = time.monotonic() + 150
         while not found.exists():
             said = (tmp_path / "log").read_text()
             assert controller.poll() is None, said

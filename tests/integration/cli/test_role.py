@@ -33,7 +33,7 @@ def running(zk_connect: str, tmp_path: Path, *options: str) -> Iterator[subproce
     command = ["run", "--zookeeper", zk_connect, "--listen", "127.0.0.1:0", "--http-port", "0", "--data", str(tmp_path)]
     command += options
     process = subprocess.Popen([sys.executable, "-m", "aiocontroller", *command], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 150
     while not (tmp_path / "controller.json").exists():
         assert process.poll() is None
         assert time.monotonic() < deadline

@@ -93,7 +93,7 @@ class Controller:
             self.process = subprocess.Popen([*program(prelude, self.mark), *command], stderr=log, stdout=log)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 150
         while not condition():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
@@ -292,7 +292,7 @@ def test_closed_output_hinders_nothing(tmp_path: Path, zk_connect: str, closed: 
     shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *program("", tmp_path / "mark"), *command]
     process = subprocess.Popen(shell)
     try:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 150
         while not (data / "controller.json").exists():
             assert process.poll() is None
             assert time.monotonic() < deadline
@@ -378,7 +378,7 @@ def test_blocked_output_blocks_nothing(zk_connect: str, tmp_path: Path) -> None:
     command += ["--http-port", "0", "--data", str(data), "--log-level", "debug", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
-            deadline = time.monotonic() + 50
+            deadline = time.monotonic() + 150
             while not (mark.exists() and (data / "controller.json").exists()):
                 assert process.poll() is None
                 assert time.monotonic() < deadline

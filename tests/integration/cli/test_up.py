@@ -78,7 +78,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Up]]:
         up.process.stdout.close()
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -94,7 +94,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.zookeeper
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_tour(started: Callable[..., Up]) -> None:
     up = started("--topics", "2", "--partitions", "4")
     ready = up.line()

@@ -26,8 +26,8 @@ from aiocontroller.zookeeper.codec import Create, Delete
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import encode_broker, encode_topic
 
-WITHIN_S = 15.0
-OPENED_WITHIN_S = 45.0
+WITHIN_S = 60.0
+OPENED_WITHIN_S = 120.0
 """The first controller of a test run reads its schemas, beside a ZooKeeper that has just started."""
 
 

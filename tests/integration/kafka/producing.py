@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 
-def create_topic(bootstrap: str, name: str, partitions: int, replication_factor: int, within_s: float = 60) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int, replication_factor: int, within_s: float = 150) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     configs = {"min.insync.replicas": "2"}
     (future,) = admin.create_topics([NewTopic(name, partitions, replication_factor, config=configs)]).values()
@@ -86,7 +86,7 @@ class Load:
         consumer.assign([TopicPartition(self.topic, p, 0) for p in range(self.partitions)])
         wanted = {p: sequences[-1] for p, sequences in self.acknowledged.items()}
         found: dict[int, list[int]] = defaultdict(list)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while any(not found[p] or found[p][-1] < last for p, last in wanted.items()):
             assert time.monotonic() < deadline, "could not read everything back"
             for message in consumer.consume(1000, 0.2):

@@ -23,7 +23,7 @@ from tests.integration.controller.harness import Cluster, running
 from tests.integration.kafka.conftest import KafkaCluster
 from tests.integration.kafka.releases import number
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

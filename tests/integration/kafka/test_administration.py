@@ -48,7 +48,7 @@ def consume_by_group(bootstrap: str) -> int:
     settings = {"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
     consumer = Consumer(settings)
     consumer.subscribe(["by-itself"])
-    read, deadline = 0, time.monotonic() + 60
+    read, deadline = 0, time.monotonic() + 150
     while read < RECORDS and time.monotonic() < deadline:
         read += sum(message.error() is None for message in consumer.consume(RECORDS, 0.5))
     consumer.commit(asynchronous=False)
@@ -79,7 +79,7 @@ async def test_clients_and_brokers_make_topics(stage: PlayedCluster) -> None:
     await until(whole, "leaders, and all replicas in sync")  # on a busy machine followers fall behind
 
 
-def within(condition: Callable[[], Any], within_s: float = 60) -> Any:
+def within(condition: Callable[[], Any], within_s: float = 150) -> Any:
     deadline = time.monotonic() + within_s
     while not (found := condition()):
         assert time.monotonic() < deadline, condition

@@ -22,7 +22,7 @@ from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.asking import Asking
 from tests.integration.controller.harness import Cluster, running, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

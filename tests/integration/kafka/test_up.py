@@ -14,7 +14,7 @@ from aiocontroller.lab.cluster.real_kafka import LATEST_PATCH, KafkaMissingError
 from aiocontroller.lab.cluster.supervisor import ClusterOptions, ClusterSupervisor, send_command
 from tests.integration.controller.harness import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

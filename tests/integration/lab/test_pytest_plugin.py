@@ -13,7 +13,7 @@ from aiocontroller.lab.cluster.real_kafka import kafka_missing
 PAGE = Path(__file__).parents[3] / "docs" / "testing-with-chaos.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.zookeeper]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.zookeeper]
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ async def test_nothing_is_lost_doubled_or_given_up(zookeeper: EmbeddedZooKeeper,
     assert all(finding.examined for finding in verdict.findings)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 def test_reconnects_and_expiries_leave_nothing_behind(zookeeper: EmbeddedZooKeeper) -> None:
     """In a process of its own: clients of other tests open and close descriptors of this one from their threads."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

@@ -42,7 +42,7 @@ def options(data_dir: Path, **more: Any) -> ClusterOptions:
     )
 
 
-async def eventually(condition: Callable[[], Any], timeout_s: float = 20) -> None:
+async def eventually(condition: Callable[[], Any], timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
