@@ -45,6 +45,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "controller.warm_failover.FRESH_S": (0, 0, 3),
     "core.leader_balance.PARTITIONS_AT_ONCE": (1, 2),
     "core.suspicions.PARTITIONS_AT_ONCE": (1, 2),
+    "zookeeper.reads.FEW_WATCHED": (0, 0, 1),
 }
 
 Limits = tuple[tuple[str, str], ...]
