@@ -51,8 +51,8 @@ SITUATIONS = (
     ),
     Situation(
         "A deposed controller wakes up",
-        "Controller 2 freezes while its write is on the way, for longer than its session. ZooKeeper has "
-        "applied the write, which the successor reads. When controller 2 wakes up, it still believes that it "
+        "The controller freezes while its write is on the way, for longer than its session. ZooKeeper has "
+        "applied the write, which the successor reads. When the first one wakes up, it still believes that it "
         "is active and sends what it had decided, under its old epoch: brokers refuse that. A write would "
         "be refused, too, because the fence has another version. Then it learns that its session has ended, "
         "and resigns.",
