@@ -94,7 +94,7 @@ class BrokerRequestSender:
             ApiKey.LEADER_AND_ISR,
             encode,
             rows,
-            acknowledgements.one(),
+            acknowledgements.one(request.broker),
             new=request.new.intersection(rows) if request.new else request.new,
             anew=anew,
         )
@@ -134,7 +134,7 @@ class BrokerRequestSender:
         going = self._any_is_going(rows)
         for broker in request.brokers:
             self._channels.send(
-                broker, ApiKey.UPDATE_METADATA, encode, rows, acknowledgements.one(), anew=None if going else anew
+                broker, ApiKey.UPDATE_METADATA, encode, rows, acknowledgements.one(broker), anew=None if going else anew
             )
 
     def _update_metadata(self, rows: Sequence[int], version: int) -> ControlRequestBody:
@@ -189,7 +189,7 @@ class BrokerRequestSender:
             ApiKey.STOP_REPLICA,
             encode,
             deleted,
-            acknowledgements.one(),
+            acknowledgements.one(request.broker),
             asked=Deletions(deleted, topics, tuple(debt for debt, _ in request.debts)),
             may_be_given_up=len(deleted) == len(request.partitions)
             and not any(waits_for_all(context, t) for t in topics),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -164,6 +164,8 @@ class ControllerShell:
         self.reported_offline: frozenset[int] = frozenset()
         """rows already logged as leaderless, so that a sweep does not log them again."""
         self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}
+        self._leaders_awaited: list[Acknowledgements] = []
+        """Of batches whose other requests wait for these."""
         self.settings = ClusterSettings(config, metrics)
         self.policy = self.settings.policy
         """Our configuration with the cluster's settings, as last adopted by the consumer (``obeying``)."""
@@ -356,9 +358,17 @@ class ControllerShell:
         def go_on() -> None:
             barrier.open()
             leaders_heard()
+            self._leaders_awaited.remove(to_leaders.control)
 
+        self._leaders_awaited.append(to_leaders.control)
         to_leaders.control.when_all(go_on)
+        to_leaders.control.forgo(self.channels.suspects())
         return batch.sent
+
+    def await_no_more(self, leaders: Container[int]) -> None:
+        """Hold no request back any longer for these leaders, which seem to be dead and will not answer."""
+        for awaited in list(self._leaders_awaited):
+            awaited.forgo(leaders)
 
     async def send_if_large(self, batch: RequestBatch) -> None:
         """Send a large batch early, so that brokers do not wait for the rest of a write."""

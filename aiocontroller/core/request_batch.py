@@ -13,7 +13,8 @@ later step ever sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from aiocontroller.core.columns import ascend
@@ -58,29 +59,42 @@ class Requests(NamedTuple):
     stop_replica: list[StopReplicaRequest]
 
 
+NO_BROKER = -1
+"""Of something to be waited for that no single broker answers."""
+
+
 class Acknowledgements:
     """Counts a batch's requests that brokers have not answered yet; calls back once when none is left."""
 
     def __init__(self) -> None:
-        self._open = 0
+        self._open: dict[int, int] = {}
+        """Number of the request -> its broker."""
+        self._requests = 0
         self._callback: Callable[[], None] | None = None
 
-    def one(self) -> Callable[[], None]:
+    def one(self, broker: int = NO_BROKER) -> Callable[[], None]:
         """One more request; call the result when it has been answered or given up."""
-        self._open += 1
-        return self._answered
+        self._requests += 1
+        self._open[self._requests] = broker
+        return partial(self._answered, self._requests)
+
+    def forgo(self, brokers: Container[int]) -> None:
+        """Wait for no answer of these brokers any longer; their requests stay in the queues."""
+        for request in [request for request, broker in self._open.items() if broker in brokers]:
+            del self._open[request]
+        self._tell()
 
     def when_all(self, callback: Callable[[], None]) -> None:
         """Call back when every request has been answered or given up; at once if there are none."""
         self._callback = callback
         self._tell()
 
-    def _answered(self) -> None:
-        self._open -= 1
+    def _answered(self, request: int) -> None:
+        self._open.pop(request, None)
         self._tell()
 
     def _tell(self) -> None:
-        if self._open == 0 and self._callback is not None:
+        if not self._open and self._callback is not None:
             callback, self._callback = self._callback, None
             callback()
 

@@ -206,6 +206,31 @@ async def test_survivors_learn_the_leader_that_succeeds_a_dead_one_before_it_has
         await it.until(lambda: leaderships(it.brokers[2])[-1:] == [1], 1)
 
 
+@virtual_time
+async def test_nobody_waits_for_a_leader_that_is_suspected() -> None:
+    """Until the alarm, others' requests wait half a second for each batch that a dead leader has not answered."""
+    async with stage() as it:
+        service = await begin(it, 3, aiocontroller_early_broker_detection="full")
+        for name in "abcde":
+            await it.create(f"/brokers/topics/{name}", b'{"version":1,"partitions":{"0":[3,1,2]}}')
+        await it.create("/brokers/topics/only", b'{"version":1,"partitions":{"0":[3]}}')
+        await it.until(lambda: len(leaderships(it.brokers[3])) == 6)
+        await it.sleep(2)  # it has answered heartbeats
+        it.brokers[3].unanswered |= {ApiKey.LEADER_AND_ISR, ApiKey.API_VERSIONS}
+        assert service.shell.channels is not None
+        made = 5
+        while not service.shell.channels.suspects():
+            await it.create(f"/brokers/topics/more-{made}", b'{"version":1,"partitions":{"0":[3,1,2]}}')
+            await it.sleep(0.1)
+            made += 1
+        await it.sleep(0.05)
+        assert leaderships(it.brokers[1]).count(1) >= 5
+        assert leaderships(it.brokers[2]).count(1) >= 5
+        moved = b'{"version":1,"partitions":[{"topic":"only","partition":0,"replicas":[3,1]}]}'
+        await it.create("/admin/reassign_partitions", moved)
+        await it.until(lambda: leaderships(it.brokers[1])[-1] == 3, 0.1)
+
+
 def test_the_owner_of_a_copy_hears_that_it_is_no_longer_needed() -> None:
     it = shell([])
     heard: list[bool] = []

@@ -23,6 +23,7 @@ from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from tests.unit.controller.test_mirror import FIRST, SECOND, copy_of, create_topic, pair, warm
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage, terms
 
+STATE_OF_THREE = b'{"controller_epoch":1,"leader":3,"version":1,"leader_epoch":1,"isr":[3,1,2]}'
 STATE = b'{"controller_epoch":%d,"leader":%d,"version":1,"leader_epoch":%d,"isr":[%d]}'
 
 
@@ -546,3 +547,27 @@ async def test_read_ahead_that_fails_does_so_in_its_step(monkeypatch: pytest.Mon
         await it.until(lambda: "schedule periodic work" in [r.event for r in journal.of_kind("reload")])
         assert is_active(standby)
         assert terms(standby) == 1
+
+
+@virtual_time
+async def test_survivors_do_not_wait_for_a_leader_that_died_with_the_controller() -> None:
+    """What the successor tells first is about the dead leader, too, which does not answer for half a second."""
+    early = {"aiocontroller_early_broker_detection": "full", "aiocontroller_early_controller_detection": "full"}
+    async with stage() as it:
+        for number in (1, 2, 3):
+            await it.add_broker(number)
+        active = await it.add_controller(aiocontroller_id=FIRST, **early)
+        await it.until(lambda: is_active(active))
+        await it.create("/brokers/topics/t", b'{"version":2,"partitions":{"0":[1,2,3],"1":[2,3,1],"2":[3,1,2]}}')
+        await it.sleep(FRESH_S + 1)
+        standby = await it.add_controller(aiocontroller_id=SECOND, **early)
+        await warm(it, standby)
+        await it.client.set("/brokers/topics/t/partitions/2/state", STATE_OF_THREE, -1)
+        await it.sleep(5)
+        await warm(it, standby)
+        for broker in it.brokers.values():
+            broker.received.clear()
+        it.brokers[3].deafen()
+        it.crash(active)
+        await it.until(lambda: all("t-2" in sent(it, number, ApiKey.LEADER_AND_ISR) for number in (1, 2)), 0.4)
+        await it.until(lambda: content(standby)["t-2"][2].leader == 1, 0.1)

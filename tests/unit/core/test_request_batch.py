@@ -323,3 +323,16 @@ def test_acknowledgements_count_all_pieces_of_a_batch() -> None:
     assert heard == []
     third()
     assert heard == ["all"]
+
+
+def test_acknowledgements_can_do_without_a_broker() -> None:
+    batch = RequestBatch(ctx(1, {}))
+    heard: list[str] = []
+    of_1, of_2, later_of_2 = (batch.sent.control.one(broker) for broker in (1, 2, 2))
+    batch.sent.control.when_all(lambda: heard.append("all"))
+    of_2()
+    batch.sent.control.forgo({2, 3})
+    later_of_2()
+    assert heard == []
+    of_1()
+    assert heard == ["all"]
