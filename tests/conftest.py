@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import socket
 import struct
 from collections.abc import Iterator
@@ -80,6 +81,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", line)
     for name, what in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {what}; runs with -m {name} only")
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # ``nohup scripts/test``: programs that tests start would ignore it as well, and a handler ends with an exec.
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
