@@ -9,6 +9,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -245,8 +246,12 @@ def test_a_test_ends_with_the_process_that_waits_for_it(tmp_path: Path, monkeypa
     said = tmp_path / "said"
     said.write_text("")
 
-    def interrupted(_: float) -> None:
-        raise SystemExit
+    sleep = time.sleep
+
+    def interrupted(seconds: float) -> None:
+        if threading.current_thread() is threading.main_thread():
+            raise SystemExit
+        sleep(seconds)
 
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     with monkeypatch.context() as patched:

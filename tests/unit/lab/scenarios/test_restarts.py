@@ -85,7 +85,7 @@ def test_they_reach_what_they_are_for() -> None:
 def test_they_find_an_isr_that_stays_when_an_eligible_replica_leads() -> None:
     """It shows only where an eligible replica and one that lost power are back before the same look."""
     bug = next(bug for bug in ELIGIBLE_BUGS if "the ISR stays" in bug.name)
-    seeds, complaint = attempt(bug, 1, 8)
+    seeds, complaint = attempt(bug, 1, 24)
     assert seeds is not None
     assert invariant_of(complaint) == "I3"
 
