@@ -151,8 +151,7 @@ class ControllerShell:
         if isinstance(self.authorizer, AclAuthorizer) and unsupported_authorizer(config) is None:
             self.acls = AclStore(zk.client, world, self.authorizer)
         self._new_channels = new_channels
-        self.owner: asyncio.Task[Any] | None = None
-        """The consumer's task, once it runs."""
+        self.owner: asyncio.Task[Any] | None = None  # the consumer's task, once it runs
         self.context = self._new_context()
         self.channels: ControllerChannelManager | None = None
         self._requests: BrokerRequestSender | None = None
@@ -164,8 +163,7 @@ class ControllerShell:
         self.reported_offline: frozenset[int] = frozenset()
         """rows already logged as leaderless, so that a sweep does not log them again."""
         self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}
-        self._leaders_awaited: list[Acknowledgements] = []
-        """Of batches whose other requests wait for these."""
+        self._leaders_awaited: list[Acknowledgements] = []  # of batches whose other requests wait for these
         self.settings = ClusterSettings(config, metrics)
         self.policy = self.settings.policy
         """Our configuration with the cluster's settings, as last adopted by the consumer (``obeying``)."""
