@@ -221,7 +221,13 @@ async def on_warm_failover(shell: ControllerShell, confirm: Callable[[], Awaitab
 
     ``confirm`` runs before the first step, while the steps' reads are on their way; it raises if the role is gone.
     """
+    failed: Exception | None = None
     async with task_group() as tasks:
         steps = [(name, step.begin(shell, tasks) if isinstance(step, Ahead) else step) for name, step in WARM_FAILOVER]
-        await confirm()
-        await on_controller_failover(shell, steps)
+        try:
+            await confirm()
+            await on_controller_failover(shell, steps)
+        except Exception as error:
+            failed = error  # raised when the reads have ended, too: what they arm must not outlive the term
+    if failed is not None:
+        raise failed
