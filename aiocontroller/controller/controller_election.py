@@ -436,6 +436,12 @@ class ControllerElection:
         """Whether this process stands for no election."""
         return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
 
+    def only_observe(self) -> None:
+        """Stand for no election, and keep no copy for one, until the role is asked for."""
+        self.observing = True
+        if self.mirror is not None:
+            self.mirror.wake()
+
     def own_address(self) -> str:
         """The address where standbys reach us; empty when we listen on every interface and no name is advertised."""
         own = self._shell.own_endpoints()

@@ -53,7 +53,8 @@ class RoleRelease:
     async def begin(self, event: Release) -> None:
         """Begin with the release, or answer at once if this process is not the controller."""
         shell, election = self._shell, self._election
-        election.observing = election.observing or event.for_good
+        if event.for_good:
+            election.only_observe()
         if not election.active:
             event.reply.answer(Released(0))
             return

@@ -116,20 +116,16 @@ async def _read_states(shell: ControllerShell, rows: Sequence[int]) -> None:
         shell.report_bad_znodes([value for value in states.values if isinstance(value, BadZNode)])
         readable = [value if isinstance(value, LeaderAndIsr) else None for value in states.values]
         mirror.load_again(shell.context, rows[start:taken], readable, states.number, states.version)
+        assert shell.copy is not None
+        shell.copy.highest_epoch = max([shell.copy.highest_epoch, *(s.controller_epoch for s in readable if s)])
 
     await shell.zk.each_topic_partition_states(*names_of(shell, rows), take_slice)
 
 
 async def outrank_earlier_controllers(shell: ControllerShell) -> None:
-    """As in a cold failover; the copy knows the highest epoch of what it has read."""
+    """As in a cold failover; the copy knows the highest epoch of what it has read, and of what was read again."""
     assert shell.copy is not None
-    table = shell.context.table
-    changed, rows = shell.copy.leftovers()
-    for name in changed:
-        if name in table.topic_by_name:
-            rows += table.topic_by_name[name].partitions()
-    highest = max([shell.copy.highest_epoch, *(table.controller_epoch[row] for row in rows)])
-    if highest >= shell.context.epoch:
+    if shell.copy.highest_epoch >= shell.context.epoch:
         await failover.outrank_earlier_controllers(shell)
 
 
