@@ -439,8 +439,8 @@ class ControllerElection:
     def only_observe(self) -> None:
         """Stand for no election, and keep no copy for one, until the role is asked for."""
         self.observing = True
-        if self.mirror is not None:
-            self.mirror.wake()
+        if self.mirror is not None and not self.active:
+            self.mirror.give_up()
 
     def own_address(self) -> str:
         """The address where standbys reach us; empty when we listen on every interface and no name is advertised."""

@@ -107,6 +107,12 @@ class Mirror:
         """Look again whether a copy is to be kept."""
         self._woken.set()
 
+    def give_up(self) -> None:
+        """Keep no copy any longer: this process stands for no election."""
+        if self._cluster is not None:
+            self._let_go("taken")  # by nobody, but the watch has to go, too
+        self.wake()
+
     def take(self) -> MirroredCluster | None:
         """The copy for a term that begins in this turn, if it can differ from ZooKeeper only in what is marked.
 

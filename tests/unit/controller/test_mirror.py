@@ -11,6 +11,7 @@ import pytest
 from aiocontroller.controller import mirror as mirror_module
 from aiocontroller.controller.mirror import Mirror
 from aiocontroller.controller.warm_failover import FRESH_S
+from aiocontroller.core.events import Release, Reply
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.core.ownership import NotTheOwnerError
@@ -373,3 +374,15 @@ async def test_one_shot_watches_work_as_ever_in_the_term_and_the_copy_is_made_an
         other = standby if is_active(third) else third
         await warm(it, other)
         assert states(other) == {"t-0": 0, "t-1": 0, "t-2": 0, "u-0": 0}
+
+
+@virtual_time
+async def test_who_only_observes_keeps_no_copy() -> None:
+    """A standby that is asked to release the role stands for no election any longer."""
+    async with pair() as (it, _, standby):
+        await warm(it, standby)
+        standby.queue.append(Release(reply=Reply(lambda _: None), for_good=True))
+        await it.until(lambda: copy_of(standby).state == "off")
+        await it.until(lambda: not standby.client.session.registry.recursive)
+        await it.sleep(5)
+        assert copy_of(standby).copy is None
