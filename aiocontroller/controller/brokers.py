@@ -32,7 +32,7 @@ waits for a second before it looks for their new leaders."""
 
 
 class FoundBrokers(NamedTuple):
-    """What a failover reads of the brokers."""
+    """What ZooKeeper holds of the brokers."""
 
     registered: Sequence[Broker]
     bad: Sequence[BadZNode]
@@ -66,8 +66,7 @@ async def take_brokers(shell: ControllerShell, found: FoundBrokers, starts: Brok
 async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
     """Compare the registrations with the context: a known id with a later epoch is a broker that has bounced."""
     context, recorded = shell.context, shell.context.starts
-    registrations = await shell.zk.count_registrations()
-    found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
+    found, bad, registrations = await read_brokers(shell)
     shell.report_bad_znodes(bad)
     unreadable = {int(znode.path.rsplit("/", 1)[1]) for znode in bad if znode.path.rsplit("/", 1)[1].isdecimal()}
     await broker_starts.look(shell, found, registrations, unreadable)
