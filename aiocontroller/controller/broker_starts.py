@@ -23,6 +23,8 @@ from aiocontroller.zookeeper.znodes import BadZNode
 
 log = logging.getLogger(__name__)
 
+OLD_SESSION_TIMEOUT_S = 6.0
+"""The brokers' default of ``zookeeper.session.timeout.ms`` before Kafka 2.5, for brokers that have not told theirs."""
 ELIGIBLE = "aiocontroller.eligible.leader.replicas"
 
 
@@ -79,11 +81,28 @@ async def look(
     context = shell.context
     if context.starts is None:
         return
-    observed = plan.observed(context.starts, registered, registrations, unreadable)
+    observed = plan.observed(context.starts, registered, registrations, unreadable, _closed(shell, context.starts))
     for broker in observed.unclean:
         if broker in context.starts.brokers:
             shell.journal.append("unclean_start", broker=broker, broker_epoch=observed.starts.brokers[broker].epoch)
     apply(context, StartsKept(observed.starts))
+
+
+def _closed(shell: ControllerShell, starts: BrokerStarts) -> list[int]:
+    """The brokers that stop and were alive so recently that their sessions cannot have expired yet.
+
+    A session ends at least two thirds of its timeout after its client was last alive, which pings after a third; half
+    leaves room for clocks that differ.  ZooKeeper may grant less than a broker asks for, but no less than it granted
+    us, unless the broker asks for less.
+    """
+    assert shell.channels is not None
+    timeout_s = min(shell.settings.shortest_session_s or OLD_SESSION_TIMEOUT_S, shell.zk.client.session_timeout_s)
+    since_s = shell.world.clock.monotonic() - timeout_s / 2
+    return [
+        broker
+        for broker, known in starts.brokers.items()
+        if known.stopping and shell.channels.alive_s(broker) >= since_s
+    ]
 
 
 async def record(shell: ControllerShell, starts: BrokerStarts | None) -> None:

@@ -64,7 +64,10 @@ async def take_brokers(shell: ControllerShell, found: FoundBrokers, starts: Brok
 
 
 async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
-    """Compare the registrations with the context: a known id with a later epoch is a broker that has bounced."""
+    """Compare the registrations with the context: a known id with a later epoch is a broker that has bounced.
+
+    Departure from Kafka, which treats bounced brokers before dead ones, and may elect a dead one meanwhile.
+    """
     context, recorded = shell.context, shell.context.starts
     found, bad, registrations = await read_brokers(shell)
     shell.report_bad_znodes(bad)
@@ -93,18 +96,16 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
         apply(context, BrokersAdded(changes.new))
         await on_broker_startup(shell, new)
     listed = shell.config.aiocontroller_early_broker_detection != "off"
-    if bounced:
-        apply(context, BrokersRemoved(bounced, listed))
-        await on_broker_failure(shell, bounced)
-        channels.add_brokers(changes.bounced)
-        apply(context, BrokersAdded(changes.bounced))
-        await on_broker_startup(shell, bounced)
-    if dead:
-        apply(context, BrokersRemoved(dead, listed))
-        await on_broker_failure(shell, dead)
+    if gone := [*bounced, *dead]:
+        apply(context, BrokersRemoved(gone, listed))
+        await on_broker_failure(shell, gone)
         for departed in context.departed.values():
             if departed.id in dead:
                 _schedule_unlisting(shell, departed)
+    if bounced:
+        channels.add_brokers(changes.bounced)
+        apply(context, BrokersAdded(changes.bounced))
+        await on_broker_startup(shell, bounced)
     await broker_starts.record(shell, recorded)
 
 

@@ -28,6 +28,7 @@ from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.request_queue import Barrier, Body, Encode, EncodeNow, Outgoing, RequestQueue
 from aiocontroller.core.debts import Deletions
+from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import Journal
@@ -158,6 +159,12 @@ class ControllerChannelManager:
         """Whether so many brokers seem to be away that our own network may be at fault."""
         return self.heartbeats is not None and self.heartbeats.doubts_ourselves
 
+    def alive_s(self, broker: int) -> float:
+        """A time at which this incarnation of the broker was alive, on the clock's monotonic scale: that of the last
+        request that it has accepted; minus infinity if there is none."""
+        sender = self._senders.get(broker)
+        return float("-inf") if sender is None else sender.alive_s
+
     def answers_again(self, broker: int) -> bool:
         """Whether a suspected broker answers now, although it is not trusted yet."""
         return self.heartbeats is not None and self.heartbeats.answers_again(broker)
@@ -253,6 +260,7 @@ class RequestSender:
         self._scope = anyio.CancelScope()
         self._correlation_id = 0
         self._sent = self._retries = self._bytes = 0
+        self.alive_s = float("-inf")
         self._answered_us: int | None = None
         self._in_flight = self._silent = False
         self._reported = False
@@ -338,7 +346,8 @@ class RequestSender:
         version = self._manager.version(self.versions, outgoing.api)
         asked = outgoing.asked
         for body in outgoing.encode(version, self.broker.epoch):
-            queued_s = self._manager.world.clock.monotonic() - outgoing.enqueued_s
+            begun_s = self._manager.world.clock.monotonic()
+            queued_s = begun_s - outgoing.enqueued_s
             self._timer.observe(queued_s)
             self._silent = False
             try:
@@ -361,6 +370,8 @@ class RequestSender:
             if self._silent:
                 return
             self._answered_us = self._manager.world.clock.wall_time_us()
+            if _error_code(answer) == KafkaErrorCode.NONE:
+                self.alive_s = begun_s
             # of two StopReplica requests the first deletes; the second answer does not show whether it did
             asked = None
 
@@ -420,8 +431,7 @@ class RequestSender:
             api_version=version,
             correlation_id=self._correlation_id,
             bytes=len(frame),
-            # Every answer to what is sent here begins with it, in every version.
-            code=int.from_bytes(answer[:2], "big", signed=True) or None,
+            code=_error_code(answer) or None,
             duration_us=int((clock.monotonic() - started_s) * 1e6),
         )
         return bytes(answer)
@@ -448,3 +458,8 @@ class RequestSender:
         if not self._reported:  # once per outage: a dead broker is retried ten times a second
             log.warning("Broker %d cannot be reached, retrying while it is registered: %s", self.broker.id, error)
             self._reported = True
+
+
+def _error_code(answer: bytes | memoryview) -> int:
+    """Every answer to what is sent here begins with it, in every version; another incarnation's is an error."""
+    return int.from_bytes(answer[:2], "big", signed=True)

@@ -23,6 +23,7 @@ from aiocontroller.controller.obeyed_settings import (
     OBEYED,
     OF_TOPICS,
     PROTOCOL,
+    SESSION_TIMEOUT,
     TOKEN_KEYS,
     UNCLEAN,
     Dynamic,
@@ -218,6 +219,12 @@ class ClusterSettings:
         """The lowest ``min.insync.replicas`` of any broker: the leader's own counts; None if no broker has told its."""
         known = [int(each.value) for each in self._votes(MIN_ISR).values() if each.value.strip().isdecimal()]
         return min(known, default=None)
+
+    @property
+    def shortest_session_s(self) -> float | None:
+        """The shortest ``zookeeper.session.timeout.ms`` of any broker; None if no broker has told its."""
+        known = [int(each.value) for each in self._votes(SESSION_TIMEOUT).values() if each.value.strip().isdecimal()]
+        return min(known) / 1000 if known else None
 
     def _votes(self, name: str, dynamic: Dynamic | None = None) -> dict[int, Vote]:
         votes = {

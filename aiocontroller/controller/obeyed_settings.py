@@ -30,6 +30,7 @@ MIN_ISR = "min.insync.replicas"
 PROTOCOL = "inter.broker.protocol.version"
 CREATE_TOPIC_POLICY = "create.topic.policy.class.name"
 ALTER_CONFIG_POLICY = "alter.config.policy.class.name"
+SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 TOKEN_KEYS = ("delegation.token.secret.key", "delegation.token.master.key")
 EVERYTHING = "all"
 """Value of ``aiocontroller.keep.ours`` that stands for all names."""
@@ -42,7 +43,7 @@ REMOTE_STORAGE = "remote.log.storage.system.enable"
 OF_TOPICS = tuple(name for name in (*BROKER_SYNONYMS, *THREAD_COUNTS, REMOTE_STORAGE) if name not in OBEYED)
 """Defaults of topic configs, and settings that changes of configs are validated against."""
 NAMES = (*OBEYED, *OF_TOPICS)
-ASKED = (*NAMES, *TOKEN_KEYS)
+ASKED = (*NAMES, *TOKEN_KEYS, SESSION_TIMEOUT)
 _NAMES = frozenset(NAMES)
 
 

@@ -1,10 +1,10 @@
 """Which brokers have started uncleanly: without a controlled shutdown before, so that the ends of their logs may be
 lost.
 
-Theory.  An unclean start is known from what did not come before: a ControlledShutdown of the incarnation that ended.  A
-controller that has not seen everything must take a start for unclean.  So what has been seen is a record in ZooKeeper,
-written under the fence; the next controller goes on with it (``taken_over``), unless another kind of controller was in
-office in between.
+Theory.  An unclean start is known from what did not come before: a ControlledShutdown of the incarnation that ended,
+and soon after it the end of its session, which a broker closes once its logs are flushed.  A controller that has not
+seen everything must take a start for unclean.  So what has been seen is a record in ZooKeeper, written under the fence;
+the next controller goes on with it (``taken_over``), unless another kind of controller was in office in between.
 
  * Each broker's last known incarnation, whether it has asked for its controlled shutdown, and since which incarnation
    all stops were clean.
@@ -101,9 +101,16 @@ def without_eligible(starts: BrokerStarts) -> BrokerStarts:
 
 
 def observed(
-    starts: BrokerStarts, registered: Sequence[Broker], registrations: int, unreadable: Collection[int] = ()
+    starts: BrokerStarts,
+    registered: Sequence[Broker],
+    registrations: int,
+    unreadable: Collection[int] = (),
+    closed: Collection[int] = (),
 ) -> Observed:
     """Take in the registrations; ``registrations`` was counted before they were read.
+
+    ``closed``: the brokers whose sessions, if they have ended, were closed and have not expired.  A broker closes its
+    session once its logs are flushed; one whose session expires may have lost power before that.
 
     A registration in between is not counted yet, so it is taken for unclean; that costs eligibility, never records.
     """
@@ -111,11 +118,11 @@ def observed(
     brokers = {number: known._replace(gone=number not in present) for number, known in starts.brokers.items()}
     started = [b for b in registered if b.id not in brokers or brokers[b.id].epoch != b.epoch]
     all_seen = registrations == starts.registrations + len(started)
-    if not all_seen:
-        epochs = {broker.id: broker.epoch for broker in registered}
-        for number, known in brokers.items():
-            if known.stopping and epochs.get(number) != known.epoch:
-                brokers[number] = known._replace(stopping=False)
+    epochs = {broker.id: broker.epoch for broker in registered}
+    for number, known in brokers.items():
+        was_flushed = starts.brokers[number].gone or number in closed
+        if known.stopping and epochs.get(number) != known.epoch and not (was_flushed and all_seen):
+            brokers[number] = known._replace(stopping=False)
     unclean = []
     for broker in started:
         before = brokers.get(broker.id)

@@ -37,7 +37,8 @@ class EligibleTwin:
     ) -> None:
         """A state was written that replaces another."""
         isr_before = () if before is None else before.isr
-        stayed = self._in_sync.get(partition, set()).difference(set(isr_before).difference(after.isr))
+        in_sync = self._in_sync.get(partition, set())
+        stayed = in_sync.difference(set(isr_before).difference(after.isr))
         self._in_sync[partition] = stayed.union(set(after.isr).difference(isr_before))
         if before is None:
             return
@@ -46,8 +47,9 @@ class EligibleTwin:
             self._forget(partition)
             return
         left = set(before.isr).intersection(replicas)
-        for known in (self._complete, self._steady):
-            known[partition] = known.get(partition, set()).union(left).intersection(replicas).difference(after.isr)
+        # A member that has restarted may have lost records, for all that a controller knows.
+        for known, joining in ((self._complete, left), (self._steady, left.intersection(in_sync))):
+            known[partition] = known.get(partition, set()).union(joining).intersection(replicas).difference(after.isr)
 
     def configured(self, topic: str, states: Iterable[tuple[Partition, LeaderAndIsr]]) -> None:
         """The topic's settings have changed; from now on its leaders may commit alone."""

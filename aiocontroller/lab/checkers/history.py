@@ -110,8 +110,10 @@ class ZNodeHistory:
         self.digest = hashlib.sha256()
         """Over everything that was written."""
         self.probes: Counter[str] = Counter()
-        self.deleted_in: dict[str, list[tuple[int, dict[int, int]]]] = {}
-        """Topic -> the controller epoch and the brokers' epochs at each deletion of its znode."""
+        self.loads = 0
+        """How often a controller has read the cluster, at a failover or a reload: requests that waited are dropped."""
+        self.deleted_in: dict[str, list[tuple[tuple[int, int], dict[int, int]]]] = {}
+        """Topic -> the controller epoch, ``loads`` and the brokers' epochs at each deletion of its znode."""
         self._exists = exists
         self._broker_epoch = broker_epoch
         self._now_s = now_s
@@ -229,7 +231,7 @@ class ZNodeHistory:
             self.answers.topic(topic[1], None)
             self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
             brokers = {broker: self._broker_epoch(broker) for broker in range(1, MOST_BROKERS + 1)}
-            self.deleted_in.setdefault(topic[1], []).append((self.controller_epoch, brokers))
+            self.deleted_in.setdefault(topic[1], []).append(((self.controller_epoch, self.loads), brokers))
             self.assigned = {p: r for p, r in self.assigned.items() if p[0] != topic[1]}
         else:
             self.answers.deleted(path)
@@ -279,10 +281,10 @@ class ZNodeHistory:
     def may_not_know_of_end(self, topic: str, broker: int) -> bool:
         """Return whether a broker may still know a deleted topic, or an earlier topic of the same name.
 
-        This is so if the broker was down at the deletion, or another controller was active.
+        This is so if the broker was down at the deletion, another controller was active, or it has reloaded since.
         """
-        now = self.controller_epoch, self._broker_epoch(broker)
-        return any((epoch, brokers[broker]) != now for epoch, brokers in self.deleted_in.get(topic, ()))
+        now = (self.controller_epoch, self.loads), self._broker_epoch(broker)
+        return any((term, brokers[broker]) != now for term, brokers in self.deleted_in.get(topic, ()))
 
     def probe(self, name: str) -> None:
         self.probes[name] += 1

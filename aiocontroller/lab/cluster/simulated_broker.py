@@ -64,6 +64,8 @@ LOOPBACK = "127.0.0.1"
 REGISTER_RETRY_S = 0.2
 FLUSH_INTERVAL_S = 5.0
 """How often logs are flushed, as an operating system does, and high watermarks are checkpointed, as Kafka does."""
+CLOSES_WITHIN_S = 0.2
+"""How long the logs of a stopping broker stay unflushed after the controller has let it go, at most."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
@@ -236,6 +238,7 @@ class SimulatedBroker:
                 for task in (*running, *self._running):
                     task.cancel()
             if self._replicas.disk is not None:
+                await self._world.clock.sleep(self._world.random.random() * CLOSES_WITHIN_S)
                 self._replicas.disk.flush()
         finally:
             self._tasks = None

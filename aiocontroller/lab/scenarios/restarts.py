@@ -31,6 +31,8 @@ AWAY_PAUSES_S = {
     CUT: (0.1, NOTICED_S, NOTICED_S, NOTICED_S),
 }
 BACK_PAUSES_S = (0.0, 0.05, 0.2, 0.5, 1.0)
+STOPPING_S = (0.02, 0.05, 0.1)
+"""A broker has mostly been let go, and has mostly not flushed its logs."""
 BEGUN_S = 0.005
 """A broker that starts has begun, and has not joined an ISR yet."""
 
@@ -87,6 +89,7 @@ class _Author:
             self._lose_a_disk: 2,
             self._reboot_and_stay_behind: 2,
             self._return_before_one_look: 2,
+            self._lose_power_while_stopping: 2,
             self._change_min_isr: 1,
             self._roll: 1,
         }
@@ -191,6 +194,20 @@ class _Author:
         yield self._leaves(eligible)
         yield Happening("heal", 0.0)
         yield self._returns(eligible)
+
+    def _lose_power_while_stopping(self) -> Iterator[Happening]:
+        """An eligible replica loses power between the answer to its controlled shutdown and the flush of its logs.
+
+        Mostly the last of the ISR leaves before the other's session expires, and returns last.
+        """
+        first, eligible, last = self._order()
+        yield Happening(STOP, 0.5, (str(first),))
+        yield Happening(STOP, self._chance.choice(STOPPING_S), (str(eligible),))
+        yield Happening(CUT, self._chance.choice((0.1, NOTICED_S)), (str(eligible),))
+        yield self._leaves(last)
+        yield self._returns(eligible)
+        yield Happening("wait", 0.0, (str(NOTICED_S),))
+        yield self._returns(last)
 
     def _change_min_isr(self) -> Iterator[Happening]:
         """Fewer or more replicas must be in sync while all brokers leave and return."""

@@ -197,6 +197,7 @@ class Simulation:
         """Steps that have begun."""
         self._born = 0
         self._latest: dict[str, Process] = {}
+        self._started: list[Process] = []
 
     def login(self, controller: int) -> str:
         """Return the name by which a controller logs in to ZooKeeper."""
@@ -334,6 +335,7 @@ class Simulation:
         self._host.clock_rate = 1.0 + self.plan.drift_percent / 100 * (2 * self._drift.random() - 1)
         process = self._latest[name] = Process(name, self._host, asyncio.ensure_future(serve(world)))
         process.task.add_done_callback(lambda task: self._ended(process, task))
+        self._started.append(process)
         return process
 
     def _is_starting(self, name: str) -> bool:
@@ -352,6 +354,15 @@ class Simulation:
         """Kill a process as SIGKILL does: nothing that it does from now on has an effect."""
         self.network.crash(process.host)
         process.task.cancel()
+
+    def powered(self) -> dict[int, list[Process]]:
+        """The brokers' processes that have not ended: also one that still stops, and those that wait for its disk."""
+        found: dict[int, list[Process]] = {}
+        for broker in range(1, self.plan.brokers + 1):
+            alive = [p for p in self._started if p.name == f"broker {broker}" and not (p.task.done() or p.host.crashed)]
+            if alive:
+                found[broker] = alive
+        return found
 
     def start_broker(self, broker: int) -> None:
         if self._is_starting(f"broker {broker}"):
@@ -533,6 +544,8 @@ class Simulation:
             self.marks[f"finding/{record.event}"] += 1
             if not self.foreign_writes:
                 self.problems.append(f"audit: {record.event} of {record.detail}, without a foreign write")
+        if record.kind == "loaded":
+            self.history.loads += 1
         if record.kind == "elected":
             self._check_permitted(service)
         if record.kind == "recovery" and self.data is not None:

@@ -23,8 +23,8 @@ from aiocontroller.lab.simulation.zoo import Bug, Patch
 def _no_start_is_unclean() -> list[Patch]:
     original = broker_starts.observed
 
-    def observed(starts: Any, registered: Any, registrations: int, unreadable: Any = ()) -> Observed:
-        look = original(starts, registered, registrations, unreadable)
+    def observed(starts: Any, registered: Any, registrations: int, unreadable: Any = (), closed: Any = ()) -> Observed:
+        look = original(starts, registered, registrations, unreadable, closed)
         brokers = {broker: known._replace(clean_from=0) for broker, known in look.starts.brokers.items()}
         return Observed(replace(look.starts, brokers=brokers), [])
 
@@ -34,8 +34,8 @@ def _no_start_is_unclean() -> list[Patch]:
 def _a_start_is_clean_if_the_broker_ever_stopped_cleanly() -> list[Patch]:
     original = broker_starts.observed
 
-    def observed(starts: Any, registered: Any, registrations: int, unreadable: Any = ()) -> Observed:
-        look = original(starts, registered, registrations, unreadable)
+    def observed(starts: Any, registered: Any, registrations: int, unreadable: Any = (), closed: Any = ()) -> Observed:
+        look = original(starts, registered, registrations, unreadable, closed)
         stopped = {broker for broker, known in starts.brokers.items() if known.stopping}
         brokers = {
             broker: Incarnation(known.epoch, starts.brokers[broker].clean_from, stopping=True)
@@ -47,6 +47,13 @@ def _a_start_is_clean_if_the_broker_ever_stopped_cleanly() -> list[Patch]:
         return Observed(replace(look.starts, brokers=brokers), unclean)
 
     return [(broker_starts, "observed", observed)]
+
+
+def _a_stop_is_clean_however_it_ends() -> list[Patch]:
+    def closed(shell: Any, starts: Any) -> list[int]:
+        return list(starts.brokers)
+
+    return [(kept_starts, "_closed", closed)]
 
 
 def _what_is_registered_leads_on() -> list[Patch]:
@@ -125,6 +132,7 @@ def _new(name: str, patches: Callable[[], list[Patch]], source: str = "design") 
 ELIGIBLE_BUGS = [
     _new("an unclean start costs no eligibility", _no_start_is_unclean, "KIP-966"),
     _new("one clean stop is good for all later starts", _a_start_is_clean_if_the_broker_ever_stopped_cleanly),
+    _new("a broker that loses power while it stops has stopped cleanly", _a_stop_is_clean_however_it_ends),
     _new("a leader that restarted uncleanly between two terms leads on", _what_is_registered_leads_on),
     _new(
         "a replica that leaves an ISR that is large enough is eligible",

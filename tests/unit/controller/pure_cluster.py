@@ -8,6 +8,7 @@ outside the ISR was allowed.  ``crash_after`` ends the term at any write, as ano
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from math import inf
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -153,6 +154,7 @@ class Znodes:
         self.config_zxids: dict[str, int] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.registrations = 0
+        self.client = SimpleNamespace(session_timeout_s=18.0)
         self.starts: BrokerStarts | None = None
         self.known_controllers: frozenset[int] = frozenset()
         self.isr_changes: list[TopicPartition] = []
@@ -382,6 +384,8 @@ class View:
         self.refuses_to_delete = False
         self.live_brokers: set[int] = set()
         """In its metadata."""
+        self.alive_s = 0.0
+        """When it answered last; the present is 0."""
 
 
 class Channels:
@@ -392,6 +396,9 @@ class Channels:
 
     def suspects(self) -> dict[int, Suspicion]:
         return {}
+
+    def alive_s(self, broker: int) -> float:
+        return self._views[broker].alive_s if broker in self._shell.context.brokers else -inf
 
     def __init__(self, shell: ControllerShell, views: dict[int, View]) -> None:
         self._shell = shell

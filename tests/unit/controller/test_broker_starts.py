@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from aiocontroller.config import Config
 from aiocontroller.controller.cluster_settings import ClusterSettings
+from aiocontroller.controller.obeyed_settings import SESSION_TIMEOUT, ReportedSettings
 from aiocontroller.core import events as ev
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import StartsKept
@@ -84,6 +85,34 @@ def test_one_that_restarts_cleanly_does(it: PureCluster) -> None:
     assert led_by(it) == (2, (2,))
 
 
+@pytest.mark.parametrize(
+    "ago_s, told_ms, granted_s, leader",
+    [
+        (8.9, "18000", 18.0, 2),
+        (9.1, "18000", 18.0, -1),
+        (2.9, None, 18.0, 2),
+        (3.1, None, 18.0, -1),
+        (4.9, "18000", 10.0, 2),
+        (5.1, "18000", 10.0, -1),
+        (2.1, "4000", 18.0, -1),
+        (2.9, "-1", 18.0, 2),
+    ],
+)
+def test_one_whose_session_may_have_expired_after_its_controlled_shutdown_does_not(
+    it: PureCluster, ago_s: float, told_ms: str | None, granted_s: float, leader: int
+) -> None:
+    """It may have lost power before its logs were flushed; its session then lasts two thirds of its timeout."""
+    if told_ms is not None:
+        it.shell.settings.heard({2: ReportedSettings({SESSION_TIMEOUT: told_ms})}, no_brokers=False)
+    it.znodes.client.session_timeout_s = granted_s
+    stop(it, 2)
+    it.views[2].alive_s = -ago_s
+    change(it, gone=(2,))
+    change(it, started=(2,))
+    change(it, gone=(1,))
+    assert led_by(it)[0] == leader
+
+
 def test_one_that_starts_uncleanly_when_the_leader_dies(it: PureCluster) -> None:
     change(it, gone=(1,), started=(2,))
     assert led_by(it) == (-1, (1,))
@@ -149,14 +178,18 @@ def test_one_that_was_dead_and_one_that_bounced_between_two_terms(it: PureCluste
     assert led_by(it) == (1, (1,))
 
 
-def test_one_that_restarted_cleanly_between_two_terms(it: PureCluster) -> None:
+@pytest.mark.parametrize("seen", [True, False])
+def test_one_that_restarted_cleanly_and_then_the_controller_changes(it: PureCluster, seen: bool) -> None:
+    """It counts if some controller has seen it gone soon enough; the next one does not know when it stopped."""
     stop(it, 2)
     it.unregister(2)
+    if seen:
+        change(it)
     it.register(2)
     it.failover()
     it.step()
     change(it, gone=(1,))
-    assert led_by(it) == (2, (2,))
+    assert led_by(it) == ((2, (2,)) if seen else (-1, (1,)))
 
 
 def test_a_term_that_ends_before_its_brokers_are_dealt_with_leaves_that_to_the_next(it: PureCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,6 +97,28 @@ async def test_broker_that_stays_silent_is_asked_again_after_the_timeout() -> No
         assert first.connection != second.connection
         assert second.at_s - first.at_s == pytest.approx(REQUEST_TIMEOUT_S + RETRY_BACKOFF_S, abs=0.01)
         assert it.done == ["a"]
+
+
+@virtual_time
+async def test_the_last_request_that_was_accepted_shows_when_the_broker_was_alive() -> None:
+    """Another incarnation, which may answer at the same address, refuses it."""
+    async with channels() as it:
+        peer = await it.peer()
+        assert it.manager.alive_s(1) == it.manager.alive_s(2) == -inf
+        await seconds(1)
+        peer.reactions.append(lambda connection, header: connection.answer(header, bytes(6)))
+        it.send("a")
+        sent_s = it.world.clock.monotonic()
+        await seconds(1)
+        assert it.manager.alive_s(1) == sent_s
+        refused = KafkaErrorCode.STALE_BROKER_EPOCH.to_bytes(2, "big") + bytes(4)
+        peer.reactions += [lambda connection, header: connection.answer(header, refused), silence]
+        for name in ("b", "c"):
+            it.send(name)
+            await seconds(1)
+            assert it.manager.alive_s(1) == sent_s
+        it.manager.remove_brokers([1])
+        assert it.manager.alive_s(1) == -inf
 
 
 @virtual_time

@@ -57,7 +57,7 @@ def restart(context: ControllerContext, broker: int, epoch: int, *, clean: bool)
     if clean:
         starts = stopping(starts, broker)
     registered = [type(gone)(broker, epoch, gone.endpoints), *context.brokers.values()]
-    context.keep_starts(observed(starts, registered, starts.registrations + 1).starts)
+    context.keep_starts(observed(starts, registered, starts.registrations + 1, closed=[broker] if clean else ()).starts)
     context.add_brokers(registered)
 
 

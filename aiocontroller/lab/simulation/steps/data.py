@@ -11,8 +11,11 @@ class DataSteps(StepTaker):
     """Steps that need brokers with logs."""
 
     def step_power_cut(self) -> None:
-        """Kill a broker together with its operating system: what it has not flushed is lost."""
-        for broker in self._each(self.simulation.brokers):
+        """Kill a broker together with its operating system: what it has not flushed is lost.
+
+        A broker that still stops is hit too.
+        """
+        for broker in self._each(self.simulation.powered()):
             self._cut_power(broker)
 
     def step_reboot_broker(self) -> None:
@@ -24,7 +27,9 @@ class DataSteps(StepTaker):
             self.simulation.start_broker(broker)
 
     def _cut_power(self, broker: int) -> None:
-        self.simulation.kill(self.simulation.brokers.pop(broker)[1])
+        self.simulation.brokers.pop(broker, None)
+        for process in self.simulation.powered().get(broker, ()):
+            self.simulation.kill(process)
         if self.simulation.data is not None:
             self.simulation.data.power_cut(broker)
 

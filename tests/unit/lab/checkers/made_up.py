@@ -236,6 +236,15 @@ def the_complete_one_has_restarted(s: Story) -> None:
 
 
 @case()
+def the_complete_one_had_restarted_before_it_left(s: Story) -> None:
+    """For all that a controller knows, it has lost records."""
+    s.change("/brokers/ids/2", b"{}", writer=s.writer(60))
+    two_in_sync_are_needed(s)
+    assert not s.history.data.eligible.steady(("t", 0)).intersection({2})
+    assert chosen_before_a_complete_one(s) == 0
+
+
+@case()
 def the_complete_one_is_gone(s: Story) -> None:
     two_in_sync_are_needed(s)
     s.delete("/brokers/ids/2", writer=s.writer(60))

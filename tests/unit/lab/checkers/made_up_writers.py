@@ -167,6 +167,15 @@ def a_topic_is_deleted_and_brokers_may_not_know(s: Story) -> None:
     assert s.history.may_not_know_of_end("t", 2)
 
 
+@case()
+def the_controller_reloads_after_a_topic_was_deleted(s: Story) -> None:
+    s.there |= {paths.delete_topics_topic("t")}
+    s.delete(STATE)
+    s.delete(paths.topic("t"))
+    s.history.loads += 1
+    assert s.history.may_not_know_of_end("t", 1)
+
+
 @case("deleted")
 def a_replica_in_sync_is_deleted(s: Story) -> None:
     s.history.replica_deleted(2, ("t", 0), 0)
