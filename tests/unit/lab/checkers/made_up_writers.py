@@ -172,6 +172,7 @@ def the_controller_reloads_after_a_topic_was_deleted(s: Story) -> None:
     s.there |= {paths.delete_topics_topic("t")}
     s.delete(STATE)
     s.delete(paths.topic("t"))
+    assert s.history.loads == 0
     s.history.loads += 1
     assert s.history.may_not_know_of_end("t", 1)
 
