@@ -9,6 +9,7 @@ written without a notification when the process ends never gets one.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
@@ -18,6 +19,7 @@ from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.errors import Code, SessionExpiredError
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.writes import Writes
 from aiocontroller.zookeeper.znodes import encode_partition_states
 
 log = logging.getLogger(__name__)
@@ -61,13 +63,13 @@ class ZkIsrManager:
             LeaderAndIsr(broker_id, c.leader_epoch, c.isr, c.partition.controller_epoch, c.partition_epoch)
             for c in changes
         ]
-        writes = await self._zk.client.set_many(
-            [paths.topic_partition_state(c.partition.topic, c.partition.partition) for c in changes],
-            encode_partition_states(states),
-            [c.partition_epoch for c in changes],
-        )
-        for change, code, version in zip(changes, writes.code, writes.version, strict=True):
-            if code == Code.OK:
+        names = [paths.topic_partition_state(c.partition.topic, c.partition.partition) for c in changes]
+        encoded = encode_partition_states(states)
+        writes = await self._zk.client.set_many(names, encoded, [c.partition_epoch for c in changes])
+        there = await self._written_before(names, encoded, writes)
+        for change, name, code, version in zip(changes, names, writes.code, writes.version, strict=True):
+            if code == Code.OK or name in there:
+                version = there.get(name, version)
                 self._note(change)
                 self._replicas.isr_change_answered(change, 0, change.leader_epoch, change.isr, version)
                 continue
@@ -77,6 +79,16 @@ class ZkIsrManager:
                 self._replicas.isr_change_answered(change, refusal, change.leader_epoch, change.isr, -1)
             else:
                 self._replicas.take_back(change)
+
+    async def _written_before(self, names: Sequence[str], encoded: Sequence[bytes], writes: Writes) -> dict[str, int]:
+        """The versions of states that hold what was to be written: an earlier attempt, whose answer was lost, succeeded
+        (``ReplicationUtils.checkLeaderAndIsrZkData``)."""
+        wanted = {n: e for n, e, code in zip(names, encoded, writes.code, strict=True) if code == Code.BAD_VERSION}
+        if not wanted:
+            return {}
+        reads = await self._zk.client.get_many(list(wanted))
+        found = enumerate(zip(wanted.items(), reads.data, strict=True))
+        return {name: reads.version[at] for at, ((name, data), there) in found if there == data}
 
     def _note(self, change: IsrChange) -> None:
         self._changed[TopicPartition(change.partition.topic, change.partition.partition)] = None
