@@ -51,7 +51,7 @@ async def test_a_state_that_holds_what_was_to_be_written_was_written_before(
     told: list[object] = []
     replicas = SimpleNamespace(
         broker_id=2,
-        generation=generation("2.4.1"),
+        generation=generation("2.4"),
         isr_change_answered=lambda change, code, epoch, isr, version: told.append((code, version)),
         take_back=lambda change: told.append("taken back"),
     )
