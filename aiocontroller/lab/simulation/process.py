@@ -16,3 +16,8 @@ class Process:
         self.task = task
         self.begun = False
         """It runs and is registered among the controllers or brokers."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has neither ended nor been killed."""
+        return not (self.task.done() or self.host.crashed)

@@ -195,9 +195,8 @@ class Simulation:
         self.leader_watch, self.sickness, self._witnesses = LeaderWatch(self), SicknessWatch(self), WitnessWatch(self)
         self._begun = 0
         """Steps that have begun."""
-        self._born = 0
-        self._latest: dict[str, Process] = {}
-        self._started: list[Process] = []
+        self.processes: list[Process] = []
+        """All that were started, in this order."""
 
     def login(self, controller: int) -> str:
         """Return the name by which a controller logs in to ZooKeeper."""
@@ -330,18 +329,16 @@ class Simulation:
         return World(self._host, SimulatedClock(self._host), chance, run_command=run, debug=True)
 
     def _start(self, name: str, serve: Callable[[World], Awaitable[None]]) -> Process:
-        self._born += 1
-        world = self.world(f"{name}#{self._born}")
+        world = self.world(f"{name}#{len(self.processes) + 1}")
         self._host.clock_rate = 1.0 + self.plan.drift_percent / 100 * (2 * self._drift.random() - 1)
-        process = self._latest[name] = Process(name, self._host, asyncio.ensure_future(serve(world)))
+        process = Process(name, self._host, asyncio.ensure_future(serve(world)))
         process.task.add_done_callback(lambda task: self._ended(process, task))
-        self._started.append(process)
+        self.processes.append(process)
         return process
 
     def _is_starting(self, name: str) -> bool:
         """Return whether the process was started, and its task has not run yet; a second one would go unnoticed."""
-        latest = self._latest.get(name)
-        return latest is not None and not (latest.begun or latest.task.done())
+        return any(process.name == name and not process.begun for process in self.processes if process.alive)
 
     def _ended(self, process: Process, task: asyncio.Task[None]) -> None:
         if task.cancelled() or process.host.crashed or (error := task.exception()) is None:
@@ -354,15 +351,6 @@ class Simulation:
         """Kill a process as SIGKILL does: nothing that it does from now on has an effect."""
         self.network.crash(process.host)
         process.task.cancel()
-
-    def powered(self) -> dict[int, list[Process]]:
-        """The brokers' processes that have not ended: also one that still stops, and those that wait for its disk."""
-        found: dict[int, list[Process]] = {}
-        for broker in range(1, self.plan.brokers + 1):
-            alive = [p for p in self._started if p.name == f"broker {broker}" and not (p.task.done() or p.host.crashed)]
-            if alive:
-                found[broker] = alive
-        return found
 
     def start_broker(self, broker: int) -> None:
         if self._is_starting(f"broker {broker}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiocontroller.lab.cluster.replication import ALL
 from aiocontroller.lab.scenarios.arguments import StepArgumentError
+from aiocontroller.lab.simulation.process import Process
 from aiocontroller.lab.simulation.steps.base import StepTaker
 
 
@@ -15,7 +16,7 @@ class DataSteps(StepTaker):
 
         A broker that still stops is hit too.
         """
-        for broker in self._each(self.simulation.powered()):
+        for broker in self._each({b: None for b in range(1, self.simulation.plan.brokers + 1) if self._processes(b)}):
             self._cut_power(broker)
 
     def step_reboot_broker(self) -> None:
@@ -26,9 +27,15 @@ class DataSteps(StepTaker):
             self._end_session(session_id)
             self.simulation.start_broker(broker)
 
+    def _processes(self, broker: int) -> list[Process]:
+        """The broker's processes: also one that still stops, and those that wait for its disk."""
+        return [
+            process for process in self.simulation.processes if process.alive and process.name == f"broker {broker}"
+        ]
+
     def _cut_power(self, broker: int) -> None:
         self.simulation.brokers.pop(broker, None)
-        for process in self.simulation.powered().get(broker, ()):
+        for process in self._processes(broker):
             self.simulation.kill(process)
         if self.simulation.data is not None:
             self.simulation.data.power_cut(broker)
