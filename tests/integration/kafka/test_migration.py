@@ -25,8 +25,10 @@ from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, archive_classe
 from aiocontroller.lab.kafka.controllers import OUR_ID, OurController, until
 from aiocontroller.lab.kafka.played_cluster import cluster_on
 from aiocontroller.lab.kafka.view import look, whole
+from aiocontroller.wire.scram import ScramCredential
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, read_cluster_tree
+from aiocontroller.zookeeper.cluster_znodes import encode_config
 from tests.integration.kafka.conftest import SETTINGS
 from tests.integration.kafka.producing import Load, create_topic
 
@@ -231,14 +233,36 @@ async def test_claimed_by_kraft_and_rolled_back(play: Play) -> None:
     )
 
 
+ALICE = "/config/users/alice"
+BOB = "/config/users/bob"
+ACLS = "/kafka-acl/Topic/orders"
+BEHIND_KRAFTS_BACK = {
+    BOB: encode_config({"request_percentage": "50"}),
+    ACLS: b'{"version":1,"acls":[{"principal":"User:bob","permissionType":"Allow","operation":"Read","host":"*"}]}',
+}
+
+
 async def test_claimed_by_kraft_and_finalized(play: Play) -> None:
     cluster = play.cluster
     await asyncio.to_thread(create_topic, cluster.bootstrap, play.topic, PARTITIONS, 3)
+    client, credential = play.ours.zk.client, ScramCredential(b"salt", b"stored", b"server", 8192)
+    await client.create(ALICE, encode_config({"request_percentage": "12.5", "SCRAM-SHA-512": str(credential)}))
     with Load(cluster.bootstrap, play.topic, PARTITIONS, per_second=50) as load:
         await migrate(play)
         await play.check(finds={"one-controller"})
         await play.restart(1, Mode.KRAFT)
-        await play.check(finds={"one-controller", "still-in-zookeeper-mode"})
+        moving = {"one-controller", "still-in-zookeeper-mode"}
+        await play.check(finds=moving)  # the broker in KRaft mode tells alice's quota and credential
+        for path, data in BEHIND_KRAFTS_BACK.items():
+            await client.ensure_path(path.rpartition("/")[0])
+            await client.create(path, data)
+        differs = await play.check(finds={*moving, "not-carried-over", "no-authorizer"})
+        named = {each["kind"]: each["subjects"] for each in differs["findings"]}
+        assert named["not-carried-over"] == ["quota: user bob: request_percentage 50"]
+        assert named["no-authorizer"] == ["broker 1", "controller 3000"]
+        for path in BEHIND_KRAFTS_BACK:
+            await client.delete(path)
+        await play.check(finds=moving)
         for number in (2, 3):
             await play.restart(number, Mode.KRAFT)
         ready = await play.check(finds={"one-controller"})
