@@ -6,7 +6,7 @@ their files is not in ZooKeeper.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from shlex import quote
 
@@ -25,7 +25,6 @@ Rule = Callable[[ClusterTree], Iterator[Hit]]
 MANY_NOTIFICATIONS = 100
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 ELECT_UNCLEAN = "aiocontroller elect --unclean --topic {topic}, which loses what only the dead replicas hold"
-START = "start broker {0}, or move its replicas: aiocontroller reassign"
 
 
 def all_hits(tree: ClusterTree) -> list[Hit]:
@@ -56,6 +55,18 @@ def _with_old_moves(tree: ClusterTree) -> ClusterTree:
 
 def _state(partition: Partition) -> str:
     return paths.topic_partition_state(*partition.name)
+
+
+def _return_of(away: Collection[int], tree: ClusterTree) -> str:
+    """The remedy for replicas on ids that are not registered; an aiocontroller's never will be."""
+    ours = tree.known_controllers.intersection(away)
+    brokers = set(away).difference(ours)
+    remedies = []
+    if brokers:
+        remedies.append(f"start broker {_names(brokers)}, or move its replicas: aiocontroller reassign")
+    if ours:
+        remedies.append(f"{_names(ours)} is an aiocontroller, not a broker: aiocontroller migration move-replicas")
+    return "; ".join(remedies)
 
 
 def _names(brokers: object) -> str:
@@ -128,7 +139,7 @@ def leaders(tree: ClusterTree) -> Iterator[Hit]:
         if state is None:
             if name in tree.without_state:
                 remedy = (
-                    START.format(_names(set(partition.assignment.replicas) - live))
+                    _return_of(set(partition.assignment.replicas) - live, tree)
                     if (live.isdisjoint(partition.assignment.replicas))
                     else "the controller creates it; if it does not: aiocontroller takeover, or restart the controller"
                 )
@@ -178,7 +189,7 @@ def in_sync(tree: ClusterTree) -> Iterator[Hit]:
                 str(name),
                 _state(partition),
                 f"{len(alive)} in sync, {MIN_ISR} is {wanted}",
-                START.format(_names(late)) if late.isdisjoint(live) else _slow(late & live),
+                _return_of(late, tree) if late.isdisjoint(live) else _slow(late & live),
             )
         elif missing and len(alive) == wanted > 1:
             yield Hit(
@@ -186,7 +197,7 @@ def in_sync(tree: ClusterTree) -> Iterator[Hit]:
                 str(name),
                 _state(partition),
                 f"{len(alive)} in sync, {MIN_ISR} is {wanted}, {len(target)} replicas",
-                START.format(_names(missing)) if missing.isdisjoint(live) else _slow(missing & live),
+                _return_of(missing, tree) if missing.isdisjoint(live) else _slow(missing & live),
             )
         if missing:
             away = missing - live
@@ -200,7 +211,7 @@ def in_sync(tree: ClusterTree) -> Iterator[Hit]:
                 str(name),
                 _state(partition),
                 why,
-                START.format(_names(away)) if away else _slow(missing),
+                _return_of(away, tree) if away else _slow(missing),
             )
         if missing and len(alive) == 1 < len(target):
             yield Hit(
@@ -309,7 +320,7 @@ def absent(tree: ClusterTree) -> Iterator[Hit]:
             f"broker {broker}",
             paths.broker_id(broker),
             f"it has {count:,} replicas",
-            START.format(broker),
+            _return_of((broker,), tree),
         )
 
 

@@ -296,6 +296,14 @@ def test_every_hit_says_why_and_what_to_do() -> None:
             assert hit.path.startswith("/"), hit
 
 
+def test_nobody_is_asked_to_start_an_aiocontroller_as_a_broker() -> None:
+    change = assigned(ReplicaAssignment((1, 4, 1_000_001)), isr=(1,))
+    remedies = {hit.kind: hit.remedy for hit in all_hits(change(tree()))}
+    assert remedies["broker-away"] == "1000001 is an aiocontroller, not a broker: aiocontroller migration move-replicas"
+    assert remedies["under-replicated"].startswith("start broker 4, or move its replicas: ")
+    assert remedies["under-replicated"].endswith("; " + remedies["broker-away"])
+
+
 def test_what_clients_cannot_use_is_critical() -> None:
     assert {KINDS[kind].severity for kind in ("offline", "not-elected", "never-led")} == {Severity.CRITICAL}
 
