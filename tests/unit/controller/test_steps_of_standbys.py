@@ -20,8 +20,9 @@ from tests.unit.controller.test_mirror import FIRST, copy_of, warm
 from tests.unit.controller.virtual_cluster import stage
 
 TOPICS, EACH = 60, 200
-LONGEST_S = 0.015
-"""Half as much again as a step is to take: other programs share the processor's caches."""
+LONGEST_SHARE = 1 / 6
+"""Of a load's processor time, some 0.12 s here in steps of up to 12 ms.  A share, since other programs that use the
+processor's caches make all steps longer."""
 
 
 class Steps:
@@ -89,5 +90,5 @@ async def test_steps_of_a_load_are_short(monkeypatch: pytest.MonkeyPatch) -> Non
                 await it.sleep(1)
                 await warm(it, standby)
             assert copy_of(standby).status()["partitions"] == TOPICS * EACH
-            longest.append(max(steps.took))
-        assert min(longest) < LONGEST_S, longest
+            longest.append(max(steps.took) / sum(steps.took))
+        assert min(longest) < LONGEST_SHARE, longest
