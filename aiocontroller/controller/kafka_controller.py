@@ -245,7 +245,9 @@ class KafkaController:
 
     async def _handle(self, events: Sequence[ev.Event]) -> None:
         event = events[0]
-        if (handle := ELECTION_HANDLERS.get(type(event))) is not None:
+        if isinstance(event, ev.Request) and event.holds is not None and not await event.holds():
+            refuse(event, KafkaErrorCode.INVALID_REQUEST)
+        elif (handle := ELECTION_HANDLERS.get(type(event))) is not None:
             await handle(self, event)
         elif not self.election.active:
             for refused in events:

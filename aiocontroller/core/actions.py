@@ -1,75 +1,134 @@
-"""What an operator's action would do, before it is done: elect preferred leaders of a topic, cancel a reassignment,
-release the role.  Pure.
+"""What an operator's action would do, before it is done: elect preferred leaders, of a topic or of the cluster, or
+release the role; ``core.move_actions`` has those that move replicas.  Pure.
 
-A dry run names the partitions that the action is then asked for, so that what was shown is what is done.
+A dry run names what the action is then asked for, so that what was shown is what is done.  Its lines are bounded
+whatever it names: few partitions stand one by one, many by what becomes of them, with some names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import nsmallest
 from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Strategy, elect
-from aiocontroller.core.election_requests import refusal
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.reassignment import Refused, check_target
-from aiocontroller.core.request_content import ElectionType
+from aiocontroller.core.leader_balance import Imbalances
+from aiocontroller.core.partitions import Topic
+from aiocontroller.core.steps import Breathe, Steps
+from aiocontroller.core.words import plural
 
-MOST_PARTITIONS = 5_000
-"""Of a topic; for a larger one there is the command."""
 LINES_SHOWN = 30
+NAMES_SHOWN = 3
+PARTITIONS_AT_ONCE = 1_000
+"""Looked at before others have their turn."""
+LONGEST_NAME = 250
 
 
 class DryRun(NamedTuple):
-    """``lines`` say what would change; ``partitions`` are those that it would change."""
+    """``lines`` say what would change; the other fields, what is asked for then."""
 
     title: str
     lines: tuple[str, ...]
-    partitions: tuple[TopicPartition, ...] = ()
+    elections: tuple[TopicPartition, ...] = ()
+    """Partitions that get their preferred leaders."""
+    targets: Mapping[TopicPartition, tuple[int, ...] | None] = {}
+    """Replicas that partitions get; None takes a reassignment back."""
+    digest: bytes = b""
+    """Of all elections, with their leaders before and after."""
+
+    def essence(self) -> DryRun:
+        """What two dry runs of the same are compared by, and what is kept of one: bounded."""
+        return self._replace(elections=())
 
 
-def elect_preferred(context: ControllerContext, topic: str) -> DryRun:
-    """BadInputError if there is no such topic, it is too large, or nothing would change."""
-    known = context.table.topic_by_name.get(topic)
+def elect_preferred(context: ControllerContext, name: str | None) -> Steps[DryRun]:
+    """Of the topic of this name, or of all; BadInputError if there is no such topic, or nothing would change."""
+    whose = "the cluster" if name is None else name
+    count, found = Imbalances(context), _Elections()
+    slices = context.table.slices(PARTITIONS_AT_ONCE) if name is None else _slices(context, _topic(context, name))
+    for rows in slices:
+        found.add(context, count.add(rows))
+        yield Breathe()
+    if not found.partitions:
+        why = "the preferred replica leads already"
+        if found.staying:
+            why = f"the preferred replica is not live and in sync ({_sample(found.staying_names, found.staying)})"
+        raise BadInputError(f"no leader of {whose} would change: {why}")
+    title = f"Elect the preferred leaders of {whose}"
+    return DryRun(title, found.lines(), tuple(found.partitions), digest=found.digest.digest())
+
+
+class _Elections:
+    """What would become of partitions that others lead than the preferred replica."""
+
+    def __init__(self) -> None:
+        self.partitions: list[TopicPartition] = []
+        self.pairs: dict[tuple[int, int], list[int]] = {}
+        """(leader, the next one) -> how many partitions, and the numbers of the first of them."""
+        self.first: list[tuple[int, int]] = []
+        """The first pairs, one for each partition."""
+        self.staying = 0
+        self.staying_names: list[str] = []
+        self.digest = hashlib.blake2b(digest_size=16)
+
+    def add(self, context: ControllerContext, rows: Sequence[int]) -> None:
+        table = context.table
+        found = elect(context, rows, Strategy.PREFERRED)
+        for row, outcome in zip(found.rows, found.outcomes, strict=True):
+            pair, tp = (table.leader[row], outcome.leader), table.topic_partition(row)
+            known = self.pairs.setdefault(pair, [0])
+            known[0] += 1
+            if len(known) <= NAMES_SHOWN:
+                known.append(len(self.partitions))
+            if len(self.first) <= LINES_SHOWN:
+                self.first.append(pair)
+            self.partitions.append(tp)
+            self.digest.update(f"{tp} {pair}".encode())
+        self.staying += len(found.failed)
+        few = found.failed[: NAMES_SHOWN - len(self.staying_names)]
+        self.staying_names += [str(table.topic_partition(row)) for row in few]
+
+    def lines(self) -> tuple[str, ...]:
+        stay = [
+            f"{plural(self.staying, 'partition')} not led by the preferred replica, which is not live and in sync: "
+            f"nothing changes ({_sample(self.staying_names, self.staying)})"
+        ] * bool(self.staying)
+        return (*self._changes(), *stay)
+
+    def _changes(self) -> tuple[str, ...]:
+        names = self.partitions
+        if len(names) <= LINES_SHOWN:
+            pairs = zip(names, self.first, strict=True)
+            return tuple(f"{tp}: leader {was} → {becomes}" for tp, (was, becomes) in pairs)
+        most = nsmallest(LINES_SHOWN, self.pairs.items(), key=lambda each: (-each[1][0], each[0]))
+        lines = [
+            f"leader {was} → {becomes}: {plural(count, 'partition')} ({_sample([str(names[n]) for n in first], count)})"
+            for (was, becomes), (count, *first) in most
+        ]
+        more = len(self.pairs) - len(lines)
+        rest = [f"… and between {more:,} more pairs of brokers"] if more else []
+        return (f"{plural(len(names), 'leader')} would change", *lines, *rest)
+
+
+def _topic(context: ControllerContext, name: str) -> Topic:
+    known = context.table.topic_by_name.get(name)
     if known is None:
-        raise BadInputError(f"topic: found {topic[:250]!r}, expected one of the cluster")
+        raise BadInputError(f"topic: found {name[:LONGEST_NAME]!r}, expected one of the cluster")
     if known.deleting:
-        raise BadInputError(f"topic: found {topic}, which is being deleted, expected one that stays")
-    rows = list(known.partitions())
-    if len(rows) > MOST_PARTITIONS:
-        raise BadInputError(
-            f"topic: found {topic} with {len(rows):,} partitions, expected {MOST_PARTITIONS:,} at most: "
-            "use 'aiocontroller elect'"
-        )
-    needed = [row for row in rows if refusal(context, row, ElectionType.PREFERRED) is None]
-    found, table = elect(context, needed, Strategy.PREFERRED), context.table
-    if not found.rows:
-        why = "the preferred replica is not live and in sync" if needed else "the preferred replica leads already"
-        raise BadInputError(f"no leader of {topic} would change: {why}")
-    moves = zip(found.rows, found.outcomes, strict=True)
-    lines = [f"{table.topic_partition(row)}: leader {table.leader[row]} → {outcome.leader}" for row, outcome in moves]
-    stay = [f"{table.topic_partition(row)}: stays with leader {table.leader[row]}" for row in found.failed]
-    return DryRun(
-        f"Elect the preferred leaders of {topic}",
-        _bounded([*lines, *stay]),
-        tuple(table.topic_partition(row) for row in found.rows),
-    )
+        raise BadInputError(f"topic: found {name}, which is being deleted, expected one that stays")
+    return known
 
 
-def cancel_reassignment(context: ControllerContext, topic: str, partition: int) -> DryRun:
-    """BadInputError if the partition is not being reassigned, or going back would lose data."""
-    at = TopicPartition(topic, partition)
-    row = context.table.row(topic, partition)
-    back = check_target(context, row, None)
-    if isinstance(back, Refused):
-        raise BadInputError(f"{topic[:250]}-{partition}: {back.message}")
-    now = context.table.assignment(row)
-    lines = [f"{at}: goes back to replicas {_ids(now.origin)}"]
-    if now.adding:
-        lines.append(f"what has been copied to {_ids(now.adding)} is deleted")
-    return DryRun(f"Cancel the reassignment of {at}", tuple(lines), (at,))
+def _slices(context: ControllerContext, topic: Topic) -> Iterator[Sequence[int]]:
+    """The rows of a topic, as long as it is there."""
+    for start in range(0, len(topic.rows), PARTITIONS_AT_ONCE):
+        if context.table.topic_by_name.get(topic.name) is not topic:
+            return
+        yield [row for row in topic.rows[start : start + PARTITIONS_AT_ONCE] if row >= 0]
 
 
 def release_role(context: ControllerContext, controller: int) -> DryRun:
@@ -85,10 +144,11 @@ def release_role(context: ControllerContext, controller: int) -> DryRun:
     return DryRun(f"Release the role of controller {controller}", tuple(lines))
 
 
-def _ids(brokers: Sequence[int]) -> str:
-    return ", ".join(map(str, brokers))
-
-
-def _bounded(lines: Sequence[str]) -> tuple[str, ...]:
+def bounded(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first ``LINES_SHOWN`` of them, and how many more there are."""
     more = len(lines) - LINES_SHOWN
     return (*lines[:LINES_SHOWN], *([f"… and {more:,} more"] if more > 0 else []))
+
+
+def _sample(names: Sequence[str], count: int) -> str:
+    return ", ".join(names) + (", …" if count > len(names) else "")

@@ -7,7 +7,7 @@ NOT_CONTROLLER when it is preempted, UNKNOWN_SERVER_ERROR when its handler fails
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar
 
@@ -113,6 +113,8 @@ class Request(Event, frozen=True, gc=True, kw_only=True):
     reply: Reply
     by: str = ""
     """Who asks, as principal and address, for the journal; empty for brokers, and for the controller itself."""
+    holds: Callable[[], Awaitable[bool]] | None = None
+    """Asked when its turn has come: a request that no longer holds is answered INVALID_REQUEST, and nothing is done."""
 
     def preempt(self) -> None:
         """Answer NOT_CONTROLLER, so that the sender looks for the active controller; no effect after an answer."""
@@ -404,10 +406,8 @@ class OwnReplicas(Signal, frozen=True, gc=False):
 
 
 class ApiPartitionReassignment(Request, frozen=True, kw_only=True):
-    """``targets``: the replicas wanted, or None to take a running reassignment back.
-
-    Answered with a dict, ``TopicPartition`` -> (error code, message).
-    """
+    """``targets``: the replicas wanted, or None to take a running reassignment back.  Answered with a dict,
+    ``TopicPartition`` -> (error code, message)."""
 
     state = ControllerState.AlterPartitionReassignment
     targets: dict[TopicPartition, tuple[int, ...] | None]

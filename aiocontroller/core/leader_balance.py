@@ -38,7 +38,7 @@ class Imbalance(NamedTuple):
         return len(self.not_led) / self.preferred if self.preferred else 0.0
 
 
-class _Count:
+class Imbalances:
     """Counts partitions slice by slice: how many each broker should lead, and which of these others lead."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -49,8 +49,8 @@ class _Count:
         self._preferred: Counter[int] = Counter()
         self._not_led: dict[int, list[int]] = {}
 
-    def add(self, rows: Sequence[int]) -> None:
-        """Partitions of topics being deleted do not count."""
+    def add(self, rows: Sequence[int]) -> list[int]:
+        """Returns the rows among them that others lead; partitions of topics being deleted do not count."""
         table, heads = self._table, self._heads
         if table.topics_deleting:
             rows = [row for row in rows if not table.topic(row).deleting]
@@ -60,9 +60,10 @@ class _Count:
             heads[assignment] = self._order(replicas)[0] if replicas else -1
         preferred = list(map(heads.__getitem__, assignments))
         self._preferred.update(preferred)
-        for row in compress(rows, map(ne, preferred, leaders)):
-            if table.isr_of[row] != NO_ISR:
-                self._not_led.setdefault(heads[table.assignment_of[row]], []).append(row)
+        not_led = [row for row in compress(rows, map(ne, preferred, leaders)) if table.isr_of[row] != NO_ISR]
+        for row in not_led:
+            self._not_led.setdefault(heads[table.assignment_of[row]], []).append(row)
+        return not_led
 
     def found(self) -> list[Imbalance]:
         """Every preferred broker's imbalance, by broker id."""
@@ -71,7 +72,7 @@ class _Count:
 
 def leader_imbalance(context: ControllerContext) -> Steps[list[Imbalance]]:
     """Every preferred broker's imbalance, by broker id; topics being deleted do not count."""
-    count = _Count(context)
+    count = Imbalances(context)
     for rows in context.table.slices(PARTITIONS_AT_ONCE):
         count.add(rows)
         yield Breathe()

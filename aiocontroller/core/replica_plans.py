@@ -36,6 +36,8 @@ class Layout(NamedTuple):
     """Bytes of one replica; a partition without an entry counts as empty."""
     fixed: Mapping[TopicPartition, tuple[int, ...]] = {}
     """Of partitions that may not change, but load the brokers all the same."""
+    besides: Mapping[int, int] = {}
+    """Broker -> how many replicas it has of partitions that are in neither, where these would be too many to name."""
 
 
 class _Draft:
@@ -45,7 +47,7 @@ class _Draft:
         self.layout = layout
         self.replicas = {tp: list(layout.replicas[tp]) for tp in sorted(layout.replicas)}
         self.targets = sorted(targets)
-        self.count: Counter[int] = Counter()
+        self.count: Counter[int] = Counter(layout.besides)
         self.preferred: Counter[int] = Counter()
         self.size: Counter[int] = Counter()
         self.of_topic: Counter[tuple[int, str]] = Counter()

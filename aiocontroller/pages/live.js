@@ -96,12 +96,17 @@ function pressed(text, style, act) {
 
 const topicButton = (topic, text) => pressed(text, "name", () => showTopic(topic));
 
+const mayAct = () => state.actions?.possible && state.controller?.active;
+
 function actButton(text, title, asked) {
-  if (!state.actions?.possible || !state.controller?.active) return null;
+  if (!mayAct()) return null;
   const button = pressed(text, null, () => act(title, asked));
   button.setAttribute("aria-label", plain(title));
   return button;
 }
+
+// The column of a table whose rows have a button each, where there are actions.
+const actColumn = makes => mayAct() ? [["Action", row => { const made = makes(row); return made ? actButton(...made) : ""; }]] : [];
 
 function since(each) {
   if (!each.since_us) return "not known";
@@ -146,7 +151,9 @@ const sections = {
         b.owed ? `${count(b.owed)} replicas to delete` : null, b.retries && b.state !== "gone" && b.queued ? `${count(b.retries)} retries` : null]
         .filter(Boolean).join("; "), "words"],
       ["Address", b => [b.address, b.rack ? `rack ${b.rack}` : null].filter(Boolean).join(", "), "words"],
-    ], found) : nothing("No broker is registered."));
+      ...actColumn(b => b.replicas && ["Drain …", `Move all replicas off broker ${b.id}`, { action: "drain", broker: b.id }]),
+    ], found) : nothing("No broker is registered."),
+    actButton("Elect all preferred leaders …", "Elect the preferred leaders of the cluster", { action: "elect-all" }));
   },
   broken(found) {
     const counts = state.counts || {};
@@ -195,7 +202,7 @@ const sections = {
       ["Adding", each => list(each.adding)], ["Removing", each => list(each.removing)],
       ["", each => each.cancelled ? "is being cancelled"
         : each.waits_for.length ? `waits for ${each.waits_for.length > 1 ? "brokers" : "broker"} ${list(each.waits_for)}, not live or with a failed log directory` : "", "words"],
-      ...(state.actions?.possible ? [["Action", each => actButton("Cancel …", `Cancel the reassignment of ${name(each)}`, { action: "cancel", topic: each.topic, partition: each.partition }) || ""]] : []),
+      ...actColumn(each => ["Cancel …", `Cancel the reassignment of ${name(each)}`, { action: "cancel", topic: each.topic, partition: each.partition }]),
     ], found.partitions), more(found.partitions.length, found.count, "aiocontroller reassign --list")] : [nothing("None.")]);
   },
   deletions(found) {
@@ -252,7 +259,7 @@ function hear(data) {
   Object.assign(state, data);
   const changed = new Set(Object.keys(data));
   if (changed.has("counts") || changed.has("controller")) changed.add("broken");
-  if (changed.has("actions") || changed.has("controller")) changed.add("reassignments").add("instances");
+  if (changed.has("actions") || changed.has("controller")) changed.add("reassignments").add("instances").add("brokers");
   for (const section of Object.keys(sections)) if (changed.has(section) && state[section]) sections[section](state[section]);
   verdict();
 }
@@ -331,15 +338,17 @@ document.getElementById("check-now").addEventListener("click", async () => {
 
 const dialog = document.getElementById("act");
 const part = name => document.getElementById(`act-${name}`);
-let asked = null, confirmation = null, waiting = false;
+let asked = null, confirmation = null, waiting = false, opener = null;
 
 function act(title, what) {
-  [asked, confirmation] = [what, null];
+  [asked, confirmation, opener] = [{ ...what }, null, document.activeElement];
   part("title").textContent = plain(title);
   part("lines").replaceChildren();
   part("said").textContent = "";
   part("go").textContent = "Show what it would do";
   part("go").hidden = part("who").hidden = false;
+  part("where").hidden = !what.replicas;
+  part("replicas").value = list(what.replicas);
   dialog.showModal();
 }
 
@@ -347,6 +356,14 @@ function act(title, what) {
 async function goOn(event) {
   event.preventDefault();
   if (waiting) return;
+  if (asked.replicas && !confirmation) {
+    const typed = part("replicas").value.trim().split(/[\s,]+/);
+    if (!typed.every(each => /^\d{1,10}$/.test(each))) {
+      part("said").textContent = plain(`Replicas: found '${typed.join(", ")}', expected the ids of brokers, as 1, 2, 3.`);
+      return;
+    }
+    asked.replicas = typed.map(Number);
+  }
   waiting = true;
   const actor = { name: part("name").value.trim(), password: part("password").value };
   part("said").textContent = confirmation ? "Carrying it out …" : "";
@@ -356,13 +373,14 @@ async function goOn(event) {
     part("lines").replaceChildren(...found.lines.map(line => el("li", {}, line)));
     part("said").textContent = plain(found.confirmation ? `Nothing is done yet. The journal will say: ${found.who}.` : "Done.");
     part("go").textContent = "Do it";
-    part("who").hidden = true;
+    part("who").hidden = part("where").hidden = true;
     part("go").hidden = !found.confirmation;
     confirmation = found.confirmation || null;
     part("title").focus(); // another Enter confirms nothing by accident
   } catch (error) {
     part("said").textContent = plain(error.message);
     part("who").hidden = false;
+    part("where").hidden = !asked.replicas;
     part("go").textContent = "Show what it would do";
     confirmation = null;
   }
@@ -371,7 +389,12 @@ async function goOn(event) {
 
 dialog.querySelector("form").addEventListener("submit", goOn);
 part("close").addEventListener("click", () => dialog.close());
-dialog.addEventListener("close", () => { part("password").value = ""; confirmation = null; });
+dialog.addEventListener("close", () => {
+  part("password").value = "";
+  confirmation = null;
+  // The browser gives the focus back to the button, but that may have been drawn again meanwhile.
+  if (opener && !opener.isConnected) [...document.querySelectorAll("button")].find(each => said(each) === said(opener))?.focus();
+});
 
 const showTopic = topic => show(`Topic ${topic}`, async () => {
   const found = await ask(`/partitions?${new URLSearchParams({ topic, limit: 250 })}`);
@@ -379,6 +402,7 @@ const showTopic = topic => show(`Topic ${topic}`, async () => {
     ["Partition", each => each.partition, "n"], ["Leader", each => each.leader < 0 ? "none" : each.leader, "n"],
     ["In sync", each => list(each.isr)], ["Replicas", each => list(each.replicas)],
     ["What is broken", each => Object.entries(each.broken).flatMap(([kind, b], i) => [i ? ". " : null, `${KINDS[kind]}: `, ...words(b.reason)]), "words"],
+    ...actColumn(each => ["Move …", `Move the replicas of ${name(each)}`, { action: "move", topic, partition: each.partition, replicas: each.replicas }]),
   ], found.partitions), more(found.partitions.length, found.count, `aiocontroller topics describe ${topic}`)];
 });
 

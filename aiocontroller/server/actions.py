@@ -1,15 +1,22 @@
 """``POST /dry-run`` says what an action would do, ``POST /confirm`` does it.
 
-    {"action":"elect","topic":"orders","name":"anna","password":"…"}     or cancel (topic, partition), or release
+    {"action":"elect","topic":"orders","name":"anna","password":"…"}
+    {"action":"elect-all"}          preferred leaders of the whole cluster
+    {"action":"move","topic":"orders","partition":0,"replicas":[4,2,3]}
+    {"action":"drain","broker":3}   moves all of its replicas to others
+    {"action":"cancel","topic":"orders","partition":0}
+    {"action":"release"}
     {"confirmation":"…","name":"anna","password":"…"}
 
-The answer to the first has a confirmation, a secret that holds once, for a short time, for the same actor, and only
-while the action would do what was shown.  One action is carried out at a time.  Its event says who asked.
+The answer to a dry run has a confirmation, a secret that holds once, for a short time, for the same actor, and only
+while the action would do what was shown: also when its turn comes, after the events that wait before it.  One action is
+carried out at a time.  Its event says who asked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 from collections.abc import Callable, Mapping
@@ -18,11 +25,12 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core import actions
+from aiocontroller.core import actions, move_actions
 from aiocontroller.core.actions import DryRun
-from aiocontroller.core.errors import BadInputError, KafkaErrorCode
+from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.events import ApiPartitionReassignment, Release, ReplicaLeaderElection, Reply, Request
 from aiocontroller.core.request_content import ElectionType
+from aiocontroller.core.steps import Steps
 from aiocontroller.server.actor_check import Actors, Peer
 from aiocontroller.server.cluster_view import in_charge
 from aiocontroller.server.commands import CommandRefusedError
@@ -33,14 +41,18 @@ CONFIRMED_WITHIN_S = 120.0
 MOST_WAITING = 32
 """Dry runs that wait for their confirmation; one more takes the place of the oldest."""
 LINES_SHOWN = 30
+CHANGED = "what it would do has changed since it was shown: begin again"
 
 
 class Asked(msgspec.Struct, frozen=True):
     """Body of ``POST /dry-run``."""
 
-    action: Literal["elect", "cancel", "release"]
+    action: Literal["elect", "elect-all", "move", "drain", "cancel", "release"]
     topic: str = ""
     partition: int = -1
+    replicas: tuple[int, ...] = ()
+    """Preferred leader first."""
+    broker: int = -1
     name: str = ""
     password: str = ""
 
@@ -77,10 +89,10 @@ class Actions:
         """The answer to ``POST /dry-run``."""
         asked = _decoded(body, Asked)
         who = self._actors.who(peer, asked.name, asked.password)
-        shown = self._planned(asked)
+        shown = await self._planned(asked)
         confirmation = secrets.token_hex(16)
         until_s = self._shell.world.clock.monotonic() + CONFIRMED_WITHIN_S
-        self._waiting[confirmation] = _Waiting(who, asked, shown, until_s)
+        self._waiting[confirmation] = _Waiting(who, asked, shown.essence(), until_s)
         if len(self._waiting) > MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
         return {"title": shown.title, "lines": shown.lines, "who": who, "confirmation": confirmation}
@@ -97,53 +109,87 @@ class Actions:
             raise CommandRefusedError("this confirmation is unknown, used, too old, or another actor's: begin again")
         if self._busy:
             raise CommandRefusedError(f"another action is being carried out: {self._busy}")
-        if self._planned(waiting.asked) != waiting.shown:
-            raise CommandRefusedError("what it would do has changed since it was shown: begin again")
         self._busy = waiting.shown.title
-        log.warning("%s asks: %s", who, waiting.shown.title)
         try:
-            return {"title": waiting.shown.title, "lines": await self._carried_out(who, waiting.asked, waiting.shown)}
+            shown = await self._planned(waiting.asked)
+            if shown.essence() != waiting.shown:
+                raise CommandRefusedError(CHANGED)
+            log.warning("%s asks: %s", who, shown.title)
+            return {"title": shown.title, "lines": await self._carried_out(who, waiting.asked, shown)}
         finally:
             self._busy = ""
 
-    def _planned(self, asked: Asked) -> DryRun:
+    async def _planned(self, asked: Asked) -> DryRun:
+        self._check_in_charge()
+        context = self._shell.context
+        match asked.action:
+            case "elect":
+                return await self._in_slices(actions.elect_preferred(context, asked.topic))
+            case "elect-all":
+                return await self._in_slices(actions.elect_preferred(context, None))
+            case "move":
+                return move_actions.move_partition(context, asked.topic, asked.partition, asked.replicas)
+            case "drain":
+                return await self._in_slices(move_actions.drain_broker(context, asked.broker))
+            case "cancel":
+                return move_actions.cancel_reassignment(context, asked.topic, asked.partition)
+            case "release":
+                return actions.release_role(context, self._shell.id)
+
+    def _check_in_charge(self) -> None:
         shell = self._shell
         if not in_charge(shell):
             raise CommandRefusedError(f"controller {shell.id} is not in charge of the cluster: ask the one that is")
-        match asked.action:
-            case "elect":
-                return actions.elect_preferred(shell.context, asked.topic)
-            case "cancel":
-                return actions.cancel_reassignment(shell.context, asked.topic, asked.partition)
-            case "release":
-                return actions.release_role(shell.context, shell.id)
+
+    async def _in_slices(self, steps: Steps[DryRun]) -> DryRun:
+        """Others have their turn between two slices, and the term may end."""
+        context = self._shell.context
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            await asyncio.sleep(0)
+            self._check_in_charge()
+            if self._shell.context is not context:
+                raise CommandRefusedError(CHANGED)
 
     async def _carried_out(self, who: str, asked: Asked, shown: DryRun) -> list[str]:
+        ask = functools.partial(self._ask, asked, shown)
         if asked.action == "release":
-            released = await self._ask(lambda reply: Release(reply=reply, by=who))
+            released = await ask(functools.partial(Release, by=who))
             left = [f"{each} still names this controller as a replica" for each in released.left[:LINES_SHOWN]]
             return [f"The role was given back after epoch {released.epoch}.", *left]
-        preferred, targets = ElectionType.PREFERRED, dict.fromkeys(shown.partitions)
-        answers = await self._ask(
-            lambda reply: (
-                ReplicaLeaderElection(reply=reply, by=who, partitions=shown.partitions, election_type=preferred)
-                if asked.action == "elect"
-                else ApiPartitionReassignment(reply=reply, by=who, targets=targets)
-            )
-        )
+        if shown.targets:
+            answers = await ask(functools.partial(ApiPartitionReassignment, by=who, targets=dict(shown.targets)))
+        else:
+            elect = functools.partial(ReplicaLeaderElection, election_type=ElectionType.PREFERRED)
+            answers = await ask(functools.partial(elect, by=who, partitions=shown.elections))
         failed = [f"{tp}: {message or KafkaErrorCode(code).name}" for tp, (code, message) in answers.items() if code]
         done = len(answers) - len(failed)
-        return [f"Done for {done:,} of {len(answers):,} partitions.", *failed[:LINES_SHOWN]]
+        return [f"Done for {done:,} of {len(answers):,} partitions.", *actions.bounded(failed)]
 
-    async def _ask(self, event: Callable[[Reply], Request]) -> Any:
+    async def _ask(self, asked: Asked, shown: DryRun, event: Callable[..., Request]) -> Any:
+        """The answer of the event, if what was shown still holds when its turn comes."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        changed = ""
 
         def answered(found: Any) -> None:
             if not answer.done():
                 answer.set_result(found)
 
-        self._shell.queue.append(event(Reply(answered)))
+        async def holds() -> bool:
+            nonlocal changed
+            try:
+                changed = "" if (await self._planned(asked)).essence() == shown.essence() else CHANGED
+            except AioControllerError as error:
+                changed = f"{CHANGED}: {error}"
+            return not changed
+
+        self._shell.queue.append(event(reply=Reply(answered), holds=holds))
         found = await answer
+        if changed:
+            raise CommandRefusedError(changed)
         if isinstance(found, KafkaErrorCode):
             raise CommandRefusedError(f"the controller answered {found.name}; its log may say why")
         return found

@@ -200,6 +200,54 @@ async def test_an_action_is_shown_first_and_done_after_a_second_look(cluster: Cl
     assert all("403" in said or "data:" in said for said in page.complaints), page.complaints
 
 
+async def shows_first(page: Any, *titles: str) -> str:
+    """By keyboard alone: open the dialog of the button of this title, and come as far as the dry run."""
+    await page.get_by_role("button", name=titles[0], exact=True).focus()
+    await page.keyboard.press("Enter")
+    for field, text in (("#act-name", "anna"), ("#act-password", "sesame"), ("#act-replicas", ", ".join(titles[1:]))):
+        if await page.locator(field).is_visible():
+            await page.fill(field, text)
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#act-said:not(:empty)")
+    return str(await page.locator("#act").inner_text())
+
+
+async def test_replicas_are_moved_and_leaders_elected_from_the_page(cluster: Cluster, chromium: Any) -> None:
+    service = await acting(cluster)
+    table = service.shell.context.table
+    page = await shown(chromium, service, 360, "dark")
+    await page.fill("#text", "t")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("button", name="t", exact=True).click()
+    label = "Move the replicas of t-1"
+    assert "Replicas: found '2, x', expected the ids of brokers" in await shows_first(page, label, "2", "x")
+    await page.fill("#act-replicas", "2 7")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#act-said:has-text('brokers 7 are not live (live: 1, 2)')")
+    await page.evaluate("hear({ now_us: state.now_us, controller: state.controller })")  # buttons are drawn again
+    await page.keyboard.press("Escape")
+    said = await shows_first(page, label, "2", "1")
+    for line in ("t-1: replicas 1, 2, 3 → 2, 1", "leader 1 stays", "deleted from 3", "Nothing is done yet."):
+        assert line in said
+    assert await page.evaluate(SPILLED) == []
+    assert await page.evaluate("document.activeElement.id") == "act-title"
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#act-said:has-text('Done.')")
+    await until(lambda: table.replicas(table.row("t", 1)) == (2, 1))
+    await page.keyboard.press("Escape")
+    label = "Elect the preferred leaders of the cluster"
+    assert "t-1: leader 1 → 2" in await shows_first(page, label)
+    await page.evaluate("hear({ now_us: state.now_us, controller: state.controller })")
+    await page.get_by_role("button", name="Do it").click()
+    await page.wait_for_selector("#act-said:has-text('Done.')")
+    assert table.leader[table.row("t", 1)] == 2
+    await page.keyboard.press("Escape")
+    assert await page.evaluate("document.activeElement.getAttribute('aria-label')") == label, "the focus was lost"
+    assert "found 2 replicas for 1 brokers" in await shows_first(page, "Move all replicas off broker 2")
+    assert all("409" in said or "data:" in said for said in page.complaints), page.complaints
+
+
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:
     from axe_playwright_python.async_playwright import Axe
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.core.events import ApiPartitionReassignment, Expire, Reply
+from aiocontroller.core.ids import TopicPartition
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import actions as module
@@ -16,7 +19,7 @@ from aiocontroller.server.actions import CONFIRMED_WITHIN_S, Actions
 from aiocontroller.server.actor_check import Actors, NotAllowedError, Peer
 from aiocontroller.server.commands import CommandRefusedError
 from aiocontroller.service import Service
-from tests.unit.controller.virtual_cluster import begin, stage
+from tests.unit.controller.virtual_cluster import Stage, begin, stage
 
 HERE = Peer("127.0.0.1", False, None)
 ANNA = {"name": "anna", "password": "sesame"}
@@ -106,27 +109,123 @@ async def test_what_has_changed_since_it_was_shown_is_shown_again() -> None:
         )
 
 
+async def led_by_the_second(it: Stage) -> None:
+    """``t-0`` and ``t-1``, both led by broker 2, which is preferred of the second alone."""
+    await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2],"1":[2,1]}}')
+    state = b'{"controller_epoch":0,"leader":2,"version":1,"leader_epoch":0,"isr":[2,1]}'
+    for n in range(2):
+        await it.client.ensure_path(f"/brokers/topics/t/partitions/{n}")
+        await it.create(f"/brokers/topics/t/partitions/{n}/state", state)
+
+
+@pytest.mark.parametrize(
+    "asked, whose", [({"action": "elect", "topic": "t"}, "t"), ({"action": "elect-all"}, "the cluster")]
+)
 @virtual_time
-async def test_preferred_leaders_are_elected() -> None:
+async def test_preferred_leaders_are_elected(asked: dict[str, str], whose: str) -> None:
     async with stage() as it:
-        await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2],"1":[2,1]}}')
-        state = b'{"controller_epoch":0,"leader":2,"version":1,"leader_epoch":0,"isr":[2,1]}'
-        for n in range(2):
-            await it.client.ensure_path(f"/brokers/topics/t/partitions/{n}")
-            await it.create(f"/brokers/topics/t/partitions/{n}/state", state)
+        await led_by_the_second(it)
         service = await begin(it, 2)
         await it.sleep(3)
         actions = of(service)
-        shown = await actions.dry_run(HERE, body(action="elect", topic="t"))
+        shown = await actions.dry_run(HERE, body(**asked))
+        assert shown["title"] == f"Elect the preferred leaders of {whose}"
         assert shown["lines"] == ("t-0: leader 2 → 1",)
         done = await actions.confirm(HERE, body(confirmation=shown["confirmation"]))
         assert done["lines"] == ["Done for 1 of 1 partitions."]
         assert service.shell.context.table.leader[service.shell.context.table.row("t", 0)] == 1
         assert requested(service)[-1].endswith("asks for an election of the preferred leaders of partition t-0")
-        again = await refused(actions.dry_run(HERE, body(action="elect", topic="t")), BadInputError)
-        assert again == "no leader of t would change: the preferred replica leads already"
+        again = await refused(actions.dry_run(HERE, body(**asked)), BadInputError)
+        assert again == f"no leader of {whose} would change: the preferred replica leads already"
         shown = await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
         assert shown.startswith("this confirmation")
+
+
+@virtual_time
+async def test_a_partition_is_moved() -> None:
+    async with stage() as it:
+        await led_by_the_second(it)
+        service = await begin(it, 3)
+        await it.sleep(3)
+        context, actions = service.shell.context, of(service)
+        asked = {"action": "move", "topic": "t", "partition": 0, "replicas": [3, 2]}
+        shown = await actions.dry_run(HERE, body(**asked))
+        assert shown["title"] == "Move t-0 to 3, 2"
+        assert shown["lines"][:2] == ("t-0: replicas 1, 2 → 3, 2", "leader 2 stays")
+        assert not context.partitions_being_reassigned
+        done = await actions.confirm(HERE, body(confirmation=shown["confirmation"]))
+        assert done["lines"] == ["Done for 1 of 1 partitions."]
+        assert requested(service)[-1].endswith("asks to reassign partition t-0")
+        again = await refused(actions.dry_run(HERE, body(**asked)), BadInputError)
+        assert again.startswith("t-0 is being reassigned to 3, 2 already")
+        dead = asked | {"partition": 1, "replicas": [7]}
+        assert "brokers 7 are not live (live: 1, 2, 3)" in await refused(
+            actions.dry_run(HERE, body(**dead)), BadInputError
+        )
+
+
+@virtual_time
+async def test_a_broker_is_drained() -> None:
+    async with stage() as it:
+        await led_by_the_second(it)
+        service = await begin(it, 3)
+        await it.sleep(3)
+        table, actions = service.shell.context.table, of(service)
+        shown = await actions.dry_run(HERE, body(action="drain", broker=2))
+        assert shown["lines"][:2] == (
+            "2 replicas copied: 2 to 3",
+            "leader 2 → 1: 1 partition, once its new replica is in sync",
+        )
+        done = await actions.confirm(HERE, body(confirmation=shown["confirmation"]))
+        assert done["lines"] == ["Done for 2 of 2 partitions."]
+        assert [table.assignment(table.row("t", n)).target for n in range(2)] == [(1, 3), (3, 1)]
+        assert requested(service)[-1].endswith("asks to reassign partitions t-0, t-1")
+
+
+@virtual_time
+async def test_what_changes_while_the_request_waits_for_its_turn_is_shown_again() -> None:
+    """The context was as shown when the confirmation came, and an earlier request in the queue changes it."""
+    async with stage() as it:
+        await led_by_the_second(it)
+        service = await begin(it, 3)
+        await it.sleep(3)
+        table, actions = service.shell.context.table, of(service)
+        shown = await actions.dry_run(HERE, body(action="move", topic="t", partition=0, replicas=[3]))
+        others: list[Any] = []
+        targets: dict[TopicPartition, tuple[int, ...] | None] = {TopicPartition("t", 0): (2,)}
+        service.shell.queue.append(ApiPartitionReassignment(reply=Reply(others.append), targets=targets))
+        said = await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
+        assert said.startswith("what it would do has changed since it was shown")
+        assert len(others) == 1
+        assert table.assignment(table.row("t", 0)).target == (2,)
+
+
+@virtual_time
+async def test_the_term_ends_while_the_request_waits() -> None:
+    async with stage() as it:
+        await led_by_the_second(it)
+        service = await begin(it, 2)
+        await it.sleep(3)
+        actions = of(service)
+        shown = await actions.dry_run(HERE, body(action="move", topic="t", partition=0, replicas=[1]))
+        service.shell.queue.append(Expire())
+        said = await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
+        assert said.startswith("what it would do has changed")
+        assert said.endswith("is not in charge of the cluster: ask the one that is")
+        assert actions._busy == ""
+
+
+@virtual_time
+async def test_another_term_begins_while_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as it:
+        await led_by_the_second(it)
+        service = await begin(it, 2)
+        planning = asyncio.create_task(of(service).dry_run(HERE, body(action="elect-all")))
+        await asyncio.sleep(0)
+        fresh = ControllerContext()
+        fresh.loaded = True
+        monkeypatch.setattr(service.shell, "context", fresh)
+        assert "begin again" in await refused(planning)
 
 
 @virtual_time
@@ -174,6 +273,11 @@ async def test_bodies_that_make_no_sense() -> None:
             body(action="elect", topic=7),
             body(action="cancel", partition="0"),
             body(action="cancel", partition=1.5),
+            body(action="move", replicas="1,2"),
+            body(action="move", replicas=[1, None]),
+            body(action="move", replicas=[1e400]),
+            body(action="drain", broker="1"),
+            body(action="drain", broker=2**70),
         ):
             await refused(actions.dry_run(HERE, wrong), BadInputError)
             await refused(actions.confirm(HERE, wrong), BadInputError)
