@@ -103,9 +103,13 @@ def hosted_by_avoided(context: ControllerContext) -> list[int]:
 
 
 def leaders_to_move(context: ControllerContext, hosted: Sequence[int]) -> list[int]:
-    """Of these rows, those that a broker to avoid leads although another replica could; none of a topic being
-    deleted."""
-    avoided = context.leader_preferences.avoided
+    """Of these rows, those that a broker to avoid leads although another replica could; none of a topic being deleted.
+
+    A sick broker is no such replica: an election would leave the leader where it is, with a higher epoch.
+    """
+    preferences = context.leader_preferences
+    avoided = preferences.avoided
+    worse = avoided if preferences.sick is None else avoided | {preferences.sick}
     table, memo = context.table, dict[tuple[int, int], bool]()
     found = []
     for row, leader in zip(hosted, take(hosted, table.leader)[0], strict=True):
@@ -114,13 +118,13 @@ def leaders_to_move(context: ControllerContext, hosted: Sequence[int]) -> list[i
         key = (table.assignment_of[row], table.isr_of[row])
         movable = memo.get(key)
         if movable is None or context.offline_dirs:
-            movable = memo[key] = _another_can_lead(context, row, avoided)
+            movable = memo[key] = _another_can_lead(context, row, worse)
         if movable and not table.topic(row).deleting:
             found.append(row)
     return found
 
 
-def _another_can_lead(context: ControllerContext, row: int, avoided: Iterable[int]) -> bool:
+def _another_can_lead(context: ControllerContext, row: int, worse: Iterable[int]) -> bool:
     table = context.table
-    others = set(table.assignment(row).target).intersection(table.isr(row)).difference(avoided)
+    others = set(table.assignment(row).target).intersection(table.isr(row)).difference(worse)
     return any(context.is_replica_online(row, other) for other in others)

@@ -125,7 +125,8 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
         return "versions and leader epochs only grow, and an epoch only with a version"
     if versions > MOST_HIDDEN + 1:
         return ""
-    from_outside = str(record.detail).endswith((", unclean", ", eligible"))
+    was_read = record.controller_epoch != record.epoch  # an earlier controller ended before it recorded its write
+    from_outside = was_read or str(record.detail).endswith((", unclean", ", eligible"))
     everybody = (1 << len(names)) - 1
     alive = everybody
     # Otherwise it may have been read, or the leader asked for it: version 0 of AlterPartition may add a dead broker.

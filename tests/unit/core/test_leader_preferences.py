@@ -85,6 +85,15 @@ def test_every_strategy_avoids_the_broker_while_another_replica_can_lead(
     assert elected(context, strategy) == leader
 
 
+@pytest.mark.parametrize("isr, moved", [((1, 2), []), ((1, 2, 3), [0])])
+def test_leaders_do_not_leave_a_broker_to_avoid_for_a_sick_one(isr: tuple[int, ...], moved: list[int]) -> None:
+    """The election would leave them where they are, each time with a higher epoch."""
+    context = preferring(AVOID_1._replace(sick=2), ctx(3, {"t": [[1, 2, 3]]}))
+    lead(context, "t-0", 1, isr)
+    assert to_move(context) == moved
+    assert elected(context, Strategy.REASSIGN) == (3 if moved else 1)
+
+
 def test_an_unclean_election_avoids_the_broker_too() -> None:
     context = preferring(AVOID_1, ctx(3, {"t": [[1, 2, 3]]}, dead=[3]))
     lead(context, "t-0", 3, (3,))

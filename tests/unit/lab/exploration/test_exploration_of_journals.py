@@ -145,6 +145,13 @@ def test_what_others_wrote_may_need_a_broker_that_this_controller_knew_to_be_dea
         assert first_stray([_term(LOADED, FIRST, DEAD, HANDLED, after)]) is None
 
 
+def test_what_an_earlier_controller_wrote_before_it_ended_may_have_been_an_unclean_election() -> None:
+    before = _record(0, -1, 1, [1], 1)
+    read = msgspec.structs.replace(_record(1, 2, 2, [2], 2), controller_epoch=1, epoch=2)
+    assert first_stray([[before, read]]) is None
+    assert first_stray([[before, msgspec.structs.replace(read, epoch=1)]]) is not None
+
+
 def test_of_a_term_with_missing_records_it_is_not_known_who_lived() -> None:
     elected = _record(0, 2, 1, [2, 3], 1)
     term = _term(LOADED, FIRST, DEAD, HANDLED, HANDLED, elected)
