@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from aiocontroller.controller import broker_starts
 from aiocontroller.controller.debts import debts_answered
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_replica_state_changes
@@ -16,12 +17,17 @@ log = logging.getLogger(__name__)
 
 
 async def log_dir_event_notification(shell: ControllerShell, event: LogDirEventNotification) -> None:
-    """Send each affected broker LeaderAndIsr for all its replicas; its response has errors for the failed ones."""
+    """Send each affected broker LeaderAndIsr for all its replicas; its response has errors for the failed ones.
+
+    A broker that stops may not respond any more, and still its disk may be exchanged before its next start.
+    """
     names = await shell.zk.get_all_log_dir_event_notifications(watch=True)
     if not names:
         return
     found, bad = await shell.zk.get_brokers_from_log_dir_event_notifications(names)
     shell.report_bad_znodes(bad)
+    for broker in dict.fromkeys(found):
+        await broker_starts.disk_failed(shell, broker)
     brokers = [broker for broker in dict.fromkeys(found) if broker in shell.context.brokers]
     log.info("Log directory failures announced by brokers %s", brokers)
     replicas = {broker: shell.context.table.partitions_on_broker(broker) for broker in brokers}

@@ -80,6 +80,17 @@ def test_a_broker_that_has_gone_and_a_damaged_notification_keep_no_other_back(
     assert it.shell.context.table.replica_state(it.shell.context.table.row("u", 0), 3) == ReplicaState.OfflineReplica
 
 
+def test_a_broker_that_does_not_respond_any_more_has_a_failed_disk_all_the_same(
+    it: PureCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops, or has gone; its disk may be exchanged before it starts again."""
+    Notifications(it, monkeypatch, {"log_dir_event_0": 2, "log_dir_event_1": 3, "log_dir_event_2": 9})
+    starts = it.shell.context.starts
+    assert starts is not None
+    assert starts == it.znodes.starts
+    assert [b for b, known in starts.brokers.items() if known.clean_from > known.epoch] == [2, 3]
+
+
 def test_without_a_notification_no_broker_is_asked(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     it.views[1].failed_dirs.add(T0)
     Notifications(it, monkeypatch, {})
