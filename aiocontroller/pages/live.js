@@ -365,10 +365,12 @@ async function goOn(event) {
     asked.replicas = typed.map(Number);
   }
   waiting = true;
+  const mine = asked; // an answer that comes after the dialog was closed is no answer to another action
   const actor = { name: part("name").value.trim(), password: part("password").value };
   part("said").textContent = confirmation ? "Carrying it out …" : "";
   try {
     const found = confirmation ? await post("/confirm", { confirmation, ...actor }) : await post("/dry-run", { ...asked, ...actor });
+    if (asked !== mine) return;
     part("title").textContent = plain(found.title);
     part("lines").replaceChildren(...found.lines.map(line => el("li", {}, line)));
     part("said").textContent = plain(found.confirmation ? `Nothing is done yet. The journal will say: ${found.who}.` : "Done.");
@@ -378,6 +380,7 @@ async function goOn(event) {
     confirmation = found.confirmation || null;
     part("title").focus(); // another Enter confirms nothing by accident
   } catch (error) {
+    if (asked !== mine) return;
     part("said").textContent = plain(error.message);
     part("who").hidden = false;
     part("where").hidden = !asked.replicas;
@@ -391,7 +394,8 @@ dialog.querySelector("form").addEventListener("submit", goOn);
 part("close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("close", () => {
   part("password").value = "";
-  confirmation = null;
+  asked = confirmation = null;
+  waiting = false;
   // The browser gives the focus back to the button, but that may have been drawn again meanwhile.
   if (opener && !opener.isConnected) [...document.querySelectorAll("button")].find(each => said(each) === said(opener))?.focus();
 });

@@ -68,6 +68,7 @@ class Confirmed(msgspec.Struct, frozen=True):
 class _Waiting(NamedTuple):
     who: str
     asked: Asked
+    """Without the password."""
     shown: DryRun
     until_s: float
 
@@ -80,6 +81,7 @@ class Actions:
         self._actors = actors
         self._waiting: dict[str, _Waiting] = {}
         self._busy = ""
+        self._turn = asyncio.Lock()
 
     def summary(self) -> Mapping[str, Any]:
         """For the overview: whether the page offers actions."""
@@ -89,13 +91,21 @@ class Actions:
         """The answer to ``POST /dry-run``."""
         asked = _decoded(body, Asked)
         who = self._actors.who(peer, asked.name, asked.password)
-        shown = await self._planned(asked)
+        asked = msgspec.structs.replace(asked, name="", password="")
+        async with self._turn:  # many together would leave others little time
+            shown = await self._planned(asked)
+        confirmation = self._awaited(who, asked, shown)
+        return {"title": shown.title, "lines": shown.lines, "who": who, "confirmation": confirmation}
+
+    def _awaited(self, who: str, asked: Asked, shown: DryRun) -> str:
+        """The confirmation that this may be carried out with."""
+        now_s = self._shell.world.clock.monotonic()
+        self._waiting = {key: each for key, each in self._waiting.items() if each.until_s >= now_s}
         confirmation = secrets.token_hex(16)
-        until_s = self._shell.world.clock.monotonic() + CONFIRMED_WITHIN_S
-        self._waiting[confirmation] = _Waiting(who, asked, shown.essence(), until_s)
+        self._waiting[confirmation] = _Waiting(who, asked, shown.essence(), now_s + CONFIRMED_WITHIN_S)
         if len(self._waiting) > MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
-        return {"title": shown.title, "lines": shown.lines, "who": who, "confirmation": confirmation}
+        return confirmation
 
     async def confirm(self, peer: Peer, body: bytes) -> Mapping[str, Any]:
         """The answer to ``POST /confirm``; a confirmation is used up whatever comes of it.
@@ -184,6 +194,9 @@ class Actions:
                 changed = "" if (await self._planned(asked)).essence() == shown.essence() else CHANGED
             except AioControllerError as error:
                 changed = f"{CHANGED}: {error}"
+            except Exception as error:  # a bug here must not have the cluster loaded again
+                log.exception("An action cannot be planned")
+                changed = repr(error)
             return not changed
 
         self._shell.queue.append(event(reply=Reply(answered), holds=holds))

@@ -123,7 +123,8 @@ def _understood(code: int, said: bytes) -> dict[str, Any]:
     if code == -signal.SIGALRM:
         raise CheckFailedError("it took too long: use 'aiocontroller check'")
     if code < 0:
-        raise CheckFailedError(f"its process was ended by {signal.Signals(-code).name}; memory may have run out")
+        name = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
+        raise CheckFailedError(f"its process was ended by {name}; memory may have run out")
     try:
         found: dict[str, Any] = msgspec.json.decode(said, type=dict)
     except msgspec.MsgspecError:

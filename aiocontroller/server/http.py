@@ -14,7 +14,6 @@ do is taken from the page alone (``origin_check``).
 from __future__ import annotations
 
 import asyncio
-import functools
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -25,7 +24,7 @@ from aiohttp import web
 
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.ports import Listener, TlsNow, World
+from aiocontroller.net.ports import Clock, Listener, TlsNow, World
 from aiocontroller.server import host_check, origin_check, reader_check, static
 from aiocontroller.server.actor_check import NotAllowedError, Peer
 from aiocontroller.server.commands import Command, CommandRefusedError
@@ -133,7 +132,12 @@ async def serve(
     telling = {*questions, *streams, *page_posts, *static.FILES}
     meant_for_us = _meant_for_us((host, *allowed_hosts), None if host_check.is_loopback(host) else telling)
     application = web.Application(
-        middlewares=[meant_for_us, _from_readers(telling, password, token), _in_turns(streams)],
+        middlewares=[
+            _with_present_certificates,
+            meant_for_us,
+            _from_readers(telling, password, token, world.clock),
+            _in_turns(streams),
+        ],
         client_max_size=limits.max_request_bytes,
     )
     for name, file in static.FILES.items():
@@ -174,6 +178,7 @@ async def _listening(
         metrics,
         limits.max_connections,
         limits.timeout_s,
+        tls,
         access_log=None,
         auto_decompress=False,  # not needed, and a kilobyte may become a megabyte
         lingering_time=LINGERING_S,
@@ -217,6 +222,20 @@ def _in_turns(streams: Collection[str]) -> Any:
     return middleware
 
 
+@web.middleware
+async def _with_present_certificates(
+    request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Whom a connection was for when it was made may not be let in any longer: it ends, and the client makes another,
+    as after any other end of an idle connection."""
+    connection = request.protocol
+    assert isinstance(connection, HttpConnection)
+    if connection.outdated:
+        connection.evict()
+        return web.Response(status=503)
+    return await handler(request)
+
+
 def _meant_for_us(allowed: Collection[str], checked: Collection[str] | None) -> Any:
     """Middleware that refuses requests for others, to the ``checked`` names; None: to all but ``PROBES``."""
 
@@ -232,8 +251,9 @@ def _meant_for_us(allowed: Collection[str], checked: Collection[str] | None) -> 
     return middleware
 
 
-def _from_readers(telling: Collection[str], password: str, token: str) -> Any:
-    """Middleware that refuses requests for the ``telling`` names of those who may not read the cluster's state."""
+def _from_readers(telling: Collection[str], password: str, token: str, clock: Clock) -> Any:
+    """Middleware that refuses requests for the ``telling`` names of those who may not read the cluster's state; a wrong
+    password after a while and with a line in the log, so that nobody guesses fast or unseen."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> Any:
@@ -243,6 +263,9 @@ def _from_readers(telling: Collection[str], password: str, token: str) -> Any:
             certified = certificate_of(request) is not None
             why = reader_check.refusal(connection.address, request.headers, password, token, certified=certified)
             if why is not None:
+                if reader_check.tried(request.headers):
+                    connection.complain("wrong passwords for reading", f"found a wrong password for {request.path}")
+                    await clock.sleep(reader_check.GUESS_S)
                 refused = _json({"error": why}, 401 if password else 403)
                 refused.headers.update(reader_check.CHALLENGE if password else {})
                 return refused
@@ -338,7 +361,15 @@ def _page_post(post: PagePost, timeout_s: float) -> _Handler:
         assert isinstance(connection, HttpConnection)
         encrypted = request.get_extra_info("ssl_object") is not None
         peer = Peer(connection.address, encrypted, certificate_of(request))
-        return await _carried_out(functools.partial(post, peer), request, timeout_s)
+
+        async def carry_out(body: bytes) -> Mapping[str, Any]:
+            try:
+                return await post(peer, body)
+            except NotAllowedError as error:
+                connection.complain("actions refused", str(error))
+                raise
+
+        return await _carried_out(carry_out, request, timeout_s)
 
     return handle
 

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.complaints import Complaints
-from aiocontroller.net.ports import Clock, Timer
+from aiocontroller.net.ports import Clock, Timer, TlsNow
 from aiocontroller.server.connection_quotas import ConnectionQuotas
 
 log = logging.getLogger("aiocontroller.http")
@@ -47,6 +47,16 @@ class HttpConnection(web.RequestHandler):
         self._gate.quotas.leave(self)
         self._stop_waiting()
         super().connection_lost(exc)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether certificates were read again since TLS has verified the client's."""
+        tls, now = None if self.transport is None else self.transport.get_extra_info("ssl_object"), self._gate.tls
+        return tls is not None and now is not None and tls.context is not now()
+
+    def complain(self, kind: str, what: str) -> None:
+        """Log what the client has done, once for all of a kind that come together."""
+        self._gate.complaints.warn(kind, "HTTP request from %s refused: %s", self.address, what)
 
     def evict(self) -> None:
         """Make room for another connection: end at once."""
@@ -109,11 +119,19 @@ class HttpGate:
     """``net.ports.Gate`` of the HTTP server; ``options`` are those of aiohttp's handlers."""
 
     def __init__(
-        self, server: web.Server, clock: Clock, metrics: Metrics, places: int, timeout_s: float, **options: Any
+        self,
+        server: web.Server,
+        clock: Clock,
+        metrics: Metrics,
+        places: int,
+        timeout_s: float,
+        tls: TlsNow | None = None,
+        **options: Any,
     ) -> None:
         self.server = server
         self.clock = clock
         self.timeout_s = timeout_s
+        self.tls = tls
         self.quotas = ConnectionQuotas(lambda: places)
         self.complaints = Complaints(log, clock)
         self._options = options

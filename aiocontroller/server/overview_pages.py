@@ -19,6 +19,7 @@ from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.net.ports import Clock
 from aiocontroller.server.cluster_view import in_charge
+from aiocontroller.server.http_connections import HttpConnection
 from aiocontroller.server.partition_pages import NotInChargeError
 
 EVERY_S = 0.5
@@ -88,7 +89,9 @@ class Overview:
     async def _feed(self, request: web.Request, response: web.StreamResponse) -> None:
         sent: dict[str, bytes] = {}
         sent_s = -SIGN_OF_LIFE_S
-        while request.transport is not None:  # a reader that has gone frees its place at once
+        connection = request.protocol
+        assert isinstance(connection, HttpConnection)
+        while request.transport is not None and not connection.outdated:  # one that has gone frees its place at once
             made = await self.look()
             news = {name: data for name, data in made.items() if sent.get(name) != data}
             now_s = self._clock.monotonic()

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 
 TOKEN_HEADER = "X-Aiocontroller-Token"
+GUESS_S = 1.0
+"""How long the answer to a wrong password is held back."""
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="aiocontroller", charset="UTF-8"'}
 
 
@@ -39,6 +41,11 @@ def refusal(
     if _same(_given(headers.get("Authorization", "")), password):
         return None
     return "found no password or a wrong one, expected aiocontroller.http.password (HTTP Basic; any user name)"
+
+
+def tried(headers: Mapping[str, str]) -> bool:
+    """Whether a password or a token has come, as with a guess."""
+    return bool(_given(headers.get("Authorization", "")) or headers.get(TOKEN_HEADER))
 
 
 def _given(authorization: str) -> str:

@@ -25,6 +25,7 @@ from aiocontroller.security import Security
 from aiocontroller.server import reader_check
 from aiocontroller.server.actor_check import Peer
 from aiocontroller.server.http import HttpServer, Limits, serve
+from aiocontroller.server.overview_pages import Overview
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +87,7 @@ async def served(given: Mapping[str, str], password: str = "") -> AsyncIterator[
         ready=lambda: (True, "active"),
         status=dict,
         questions={"overview": question},
+        streams={"events": Overview({"answer": lambda: 42}, cast(KafkaController, None), real_world().clock, 9).stream},
         page_posts={"confirm": remembered},
         password=password,
         limits=Limits(timeout_s=1.0),
@@ -184,6 +186,62 @@ async def test_certificates_are_renewed(stores: Path, tmp_path: Path) -> None:
         shutil.copy(stores / "renewed.pem", own)
         security.read_again()
         assert await status(server, client(stores, trusted="renewed")) == 200
+
+
+@pytest.mark.usefixtures("from_elsewhere")
+async def test_who_is_no_longer_trusted_loses_the_connections_that_they_have(stores: Path, tmp_path: Path) -> None:
+    trusted = shutil.copy(stores / "alice.crt", tmp_path / "trusted.pem")
+    given = properties(stores, **{AUTH: "requested"}) | {"listener.name.http.ssl.truststore.location": str(trusted)}
+    async with served(given) as (server, security), aiohttp.ClientSession() as http:
+        alice = client(stores, "alice")
+        ours = {"Origin": server.url, "Content-Type": "application/json"}
+
+        async def confirmed() -> int:
+            """How many connections had ended, as idle ones may, before it was taken: browsers try again, too."""
+            for ended in range(9):
+                try:
+                    async with http.post(f"{server.url}/confirm", data=b"{}", headers=ours, ssl=alice) as answer:
+                        assert answer.status == 200
+                        return ended
+                except aiohttp.ServerDisconnectedError:
+                    pass
+            raise AssertionError("each of them ended")
+
+        async with http.get(f"{server.url}/events", ssl=alice) as stream:
+            assert b"42" in await stream.content.readline()
+            assert (await confirmed(), len(PEERS)) == (0, 1)
+            security.read_again()
+            async with asyncio.timeout(30):
+                await stream.read()  # it ends, and a page connects again
+        assert await confirmed() in (1, 2)
+        assert (await confirmed(), len(PEERS)) == (0, 3)
+        shutil.copy(stores / "stranger.crt", trusted)
+        security.read_again()
+        with pytest.raises(aiohttp.ClientError):
+            await confirmed()
+        assert len(PEERS) == 3
+        PEERS.clear()
+
+
+@pytest.mark.parametrize("broken", ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "key", None])
+async def test_what_cannot_be_read_changes_nothing(stores: Path, tmp_path: Path, broken: str | None) -> None:
+    own = shutil.copy(stores / "page.pem", tmp_path / "own.pem")
+    given = properties(stores) | {"listener.name.http.ssl.keystore.location": str(own)}
+    async with served(given) as (server, security), aiohttp.ClientSession() as http:
+        context = client(stores)
+        async with http.get(f"{server.url}/overview", ssl=context) as answer:
+            assert answer.status == 200
+        if broken is None:
+            own.unlink()
+        else:  # or a certificate with another's key
+            key, _, _ = (stores / "page.pem").read_text().partition("-----BEGIN C")
+            own.write_text(key + (stores / "renewed.crt").read_text() if broken == "key" else broken)
+        with pytest.raises(ConfigError, match=r"ssl.keystore.location"):
+            security.read_again()
+        for each in (http, aiohttp.ClientSession()):
+            async with each.get(f"{server.url}/overview", ssl=context) as answer:
+                assert answer.status == 200
+        await each.close()
 
 
 # -- properties --------------------------------------------------------------------------------------------------------

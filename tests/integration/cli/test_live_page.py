@@ -248,6 +248,30 @@ async def test_replicas_are_moved_and_leaders_elected_from_the_page(cluster: Clu
     assert all("409" in said or "data:" in said for said in page.complaints), page.complaints
 
 
+async def test_a_late_answer_is_not_taken_for_that_to_another_action(cluster: Cluster, chromium: Any) -> None:
+    page, late = await shown(chromium, await acting(cluster)), list[Any]()
+    title = page.locator("#act-title")
+    await page.route("**/dry-run", late.append)
+    await page.get_by_role("button", name="Release the role", exact=True).click()
+    await page.fill("#act-name", "anna")
+    await page.fill("#act-password", "sesame")
+    await page.keyboard.press("Enter")
+    await until(lambda: late)
+    await page.keyboard.press("Escape")
+    label = "Elect the preferred leaders of the cluster"
+    await page.get_by_role("button", name=label, exact=True).click()
+    async with page.expect_response("**/dry-run") as answered:
+        await late[0].continue_()
+    await (await answered.value).finished()
+    await page.fill("#act-name", "anna")  # a round trip through the page
+    assert await title.inner_text() == label
+    assert await page.locator("#act-lines li").count() == 0
+    await page.unroute("**/dry-run")
+    await page.fill("#act-password", "sesame")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#act-said:has-text('no leader of the cluster would change')")
+
+
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:
     from axe_playwright_python.async_playwright import Axe
 

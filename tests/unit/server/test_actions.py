@@ -287,6 +287,60 @@ async def test_bodies_that_make_no_sense() -> None:
 
 
 @virtual_time
+async def test_no_password_is_kept_and_nothing_for_long() -> None:
+    async with stage() as it:
+        actions = of(await begin(it, 1))
+        await actions.dry_run(HERE, body(action="release"))
+        assert "sesame" not in repr(actions._waiting)
+        await it.sleep(CONFIRMED_WITHIN_S + 1)
+        kept = await actions.dry_run(HERE, body(action="release"))
+        assert list(actions._waiting) == [kept["confirmation"]]
+
+
+@virtual_time
+async def test_a_bug_in_a_plan_has_no_cluster_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as it:
+        await led_by_the_second(it)
+        service = await begin(it, 2)
+        await it.sleep(3)
+        actions, context = of(service), service.shell.context
+        shown = await actions.dry_run(HERE, body(action="elect-all"))
+        right, planned = actions._planned, list[int]()
+
+        async def wrong(asked: Any) -> Any:
+            planned.append(1)
+            if len(planned) == 2:
+                raise ZeroDivisionError("bug")
+            return await right(asked)
+
+        monkeypatch.setattr(actions, "_planned", wrong)
+        assert "bug" in await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
+        assert service.controller.election.in_charge
+        assert service.shell.context is context
+
+
+@virtual_time
+async def test_many_dry_runs_at_once_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as it:
+        await led_by_the_second(it)
+        service = await begin(it, 2)
+        await it.sleep(3)
+        actions, under_way, most = of(service), list[int](), list[int]()
+        in_slices = actions._in_slices
+
+        async def counted(steps: Any) -> Any:
+            under_way.append(1)
+            most.append(len(under_way))
+            found = await in_slices(steps)
+            under_way.pop()
+            return found
+
+        monkeypatch.setattr(actions, "_in_slices", counted)
+        await asyncio.gather(*(actions.dry_run(HERE, body(action="elect-all")) for _ in range(20)))
+        assert most == [1] * 20
+
+
+@virtual_time
 async def test_dry_runs_that_nobody_confirms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 3)
     async with stage() as it:

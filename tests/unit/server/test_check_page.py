@@ -105,6 +105,8 @@ async def test_there_is_one_at_a_time_and_none_after_the_end(tmp_path: Path) -> 
         ("print('{}')", "findings"),
         ('print(\'{"error":"no ZooKeeper"}\')', "no ZooKeeper"),
         ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("import os; os.kill(os.getpid(), 40)", "ended by signal 40"),  # of real time, without a name
+        ("import os, sys; os.close(1); sys.exit(0)", "exit code 0"),
         ("import signal, time; signal.alarm(1); time.sleep(60)", "took too long"),
         ("while True: print('x' * 1000)", "bytes"),
     ],
@@ -118,9 +120,17 @@ async def test_a_child_that_fails(checks: Make, program: str, said: str, monkeyp
     assert one.summary()["counts"] is None
 
 
-async def test_a_child_that_hangs_is_killed(checks: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import time; time.sleep(600)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
+        "import os, time; os.close(1); time.sleep(600)",
+    ],
+)
+async def test_a_child_that_hangs_is_killed(checks: Make, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_page, "WITHIN_S", 0.2)
-    assert "did not end" in (await result(checks("import time; time.sleep(600)")))["error"]
+    assert "did not end" in (await result(checks(program)))["error"]
 
 
 async def test_a_child_that_cannot_be_started(checks: Make) -> None:

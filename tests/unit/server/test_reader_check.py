@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -93,6 +94,23 @@ async def server(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 
 TELLING = ["/overview", "/events", *(f"/{name}" for name in static.FILES)]
 COUNTS = ["/metrics", "/healthz", "/readyz", "/status", "/settings"]
+
+
+@pytest.mark.parametrize("server", [PASSWORD], indirect=True)
+async def test_guesses_are_slow_and_in_the_log(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with aiohttp.ClientSession(server.url) as http:
+        async with http.get("/overview") as answer:  # a browser asks before it asks its user
+            assert answer.status == 401
+        assert caplog.messages == []
+        monkeypatch.setattr(reader_check, "GUESS_S", 0.3)
+        began_s = asyncio.get_running_loop().time()
+        for guess in (basic("", "sesam"), {TOKEN_HEADER: "guessed"}):
+            async with http.get("/overview", headers=guess) as answer:
+                assert answer.status == 401
+        assert asyncio.get_running_loop().time() - began_s >= 0.6
+        assert caplog.messages == ["HTTP request from 127.0.0.1 refused: found a wrong password for /overview"]
 
 
 @pytest.mark.parametrize("server", [PASSWORD], indirect=True)
