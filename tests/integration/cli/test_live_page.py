@@ -251,7 +251,7 @@ async def test_replicas_are_moved_and_leaders_elected_from_the_page(cluster: Clu
 async def test_a_late_answer_is_not_taken_for_that_to_another_action(cluster: Cluster, chromium: Any) -> None:
     page, late = await shown(chromium, await acting(cluster)), list[Any]()
     title = page.locator("#act-title")
-    await page.route("**/dry-run", late.append)
+    await page.route("**/dry-run", lambda route: late.append(route))
     await page.get_by_role("button", name="Release the role", exact=True).click()
     await page.fill("#act-name", "anna")
     await page.fill("#act-password", "sesame")
