@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError
 from aiocontroller.data_folder import holder_of
 
 CLUSTER_FILE = "cluster.json"
@@ -51,7 +51,7 @@ def read_cluster_file(data_dir: Path) -> ClusterFile:
         contents = msgspec.json.decode(path.read_bytes(), type=ClusterFile)
     except FileNotFoundError:
         raise ClusterNotRunningError(f"no cluster runs in {data_dir}: start one with scripts/up") from None
-    except msgspec.MsgspecError as error:
+    except UNREADABLE_JSON as error:
         raise BadInputError(f"{path}: found {error}, expected the description of a running cluster") from None
     if holder_of(data_dir) != contents.pid:
         raise ClusterNotRunningError(

@@ -12,7 +12,7 @@ from aiocontroller.check.findings import Finding, findings, lasting
 from aiocontroller.check.kinds import KINDS
 from aiocontroller.check.rules import all_hits
 from aiocontroller.check.snapshot import time_text
-from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.errors import UNREADABLE_JSON, BadInputError
 from aiocontroller.core.ids import Broker
 from aiocontroller.net.ports import Clock
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Progress, read_cluster_tree, read_evidence
@@ -98,7 +98,7 @@ def parse_report(data: bytes, where: str) -> Report:
     """An evidence file's content; BadInputError naming ``where`` if it is none."""
     try:
         report = msgspec.json.decode(data, type=Report)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE_JSON as error:
         raise BadInputError(f"{where}: found {error}, expected what aiocontroller check --json prints") from None
     if report.format != FORMAT:
         raise BadInputError(f"{where}: found format {report.format}, expected {FORMAT}")

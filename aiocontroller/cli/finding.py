@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError
 from aiocontroller.data_folder import DEFAULT_DATA
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def find_controller(data: Path | None) -> ControllerReady:
             ready = msgspec.json.decode(path.read_bytes(), type=ControllerReady)
         except FileNotFoundError:
             continue
-        except msgspec.MsgspecError as error:
+        except UNREADABLE_JSON as error:
             raise BadInputError(f"{path}: found {error}, expected the description of a running controller") from None
         if holder_of(path.parent) != ready.pid:
             raise ControllerNotFoundError(

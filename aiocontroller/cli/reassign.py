@@ -12,7 +12,7 @@ import msgspec
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, print_json, say, table
-from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
+from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.words import plural
 
@@ -92,7 +92,7 @@ def read_plan(path: Path) -> Plan:
         raise BadInputError(f"{path}: found {size:,} bytes, expected a plan of {MAX_PLAN_BYTES:,} at most")
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_Plan)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise BadInputError(f"{path}: {error}; expected Kafka's reassignment plan, version 1") from None
     if found.version != 1:
         raise BadInputError(f"{path}: found version {found.version}, expected 1")

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError
 from aiocontroller.net.ports import Clock
 
 BEGINNING = b'{"at_ms":'
@@ -127,7 +127,7 @@ def _records(path: Path, text: bytes) -> list[dict[str, Any]]:
     for number, line in enumerate(whole.splitlines(), 1):
         try:
             record = msgspec.json.decode(line, type=dict[str, Any])
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except UNREADABLE_JSON as error:
             raise BadInputError(f"{path}, line {number}: {error}; expected a record of this program") from None
         if not isinstance(record.get("what"), str):
             raise BadInputError(f"{path}, line {number}: found no 'what', expected a record of this program")

@@ -27,7 +27,7 @@ import msgspec
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import actions, move_actions
 from aiocontroller.core.actions import DryRun
-from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
+from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.events import ApiPartitionReassignment, Release, ReplicaLeaderElection, Reply, Request
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.core.steps import Steps
@@ -211,5 +211,5 @@ class Actions:
 def _decoded(body: bytes, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise BadInputError(f"the request's body: {error}") from None

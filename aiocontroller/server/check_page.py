@@ -21,7 +21,7 @@ import anyio
 import msgspec
 
 from aiocontroller.config import Config
-from aiocontroller.core.errors import AioControllerError
+from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError
 from aiocontroller.net.ports import Clock
 from aiocontroller.net.tasks import Tasks
 from aiocontroller.server.actor_check import Peer
@@ -127,7 +127,7 @@ def _understood(code: int, said: bytes) -> dict[str, Any]:
         raise CheckFailedError(f"its process was ended by {name}; memory may have run out")
     try:
         found: dict[str, Any] = msgspec.json.decode(said, type=dict)
-    except msgspec.MsgspecError:
+    except UNREADABLE_JSON:
         raise CheckFailedError(f"its process ended with exit code {code}: 'aiocontroller check' says why") from None
     if "error" in found:
         raise CheckFailedError(found["error"])

@@ -15,7 +15,7 @@ import msgspec
 
 from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
+from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.events import RecoverPartitions, Release, Reply, Request, RollBack, TakeOver
 from aiocontroller.core.request_content import Released
 from aiocontroller.zookeeper import paths
@@ -101,7 +101,7 @@ class Commands:
         """Take the role from a broker; CommandRefusedError with the guard's reasons, BadInputError for a bad body."""
         try:
             asked = msgspec.json.decode(body or b"{}", type=TakeOverAsked)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE_JSON as error:
             raise BadInputError(f"takeover: found {error}, expected keep_ours") from None
         settings = self._shell.settings
         settings.check_names(asked.keep_ours)
@@ -128,7 +128,7 @@ class Commands:
         """Roll a migration to KRaft back; CommandRefusedError with the reasons, BadInputError for a bad body."""
         try:
             asked = msgspec.json.decode(body or b"{}", type=RollBackAsked)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE_JSON as error:
             raise BadInputError(f"rollback: found {error}, expected dry_run and force") from None
         found = await self._ask(lambda reply: RollBack(dry_run=asked.dry_run, force=asked.force, reply=reply))
         if found == KafkaErrorCode.UNKNOWN_SERVER_ERROR:
@@ -153,7 +153,7 @@ class Commands:
         """Give the role back; ``exit`` ends the process after its linger time.  BadInputError for an unknown body."""
         try:
             asked = msgspec.json.decode(body or b"{}", type=ReleaseAsked)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE_JSON as error:
             raise BadInputError(f"release: found {error}, expected exit, linger_ms and to_kraft") from None
         released = await self._ask(lambda reply: Release(to_kraft=asked.to_kraft, reply=reply))
         if isinstance(released, KafkaErrorCode):
@@ -176,7 +176,7 @@ class Commands:
         controller; BadInputError for a bad body."""
         try:
             asked = msgspec.json.decode(body, type=RecoverAsked)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE_JSON as error:
             raise BadInputError(f"recover: found {error}, expected topic, partition, leader and dry_run") from None
         found = await self._ask(
             lambda reply: RecoverPartitions(

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import msgspec
 
+from aiocontroller.core.errors import UNREADABLE_JSON
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, SetData
@@ -81,6 +82,6 @@ async def read_instances(client: ZooKeeperClient) -> dict[int, Instance]:
             continue
         try:
             instances[owner] = _decoder.decode(data)
-        except (msgspec.MsgspecError, RecursionError):
+        except UNREADABLE_JSON:
             continue
     return instances

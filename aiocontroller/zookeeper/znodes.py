@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from aiocontroller.core.errors import UNREADABLE_JSON
 from aiocontroller.core.ids import (
     NO_TOPIC_ID,
     Broker,
@@ -358,7 +359,7 @@ def decode_topic_id(data: bytes | None) -> bytes:
     """A topic znode's id alone, at a fraction of the cost; NO_TOPIC_ID without one, or where it cannot be read."""
     try:
         return topic_id_from_text(_topic_id_decoder.decode(data or b"{}").topic_id)
-    except (msgspec.MsgspecError, Wrong):
+    except (*UNREADABLE_JSON, Wrong):
         return NO_TOPIC_ID
 
 

@@ -42,6 +42,9 @@ def test_no_cluster_and_one_that_was_killed(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / CLUSTER_FILE).write_bytes(b'{"zookeeper": "\xdd"}')
+    with pytest.raises(BadInputError, match=rf"{CLUSTER_FILE}: found .*utf-8"):
+        read_cluster_file(tmp_path)
     (tmp_path / CLUSTER_FILE).write_text('{"pid": "x"}')
     with pytest.raises(BadInputError, match=rf"{CLUSTER_FILE}: found Expected `int`"):
         read_cluster_file(tmp_path)

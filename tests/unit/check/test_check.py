@@ -112,6 +112,12 @@ def test_an_evidence_file_is_read_back_and_others_are_refused() -> None:
     del without["cluster_id"]  # as an earlier release wrote it
     assert parse_report(msgspec.json.encode(without), "x") == one
     assert parse_report(msgspec.json.encode(one), "x") == one
-    for data in (b"", b"{}", b"[1]", msgspec.json.encode(msgspec.structs.replace(one, format=9))):
+    for data in (
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"cluster_id": "\xdd"}',
+        msgspec.json.encode(msgspec.structs.replace(one, format=9)),
+    ):
         with pytest.raises(BadInputError, match="last-week"):
             parse_report(data, "last-week")

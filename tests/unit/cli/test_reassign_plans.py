@@ -32,9 +32,12 @@ def test_plan_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
         reassign.read_plan(plan)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"version": 1, "x": ' + "[" * 100_000])
-def test_a_plan_that_is_nested_too_deep_is_named(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [b"[" * 100_000, b'{"version": 1, "x": ' + b"[" * 100_000, b'{"version": 1, "partitions": [{"topic": "\xdd"}]}'],
+)
+def test_a_plan_that_is_nested_too_deep_or_in_another_encoding_is_named(tmp_path: Path, text: bytes) -> None:
     plan = tmp_path / "plan.json"
-    plan.write_text(text)
+    plan.write_bytes(text)
     with pytest.raises(BadInputError, match=r"plan\.json: .*expected Kafka's reassignment plan"):
         reassign.read_plan(plan)

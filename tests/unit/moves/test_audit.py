@@ -92,6 +92,7 @@ def test_a_full_disk_takes_a_record_whole_or_not_at_all(tmp_path: Path) -> None:
     "text",
     [
         b"\x00\xff\n",
+        b'{"what": "\xff"}\n',
         b"[1]\n",
         b'{"at": 1}\n',
         b"retention.ms=1\n",

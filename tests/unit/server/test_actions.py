@@ -268,6 +268,8 @@ async def test_bodies_that_make_no_sense() -> None:
             b"{",
             b"[" * 100_000,
             b'"\xff"',
+            b'{"action":"elect","topic":"\xff"}',
+            b'{"confirmation":"\xff"}',
             body(),
             body(action="delete"),
             body(action="elect", topic=7),

@@ -23,7 +23,13 @@ async def test_a_takeover_without_a_body_asks_for_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    "body, found", [(b'{"keep_ours":["num.partition"]}', "num.partition"), (b"{", "truncated"), (b"[]", "array")]
+    "body, found",
+    [
+        (b'{"keep_ours":["num.partition"]}', "num.partition"),
+        (b"{", "truncated"),
+        (b"[]", "array"),
+        (b'{"keep_ours":["\xdd"]}', "utf-8"),
+    ],
 )
 @virtual_time
 async def test_a_takeover_that_asks_for_nonsense_is_refused(body: bytes, found: str) -> None:
@@ -85,6 +91,7 @@ async def test_a_broker_that_cannot_tell_is_named() -> None:
         (b'{"partition":1}', "missing required field `topic`"),
         (b'{"topic":"t","dry_run":3}', "dry_run"),
         (b"", "truncated"),
+        (b'{"topic":"\xdd"}', "utf-8"),
     ],
 )
 @virtual_time

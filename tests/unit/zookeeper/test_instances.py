@@ -59,6 +59,7 @@ async def test_what_nobody_of_ours_has_written_is_left_out(clients: list[ZooKeep
         b"{",
         b"[" * 3000,
         b"\xff",
+        good.replace(b'"h"', b'"\xff"'),
         good.replace(b'"h"', b'"' + b"h" * 301 + b'"'),
         good.replace(b'"id": 1', b'"id": -1'),
         good[:-1] + b" " * MOST_BYTES + b"}",

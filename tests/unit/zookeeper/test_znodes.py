@@ -227,7 +227,15 @@ class TestTopic:
 
     def test_the_id_alone(self):
         assert znodes.decode_topic_id(znodes.encode_topic(TopicAssignment("t", self.ID, {}))) == self.ID
-        for data in (b'{"partitions":{"0":[1]}}', b"", b"{", b'{"topic_id":"x"}', b'{"topic_id":7}', None):
+        for data in (
+            b'{"partitions":{"0":[1]}}',
+            b"",
+            b"{",
+            b'{"topic_id":"x"}',
+            b'{"topic_id":7}',
+            b'{"topic_id":"\xdd"}',
+            None,
+        ):
             assert znodes.decode_topic_id(data) == NO_TOPIC_ID
 
     def test_no_id_no_key(self):
