@@ -41,6 +41,8 @@ CONFIRMED_WITHIN_S = 120.0
 MOST_WAITING = 32
 """Dry runs that wait for their confirmation; one more takes the place of the oldest."""
 LINES_SHOWN = 30
+LONGEST_ERROR = 500
+"""It quotes the request."""
 CHANGED = "what it would do has changed since it was shown: begin again"
 
 
@@ -212,4 +214,4 @@ def _decoded(body: bytes, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
     except UNREADABLE_JSON as error:
-        raise BadInputError(f"the request's body: {error}") from None
+        raise BadInputError(f"the request's body: {str(error)[:LONGEST_ERROR]}") from None

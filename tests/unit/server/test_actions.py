@@ -272,6 +272,7 @@ async def test_bodies_that_make_no_sense() -> None:
             b'{"confirmation":"\xff"}',
             body(),
             body(action="delete"),
+            body(action="x" * 100_000),
             body(action="elect", topic=7),
             body(action="cancel", partition="0"),
             body(action="cancel", partition=1.5),
@@ -281,7 +282,7 @@ async def test_bodies_that_make_no_sense() -> None:
             body(action="drain", broker="1"),
             body(action="drain", broker=2**70),
         ):
-            await refused(actions.dry_run(HERE, wrong), BadInputError)
+            assert len(await refused(actions.dry_run(HERE, wrong), BadInputError)) < 1000
             await refused(actions.confirm(HERE, wrong), BadInputError)
         await refused(actions.dry_run(HERE, body(action="elect", topic="../../etc")), BadInputError)
         await refused(actions.dry_run(HERE, body(action="cancel", topic="t", partition=-1)), BadInputError)
