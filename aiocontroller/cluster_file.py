@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError
+from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.data_folder import holder_of
 
 CLUSTER_FILE = "cluster.json"

@@ -12,8 +12,9 @@ from aiocontroller.check.findings import Finding, findings, lasting
 from aiocontroller.check.kinds import KINDS
 from aiocontroller.check.rules import all_hits
 from aiocontroller.check.snapshot import time_text
-from aiocontroller.core.errors import UNREADABLE_JSON, BadInputError
+from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.net.ports import Clock
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Progress, read_cluster_tree, read_evidence
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError
+from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.data_folder import DEFAULT_DATA
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ import msgspec
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, print_json, say, table
-from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError, KafkaErrorCode
+from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:

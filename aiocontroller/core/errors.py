@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import msgspec
-
-UNREADABLE_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises where bytes are not the JSON that is expected; of another encoding, Python's error."""
-
 
 class KafkaErrorCode(IntEnum):
     """The error codes of Kafka's protocol that a controller uses."""

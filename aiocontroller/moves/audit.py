@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError
+from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.net.ports import Clock
 
 BEGINNING = b'{"at_ms":'

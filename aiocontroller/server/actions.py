@@ -27,10 +27,11 @@ import msgspec
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import actions, move_actions
 from aiocontroller.core.actions import DryRun
-from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError, KafkaErrorCode
+from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.events import ApiPartitionReassignment, Release, ReplicaLeaderElection, Reply, Request
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.core.steps import Steps
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.server.actor_check import Actors, Peer
 from aiocontroller.server.cluster_view import in_charge
 from aiocontroller.server.commands import CommandRefusedError

@@ -21,7 +21,8 @@ import anyio
 import msgspec
 
 from aiocontroller.config import Config
-from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError
+from aiocontroller.core.errors import AioControllerError
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.net.ports import Clock
 from aiocontroller.net.tasks import Tasks
 from aiocontroller.server.actor_check import Peer

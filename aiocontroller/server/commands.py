@@ -15,9 +15,10 @@ import msgspec
 
 from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.errors import UNREADABLE_JSON, AioControllerError, BadInputError, KafkaErrorCode
+from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.events import RecoverPartitions, Release, Reply, Request, RollBack, TakeOver
 from aiocontroller.core.request_content import Released
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import encode_controller
 

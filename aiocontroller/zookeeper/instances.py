@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from aiocontroller.core.errors import UNREADABLE_JSON
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, SetData

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from aiocontroller.core.errors import UNREADABLE_JSON
 from aiocontroller.core.ids import (
     NO_TOPIC_ID,
     Broker,
@@ -33,6 +32,7 @@ from aiocontroller.core.ids import (
     TopicAssignment,
     TopicPartition,
 )
+from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.state_znodes import (
     PartitionStates,
