@@ -9,7 +9,7 @@ everything to everybody follows, between other events (``full_metadata``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from typing import Any
 
 from aiocontroller.controller import (
@@ -138,20 +138,21 @@ async def note_that_the_cluster_is_loaded(shell: ControllerShell) -> None:
     )
 
 
-async def read_fresh_brokers(shell: ControllerShell) -> list[int]:
-    """The ids of brokers that may not have received anything yet."""
-    return await shell.zk.registered_within(FRESH_S)
+async def read_settled_brokers(shell: ControllerShell) -> set[int]:
+    """The epochs of brokers that have received what they host from earlier controllers."""
+    return await shell.zk.epochs_registered_before(FRESH_S)
 
 
-async def tell_fresh_brokers(shell: ControllerShell, registered: Sequence[int]) -> None:
-    """Send everything to brokers that have just started.
+async def tell_fresh_brokers(shell: ControllerShell, settled: Container[int]) -> None:
+    """Send everything to brokers that have just started: to all but those of the epochs ``settled``.
 
     With its first LeaderAndIsr a Kafka broker begins to write high watermarks to its disk, of the partitions that it
     has received: those of all others are lost.  So the first one must not be a part, and only the controller that
-    it has registered under would have sent it.
+    it has registered under would have sent it.  That holds for one that registers while brokers are read, too, so
+    what is read beside them says who has *not* just started.
     """
     table, batch = shell.context.table, shell.new_batch()
-    fresh = [broker for broker in registered if broker in shell.context.brokers]
+    fresh = [broker.id for broker in shell.context.brokers.values() if broker.epoch not in settled]
     if not fresh:
         return
     for broker in fresh:
@@ -192,7 +193,7 @@ WARM_FAILOVER: tuple[tuple[str, Step | Ahead], ...] = (
         Ahead(topic_deletion.take_topic_deletions, topic_deletion.read_topic_deletions),
     ),
     ("note that the cluster is loaded", note_that_the_cluster_is_loaded),
-    ("send everything to brokers that have just started", Ahead(tell_fresh_brokers, read_fresh_brokers)),
+    ("send everything to brokers that have just started", Ahead(tell_fresh_brokers, read_settled_brokers)),
     ("elect leaders for New and Offline partitions", elect_leaders),
     ("set up feature versioning", features.set_up_feature_versioning),
     ("take notifications", take_notifications),

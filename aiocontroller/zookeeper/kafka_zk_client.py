@@ -196,19 +196,19 @@ class KafkaZkClient(RequestZNodes):
         """Replace the record, or create it."""
         await self._znodes.set_or_create(paths.BROKER_STARTS, cluster_znodes.encode_broker_starts(starts), fence)
 
-    async def registered_within(self, seconds: float) -> list[int]:
-        """Brokers that registered less than ``seconds`` before ``/controller`` was created, or after that.
+    async def epochs_registered_before(self, seconds: float) -> set[int]:
+        """Epochs of the brokers that registered at least ``seconds`` before ``/controller`` was created.
 
-        Sorted; by ZooKeeper's clock; empty without ``/controller``.
+        By ZooKeeper's clock; none without ``/controller``.
         """
         names = await self._znodes.children(paths.BROKER_IDS)
         ids = sorted(i for i in map(znodes.decode_broker_id, names) if not isinstance(i, BadZNode))
         found = await self.client.exists_many([paths.CONTROLLER, *map(paths.broker_id, ids)])
         holder, *stats = (found.stat(i) for i in range(len(ids) + 1))
         if holder is None:
-            return []
-        since_ms = holder.created - 1000 * seconds
-        return [broker for broker, stat in zip(ids, stats, strict=True) if stat is not None and stat.created > since_ms]
+            return set()
+        by_ms = holder.created - 1000 * seconds
+        return {stat.created_zxid for stat in stats if stat is not None and stat.created <= by_ms}
 
     async def delete_broker_registration(self, broker_id: int, epoch: int, *, fence: int) -> bool:
         """Delete the registration of this incarnation only; returns whether it existed.  See ``registration``."""

@@ -513,6 +513,62 @@ async def test_first_leader_and_isr_of_a_broker_that_has_just_started_is_whole(
 
 
 @virtual_time
+@pytest.mark.parametrize("bounced", [False, True])
+async def test_broker_that_registers_while_the_cluster_is_read_gets_everything_first(
+    bounced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read beside the list of brokers may be older than it, and no watch reports who is in the list."""
+    monkeypatch.setattr(slices, "ROWS", 1)
+    monkeypatch.setattr(mirrored, "MOST_RECENT", 1)
+    async with pair() as (it, active, standby):
+        await it.create("/brokers/topics/w", b'{"version":2,"partitions":{"0":[2,1],"1":[1,2]}}')
+        await create_topic(it, "u", 10)
+        await it.sleep(1)
+        await warm(it, standby)
+        count, started = standby.zk.count_registrations, []
+
+        async def slow() -> int:
+            found = await count()
+            if not started:
+                await it.sleep(0.2)
+                started.append(await (it.restart_broker(1) if bounced else it.add_broker(2)))
+            return found
+
+        async def none() -> None:
+            """So that a broker that has bounced is not found by that."""
+
+        monkeypatch.setattr(standby.zk, "count_registrations", slow)
+        monkeypatch.setattr(standby.zk, "get_broker_starts", none)
+        await take_over(it, active, standby)
+        await settle(it, standby)
+        assert was_warm(standby)
+        first = next(each.request for each in started[0].received if each.api is ApiKey.LEADER_AND_ISR)
+        names = {f"{t.topic_name}-{p.partition_index}" for t in first.topic_states for p in t.partition_states}
+        assert len(names) == (15 if bounced else 2)
+        await equals_a_reload(it, standby)
+
+
+@virtual_time
+async def test_own_role_is_watched_even_if_that_failed_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        look, failures = standby.zk.get_controller, []
+
+        async def fails_once(*, watch: bool = True) -> Any:
+            if is_active(standby) and not failures:
+                failures.append(1)
+                raise ZeroDivisionError
+            return await look(watch=watch)
+
+        monkeypatch.setattr(standby.zk, "get_controller", fails_once)
+        it.crash(active)
+        await it.until(lambda: standby.shell.reloaded and len(content(standby)) == 3)
+        assert failures
+        await it.delete("/controller")
+        await it.until(lambda: terms(active) + terms(standby) == 3)
+
+
+@virtual_time
 async def test_leaders_are_elected_after_few_round_trips() -> None:
     """However many steps read something: their reads are in flight together."""
     async with pair() as (it, active, standby):
