@@ -510,6 +510,7 @@ class ControllerElection:
         except Exception:
             log.exception("Bug in the failover with a copy of the cluster: reading it")
             self._shell.faults.failed_events.inc()
+            await self._watch_own()  # it may be what has failed
             await self.reload()
 
     async def _watch_own(self) -> None:
