@@ -95,14 +95,14 @@ def _closed(shell: ControllerShell, starts: BrokerStarts) -> list[int]:
     leaves room for clocks that differ.  ZooKeeper may grant less than a broker asks for, but no less than it granted
     us, unless the broker asks for less.
     """
-    assert shell.channels is not None
-    timeout_s = min(shell.settings.shortest_session_s or OLD_SESSION_TIMEOUT_S, shell.zk.client.session_timeout_s)
-    since_s = shell.world.clock.monotonic() - timeout_s / 2
-    return [
-        broker
-        for broker, known in starts.brokers.items()
-        if known.stopping and shell.channels.alive_s(broker) >= since_s
-    ]
+    channels, now_s = shell.channels, shell.world.clock.monotonic()
+    assert channels is not None
+
+    def was_closed(broker: int) -> bool:
+        asked_s = shell.settings.session_s(broker) or OLD_SESSION_TIMEOUT_S
+        return now_s - channels.alive_s(broker) <= min(asked_s, shell.zk.client.session_timeout_s) / 2
+
+    return [broker for broker, known in starts.brokers.items() if known.stopping and was_closed(broker)]
 
 
 async def record(shell: ControllerShell, starts: BrokerStarts | None) -> None:
@@ -111,9 +111,14 @@ async def record(shell: ControllerShell, starts: BrokerStarts | None) -> None:
         await _write(shell)
 
 
-async def stopping(shell: ControllerShell, broker: int) -> None:
-    """The broker has asked for its controlled shutdown, so that its next start is clean."""
-    await _change(shell, lambda starts: plan.stopping(starts, broker))
+async def stopping(shell: ControllerShell, broker: int, epoch: int) -> None:
+    """This incarnation of the broker has asked for its controlled shutdown, so that its next start is clean."""
+    await _change(shell, lambda starts: plan.stopping(starts, broker, epoch))
+
+
+async def removed(shell: ControllerShell, broker: int, epoch: int) -> None:
+    """We are about to remove the registration of this incarnation: its next start is unclean, whatever it asked for."""
+    await _change(shell, lambda starts: plan.removed(starts, broker, epoch))
 
 
 async def disk_failed(shell: ControllerShell, broker: int) -> None:

@@ -55,6 +55,8 @@ class ClusterSettings:
         self._config = config
         self._keep_ours: dict[str, None] = {}
         self._reported: Mapping[int, ReportedSettings] = {}
+        self._told: dict[int, ReportedSettings] = {}
+        """What each broker has told last, also of those that are gone."""
         self._dynamic = Dynamic()
         self._no_brokers = False
         self.awaited = True
@@ -72,6 +74,7 @@ class ClusterSettings:
     def heard(self, reported: Mapping[int, ReportedSettings], *, no_brokers: bool, awaited: bool = False) -> None:
         """Take the brokers' answers; ``no_brokers``: no broker is registered; ``awaited``: brokers are being asked."""
         self.awaited = awaited
+        self._told.update(reported)
         if not self._looked or reported != self._reported or no_brokers != self._no_brokers:
             self._looked, self._reported, self._no_brokers = True, dict(reported), no_brokers
             self._resolve()
@@ -220,11 +223,10 @@ class ClusterSettings:
         known = [int(each.value) for each in self._votes(MIN_ISR).values() if each.value.strip().isdecimal()]
         return min(known, default=None)
 
-    @property
-    def shortest_session_s(self) -> float | None:
-        """The shortest ``zookeeper.session.timeout.ms`` of any broker; None if no broker has told its."""
-        known = [int(each.value) for each in self._votes(SESSION_TIMEOUT).values() if each.value.strip().isdecimal()]
-        return min(known) / 1000 if known else None
+    def session_s(self, broker: int) -> float | None:
+        """The ``zookeeper.session.timeout.ms`` that the broker told last, even if it is gone by now; None if none."""
+        told = vote(broker, self._told.get(broker, ReportedSettings()), Dynamic(), SESSION_TIMEOUT)
+        return int(told.value) / 1000 if told is not None and told.value.strip().isdecimal() else None
 
     def _votes(self, name: str, dynamic: Dynamic | None = None) -> dict[int, Vote]:
         votes = {

@@ -29,7 +29,7 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     log.info("Shutting down broker %d", broker)
     shell.journal.append("broker", broker=broker, detail="controlled shutdown")
     apply(context, ShutdownBegun(broker))
-    await broker_starts.stopping(shell, broker)
+    await broker_starts.stopping(shell, broker, event.broker_epoch)
     hosted = plan.hosted(context, broker)
     await shell.breathe()
     moves = plan.plan_moves(context, broker, hosted)
@@ -39,6 +39,9 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     remaining = plan.still_led(context, broker, moves)
     if remaining:
         log.warning("Broker %d still leads %d partitions, the first is %s", broker, len(remaining), remaining[0])
+    if plan.hears_nothing(moves, remaining):
+        # Its answer shows that it was alive, without which its stop would not count as clean (``broker_starts``).
+        batch.add_update_metadata_request_for_brokers((broker,), ())
     sent = await shell.send(batch)
     reply = event.reply
     reply.defer()

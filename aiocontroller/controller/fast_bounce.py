@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 
+from aiocontroller.controller import broker_starts
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import StaleRegistration
 from aiocontroller.core.suspicions import is_stale_registration
@@ -43,6 +44,7 @@ async def remove_stale_registration(shell: ControllerShell, event: StaleRegistra
     if left_s > 0:
         _schedule(shell, event, max(left_s, LOOK_AGAIN_S))  # it is silent, or has not refused for long enough
         return
+    await broker_starts.removed(shell, event.broker, known.epoch)
     if await shell.zk.delete_broker_registration(event.broker, known.epoch, fence=context.epoch_zk_version):
         log.warning("Removed the registration of broker %d (epoch %d): its listener is closed", known.id, known.epoch)
         shell.journal.append(

@@ -134,12 +134,25 @@ def observed(
     return Observed(replace(starts, registrations=registrations, brokers=brokers), unclean)
 
 
-def stopping(starts: BrokerStarts, broker: int) -> BrokerStarts:
-    """The broker's present incarnation has asked for its controlled shutdown."""
-    known = starts.brokers.get(broker)
-    if known is None:
-        return starts
-    return replace(starts, brokers={**starts.brokers, broker: known._replace(stopping=True)})
+def stopping(starts: BrokerStarts, broker: int, epoch: int) -> BrokerStarts:
+    """The incarnation of this epoch has asked for its controlled shutdown.
+
+    It may be a later one than is known; that says nothing of how the known one has ended.
+    """
+    return _with_stopping(starts, broker, True) if _is_known(starts, broker, epoch) else starts
+
+
+def removed(starts: BrokerStarts, broker: int, epoch: int) -> BrokerStarts:
+    """The registration of this incarnation is about to be removed: its end will not show that the logs were flushed."""
+    return _with_stopping(starts, broker, False) if _is_known(starts, broker, epoch) else starts
+
+
+def _is_known(starts: BrokerStarts, broker: int, epoch: int) -> bool:
+    return broker in starts.brokers and starts.brokers[broker].epoch == epoch
+
+
+def _with_stopping(starts: BrokerStarts, broker: int, value: bool) -> BrokerStarts:
+    return replace(starts, brokers={**starts.brokers, broker: starts.brokers[broker]._replace(stopping=value)})
 
 
 def disk_failed(starts: BrokerStarts, broker: int) -> BrokerStarts:

@@ -48,6 +48,11 @@ def plan_moves(context: ControllerContext, broker: int, rows: Sequence[int]) -> 
     return moves
 
 
+def hears_nothing(moves: Moves, remaining: Sequence[TopicPartition]) -> bool:
+    """Whether no request to the broker follows: it hosts nothing, or all that it hosts stays with it."""
+    return not moves.followed and len(remaining) == len(moves.led)
+
+
 def still_led(context: ControllerContext, broker: int, moves: Moves) -> list[TopicPartition]:
     """The partitions that the broker leads even so: no other replica is in sync."""
     table = context.table

@@ -113,6 +113,29 @@ def test_one_whose_session_may_have_expired_after_its_controlled_shutdown_does_n
     assert led_by(it)[0] == leader
 
 
+def test_session_timeout_of_a_broker_counts_when_it_is_gone_and_only_its_own(it: PureCluster) -> None:
+    """The guard may have seen that it is gone before the consumer has."""
+    reported = {broker: ReportedSettings({SESSION_TIMEOUT: told_ms}) for broker, told_ms in ((2, "4000"), (3, "18000"))}
+    it.shell.settings.heard(reported, no_brokers=False)
+    for broker in (2, 3):
+        stop(it, broker)
+        it.views[broker].alive_s = -2.1
+    it.shell.settings.heard({1: ReportedSettings({SESSION_TIMEOUT: "18000"})}, no_brokers=False)
+    change(it, gone=(2, 3))
+    starts = it.shell.context.starts
+    assert starts is not None
+    assert [starts.brokers[broker].stopping for broker in (2, 3)] == [False, True]
+
+
+def test_a_shutdown_asked_for_by_a_later_incarnation_says_nothing_of_one_that_crashed(it: PureCluster) -> None:
+    """It may ask before its registration has been looked at."""
+    it.register(2)
+    stop(it, 2)
+    change(it)
+    change(it, gone=(1,))
+    assert led_by(it) == (-1, (1,))
+
+
 def test_one_that_starts_uncleanly_when_the_leader_dies(it: PureCluster) -> None:
     change(it, gone=(1,), started=(2,))
     assert led_by(it) == (-1, (1,))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.wire.apis import ApiKey
 from tests.unit.controller.pure_cluster import PureCluster, cluster
 
 
@@ -44,6 +47,29 @@ def test_a_replica_that_has_no_other_stays_and_does_not_keep_the_broker() -> Non
     it = cluster(1, 2, t=[[1]])
     assert shut_down(it, 1) == [[]]
     assert state(it, 0) == (1, (1,))
+
+
+@pytest.mark.parametrize(
+    "partitions, stays", [([], True), ([[1]], True), ([[1, 3]], True), ([[1, 2]], False), ([[2, 1]], False)]
+)
+def test_a_broker_from_which_nothing_moves_hears_of_the_brokers_and_shows_by_its_answer_that_it_is_alive(
+    partitions: list[list[int]], stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = cluster(1, 2, t=partitions)
+    channels, heard = it.shell.channels, []
+    assert channels is not None
+    send = channels.send
+
+    def observed(broker: int, api: ApiKey, *args: Any, **more: Any) -> None:
+        heard.append((broker, api))
+        send(broker, api, *args, **more)
+
+    monkeypatch.setattr(channels, "send", observed)
+    for _ in range(2):
+        heard.clear()
+        shut_down(it, 1)
+        assert (heard == [(1, ApiKey.UPDATE_METADATA)]) == stays
+        assert any(broker == 1 for broker, _ in heard)
 
 
 def test_asking_again_moves_nothing_more() -> None:

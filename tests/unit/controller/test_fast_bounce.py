@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from aiocontroller.controller.fast_bounce import LOOK_AGAIN_S, schedule_removal
+from aiocontroller.core import events as ev
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import BrokersSuspected, BrokersTrusted
 from aiocontroller.core.events import StaleRegistration
@@ -84,6 +85,19 @@ def test_another_incarnation_and_one_that_answers_again_are_left_alone(monkeypat
     del bounce.it.shell.context.brokers[1]
     bounce.due()
     assert (bounce.removed, bounce.scheduled) == ([], [])
+
+
+def test_a_broker_that_stops_may_not_have_flushed_its_logs_when_it_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was suspected before it asked for its shutdown; it would seem to have closed its session in time."""
+    bounce = Bounce(monkeypatch)
+    bounce.it.ask(ev.ControlledShutdown, broker=1, broker_epoch=bounce.epoch)
+    starts = bounce.it.znodes.starts
+    assert starts is not None
+    assert starts.brokers[1].stopping
+    bounce.due()
+    starts = bounce.it.znodes.starts
+    assert starts is not None
+    assert (bounce.removed, starts.brokers[1].stopping) == ([(1, bounce.epoch)], False)
 
 
 def test_a_registration_that_has_gone_meanwhile_is_not_recorded_as_removed(monkeypatch: pytest.MonkeyPatch) -> None:

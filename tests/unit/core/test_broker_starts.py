@@ -10,6 +10,7 @@ from aiocontroller.core.broker_starts import (
     Incarnation,
     disk_failed,
     observed,
+    removed,
     stopping,
     taken_over,
     with_min_isr,
@@ -29,28 +30,35 @@ def known(**changes: object) -> BrokerStarts:
 
 
 def test_a_start_after_a_controlled_shutdown_is_clean() -> None:
-    look = observed(stopping(known(), 1), [at(1, 30), at(2, 20)], 3, closed=[1])
+    look = observed(stopping(known(), 1, 10), [at(1, 30), at(2, 20)], 3, closed=[1])
     assert look.unclean == []
     assert look.starts.brokers == {1: Incarnation(30, 0), 2: Incarnation(20, 0)}
 
 
 def test_a_broker_whose_session_has_expired_after_its_controlled_shutdown_may_have_lost_power() -> None:
     """Seen by a look at which it was gone, or only when it was back."""
-    gone = observed(stopping(known(), 1), [at(2, 20)], 2)
+    gone = observed(stopping(known(), 1, 10), [at(2, 20)], 2)
     assert gone.starts.brokers[1] == Incarnation(10, 0, gone=True)
     assert observed(gone.starts, [at(1, 30), at(2, 20)], 3, closed=[1]).unclean == [1]
-    assert observed(stopping(known(), 1), [at(1, 30), at(2, 20)], 3).unclean == [1]
+    assert observed(stopping(known(), 1, 10), [at(1, 30), at(2, 20)], 3).unclean == [1]
 
 
 def test_a_broker_that_was_seen_to_close_its_session_may_stay_away_for_any_time() -> None:
-    gone = observed(stopping(known(), 1), [at(2, 20)], 2, closed=[1])
+    gone = observed(stopping(known(), 1, 10), [at(2, 20)], 2, closed=[1])
     assert gone.starts.brokers[1] == Incarnation(10, 0, stopping=True, gone=True)
     assert observed(gone.starts, [at(1, 30), at(2, 20)], 3).unclean == []
 
 
 def test_a_broker_that_stops_and_is_registered_still_stops() -> None:
-    look = observed(stopping(known(), 1), [at(1, 10), at(2, 20)], 2)
-    assert look.starts == stopping(known(), 1)
+    look = observed(stopping(known(), 1, 10), [at(1, 10), at(2, 20)], 2)
+    assert look.starts == stopping(known(), 1, 10)
+
+
+def test_only_the_incarnation_that_asked_for_its_shutdown_stops() -> None:
+    assert stopping(known(), 1, 11) == stopping(known(), 1, 9) == known()
+    stops = stopping(known(), 1, 10)
+    assert removed(stops, 1, 11) == removed(stops, 9, 10) == stops
+    assert removed(stops, 1, 10) == removed(known(), 1, 10) == known()
 
 
 def test_a_start_without_one_is_unclean() -> None:
@@ -60,7 +68,7 @@ def test_a_start_without_one_is_unclean() -> None:
 
 
 def test_a_controlled_shutdown_counts_for_one_start() -> None:
-    once = observed(stopping(known(), 1), [at(1, 30), at(2, 20)], 3, closed=[1]).starts
+    once = observed(stopping(known(), 1, 10), [at(1, 30), at(2, 20)], 3, closed=[1]).starts
     assert observed(once, [at(1, 40), at(2, 20)], 4).unclean == [1]
 
 
@@ -70,39 +78,39 @@ def test_a_broker_that_is_not_known_starts_uncleanly() -> None:
 
 def test_a_start_that_nobody_has_seen_makes_the_next_one_unclean() -> None:
     """Broker 1 stopped cleanly, started, crashed and started again between two looks."""
-    assert observed(stopping(known(), 1), [at(1, 40), at(2, 20)], 4, closed=[1]).unclean == [1]
+    assert observed(stopping(known(), 1, 10), [at(1, 40), at(2, 20)], 4, closed=[1]).unclean == [1]
 
 
 def test_a_start_and_an_end_that_nobody_has_seen() -> None:
     """Broker 1 stopped cleanly, started and crashed between two looks; its next start comes later."""
-    between = observed(stopping(known(), 1), [at(2, 20)], 3, closed=[1])
+    between = observed(stopping(known(), 1, 10), [at(2, 20)], 3, closed=[1])
     assert between.unclean == []
     assert observed(between.starts, [at(1, 40), at(2, 20)], 4).unclean == [1]
 
 
 def test_a_broker_that_is_about_to_stop_keeps_that_when_others_start_unseen() -> None:
-    look = observed(stopping(known(), 1), [at(1, 10), at(2, 40)], 4, closed=[1])
+    look = observed(stopping(known(), 1, 10), [at(1, 10), at(2, 40)], 4, closed=[1])
     assert look.unclean == [2]
     assert observed(look.starts, [at(1, 50), at(2, 40)], 5, closed=[1]).unclean == []
 
 
 def test_a_registration_after_the_count_is_taken_for_unclean() -> None:
-    look = observed(stopping(known(), 1), [at(1, 30), at(2, 20)], 2, closed=[1])
+    look = observed(stopping(known(), 1, 10), [at(1, 30), at(2, 20)], 2, closed=[1])
     assert look.unclean == [1]
 
 
 def test_a_lower_epoch_is_of_another_history_of_the_ensemble() -> None:
-    assert observed(stopping(known(), 1), [at(1, 7), at(2, 20)], 3, closed=[1]).unclean == [1]
+    assert observed(stopping(known(), 1, 10), [at(1, 7), at(2, 20)], 3, closed=[1]).unclean == [1]
 
 
 def test_a_failed_disk_costs_what_the_broker_has_but_not_what_it_gets_after_its_next_start() -> None:
     failed = disk_failed(known(), 1)
     assert failed.brokers[1] == Incarnation(10, 11)
-    look = observed(stopping(failed, 1), [at(1, 30), at(2, 20)], 3, closed=[1])
+    look = observed(stopping(failed, 1, 10), [at(1, 30), at(2, 20)], 3, closed=[1])
     assert (look.starts.brokers[1], look.unclean) == (Incarnation(30, 30), [1])
-    look = observed(stopping(look.starts, 1), [at(1, 40), at(2, 20)], 4, closed=[1])
+    look = observed(stopping(look.starts, 1, 30), [at(1, 40), at(2, 20)], 4, closed=[1])
     assert (look.starts.brokers[1], look.unclean) == (Incarnation(40, 30), [])
-    assert disk_failed(known(), 9) == stopping(known(), 9) == known()
+    assert disk_failed(known(), 9) == stopping(known(), 9, 10) == known()
 
 
 @pytest.mark.parametrize("epoch", [5, 6])

@@ -55,7 +55,7 @@ def restart(context: ControllerContext, broker: int, epoch: int, *, clean: bool)
     gone = context.brokers[broker]
     context.remove_brokers([broker])
     if clean:
-        starts = stopping(starts, broker)
+        starts = stopping(starts, broker, gone.epoch)
     registered = [type(gone)(broker, epoch, gone.endpoints), *context.brokers.values()]
     context.keep_starts(observed(starts, registered, starts.registrations + 1, closed=[broker] if clean else ()).starts)
     context.add_brokers(registered)
