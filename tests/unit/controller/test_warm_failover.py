@@ -568,7 +568,7 @@ async def begin_to_take_over(it: Stage, active: Service, standby: Service, monke
 
 
 @virtual_time
-@pytest.mark.parametrize("change", ["deletion", "death", "bounce", "start", "debt", "lost connection", "lost twice"])
+@pytest.mark.parametrize("change", ["deletion", "death", "bounce", "start", "lost connection", "lost twice"])
 async def test_what_changes_between_the_reads_ahead_and_the_steps_is_not_missed(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -588,8 +588,6 @@ async def test_what_changes_between_the_reads_ahead_and_the_steps_is_not_missed(
                 await it.restart_broker(2)
             case "start":
                 await it.add_broker(3)
-            case "debt":
-                await it.create("/aiocontroller_debts", b'{"version":1,"controller_epoch":1}')
             case _:
                 for _ in range(1 + (change == "lost twice")):
                     it.network.cut_host(it.hosts[standby].name)
