@@ -16,6 +16,7 @@ from aiocontroller.controller import (
     full_metadata,
     known_controllers,
     leader_elections,
+    log_dirs,
     reassignment,
     repairs,
     sickness,
@@ -183,8 +184,8 @@ async def _take(shell: ControllerShell, rows: Sequence[int], states: PartitionSt
 
 async def discard_notifications(shell: ControllerShell) -> None:
     """Delete old notifications, which the following full read covers; reading the lists arms their watches."""
+    await log_dirs.discard_log_dir_event_notifications(shell)
     fence = shell.context.epoch_zk_version
-    await shell.zk.delete_log_dir_event_notifications(await shell.zk.get_all_log_dir_event_notifications(), fence=fence)
     await shell.zk.delete_isr_change_notifications(await shell.zk.get_all_isr_change_notifications(), fence=fence)
 
 

@@ -20,6 +20,7 @@ from aiocontroller.controller import (
     features,
     full_metadata,
     known_controllers,
+    log_dirs,
     reassignment,
     topic_deletion,
     topics,
@@ -82,8 +83,7 @@ async def take_notifications(shell: ControllerShell) -> None:
 
     A cold failover reads all states after it has deleted the notifications.
     """
-    zk, fence = shell.zk, shell.context.epoch_zk_version
-    await zk.delete_log_dir_event_notifications(await zk.get_all_log_dir_event_notifications(), fence=fence)
+    await log_dirs.discard_log_dir_event_notifications(shell)
     shell.queue.append(IsrChangeNotification())
 
 

@@ -91,6 +91,21 @@ def test_a_broker_that_does_not_respond_any_more_has_a_failed_disk_all_the_same(
     assert [b for b, known in starts.brokers.items() if known.clean_from > known.epoch] == [2, 3]
 
 
+@pytest.mark.parametrize("reload", [False, True])
+def test_a_disk_whose_failure_was_announced_before_the_term_has_failed_all_the_same(
+    it: PureCluster, monkeypatch: pytest.MonkeyPatch, reload: bool
+) -> None:
+    """The broker may stop before it responds to this term's LeaderAndIsr."""
+    left = Notifications(it, monkeypatch, {})
+    left.found = {"log_dir_event_0": 2}
+    it.reload() if reload else it.failover()
+    assert left.found == {}
+    starts = it.shell.context.starts
+    assert starts is not None
+    assert starts == it.znodes.starts
+    assert [b for b, known in starts.brokers.items() if known.clean_from > known.epoch] == [2]
+
+
 def test_without_a_notification_no_broker_is_asked(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     it.views[1].failed_dirs.add(T0)
     Notifications(it, monkeypatch, {})

@@ -263,6 +263,20 @@ async def test_isr_changes_are_read_that_were_notified_between_the_election_and_
 
 
 @virtual_time
+async def test_failed_disks_are_noted_that_were_announced_before_the_term() -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        it.crash(active)
+        await it.zk.propagate_log_dir_event(1)
+        await it.until(lambda: is_active(standby) and "schedule periodic work" in steps(standby))
+        assert was_warm(standby)
+        assert standby.shell.context.starts is not None
+        known = standby.shell.context.starts.brokers[1]
+        assert known.clean_from > known.epoch
+        assert await it.zk.get_all_log_dir_event_notifications(watch=False) == []
+
+
+@virtual_time
 async def test_brokers_that_are_no_replicas_leave_isrs_before_reassignments_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
