@@ -17,7 +17,7 @@ SIZES = {A0: 5}
 
 def test_of_a_healthy_cluster_everything_may_change() -> None:
     layout, left_out = layout_of(tree(), SIZES)
-    assert layout == ({A0: (1, 2), A1: (2, 1), B0: (2, 3)}, {1: None, 2: None, 3: None}, SIZES, {})
+    assert layout == ({A0: (1, 2), A1: (2, 1), B0: (2, 3)}, {1: None, 2: None, 3: None}, SIZES, {}, {})
     assert left_out.explained() == {}
 
 
