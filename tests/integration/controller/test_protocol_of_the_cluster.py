@@ -73,6 +73,6 @@ async def test_lowest_protocol_counts_until_the_last_broker_has_come_to_the_new_
 
     def received() -> bool:
         newest = [r for r in cluster.brokers[2].received if r.api == ApiKey.LEADER_AND_ISR and r.version == 7]
-        return any(t.topic_id.bytes == given for r in newest for t in r.request.topic_states)
+        return any(t.topic_id is not None and t.topic_id.bytes == given for r in newest for t in r.request.topic_states)
 
     await until(received, "brokers hear the id")
