@@ -24,6 +24,8 @@ class EligibleTwin:
         """Those of them that have been registered all the time since they left the ISR."""
         self._in_sync: dict[Partition, set[int]] = {}
         """Members of the ISR that have been registered all the time since they joined, and have lost nothing."""
+        self._incomplete: dict[Partition, set[int]] = {}
+        """Replicas that have lost records since they joined the ISR, unless they led after that."""
         self._watched: set[int] = set()
         """Brokers that have started since the record began, so that each controller must know of it."""
         self._epoch = 0
@@ -39,14 +41,17 @@ class EligibleTwin:
         isr_before = () if before is None else before.isr
         in_sync = self._in_sync.get(partition, set())
         stayed = in_sync.difference(set(isr_before).difference(after.isr))
-        self._in_sync[partition] = stayed.union(set(after.isr).difference(isr_before))
+        joined = set(after.isr).difference(isr_before)
+        self._in_sync[partition] = stayed.union(joined)
+        incomplete = self._incomplete.get(partition, set()).difference(joined, [after.leader])
+        self._incomplete[partition] = incomplete
         if before is None:
             return
         led_from_outside = after.leader >= 0 and after.leader not in (*before.isr, *self.complete(partition))
         if len(after.isr) >= min(self.min_isr(partition[0]), len(replicas)) or led_from_outside:
             self._forget(partition)
             return
-        left = set(before.isr).intersection(replicas)
+        left = set(before.isr).intersection(replicas).difference(incomplete)
         # A member that has restarted may have lost records, for all that a controller knows.
         for known, joining in ((self._complete, left), (self._steady, left.intersection(in_sync))):
             known[partition] = known.get(partition, set()).union(joining).intersection(replicas).difference(after.isr)
@@ -63,6 +68,7 @@ class EligibleTwin:
         """The broker's log has lost records, or is deleted."""
         for known in (self._complete, self._steady, self._in_sync):
             known.get(partition, set()).discard(broker)
+        self._incomplete.setdefault(partition, set()).add(broker)
 
     def registered(self, broker: int) -> None:
         """The broker has registered; so it had not been for a time."""
@@ -84,7 +90,7 @@ class EligibleTwin:
 
     def topic_gone(self, topic: str) -> None:
         """The topic is deleted."""
-        for known in (self._complete, self._steady, self._in_sync):
+        for known in (self._complete, self._steady, self._in_sync, self._incomplete):
             for partition in [partition for partition in known if partition[0] == topic]:
                 del known[partition]
 

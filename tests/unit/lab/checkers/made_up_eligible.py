@@ -139,6 +139,27 @@ def a_member_of_the_isr_has_lost_records(s: Story) -> None:
     s.twin.lost(2, T)
 
 
+@case("0:3/1,3")
+def it_leaves_the_isr(s: Story) -> None:
+    s.twin.lost(2, T)
+    s.state(1, 1)
+
+
+@case("0:2,3/1,2,3")
+def it_leaves_after_it_had_joined_again(s: Story) -> None:
+    s.twin.lost(2, T)
+    s.state(1, 1, 3)
+    s.state(1, 1, 3, 2)
+    s.state(1, 1)
+
+
+@case("0:2,3/1,3")
+def it_leaves_after_it_had_led(s: Story) -> None:
+    s.twin.lost(2, T)
+    s.state(2, 1, 2, 3)
+    s.state(1, 1)
+
+
 @case("0:2,3/1,3 1:2,3/1,3")
 def a_broker_restarts(s: Story) -> None:
     s.state(1, 1)
