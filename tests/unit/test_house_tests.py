@@ -55,6 +55,7 @@ OF_NO_MODULE = {
     "controller/migration": "a migration to KRaft: the claim of a KRaft controller, and its rollback",
     "controller/mirror_under_attack": "a warm standby among other servers, endless writes, damage, and bugs",
     "controller/random_clusters": "random stories on all handlers together",
+    "controller/reads_ahead": "what a warm failover reads ahead of its steps, and what may change between the two",
     "controller/recovery_strategies": "who waits for whose log, by unclean.recovery.strategy",
     "controller/stack_depth": "the number of calls from the consumer to a rule",
     "controller/steps_of_standbys": "for how long a warm standby keeps the loop busy",

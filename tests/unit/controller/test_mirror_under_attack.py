@@ -24,8 +24,8 @@ from tests.unit.controller.test_mirror import (
     states,
     warm,
 )
-from tests.unit.controller.test_warm_failover import equals_a_reload, take_over, was_warm
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage
+from tests.unit.controller.warm_standbys import equals_a_reload, take_over, was_warm
 
 
 async def loaded_anew(it: Stage, standby: Service) -> None:
