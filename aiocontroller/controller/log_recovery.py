@@ -106,7 +106,8 @@ def _may_lead(shell: ControllerShell, evidence: Evidence, row: int, request: Wai
 
 
 def _loss_by_best(shell: ControllerShell, evidence: RowEvidence, row: int, question: Question) -> Loss | None:
-    best = evidence[row].best([b for b in question.brokers if shell.context.is_replica_online(row, b)])
+    online = [broker for broker in question.brokers if shell.context.is_replica_online(row, broker)]
+    best = evidence[row].best(online, question.awaited)
     return None if best is None else loss(evidence[row], best, question.awaited)
 
 

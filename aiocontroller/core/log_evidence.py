@@ -9,6 +9,10 @@ an older last epoch may end with records that the best log lacks: the two diverg
    above may be *phantoms*: a leader enters its epoch before it writes anything.
  * An epoch that is above all that the broker knows gets no answer; it would end at the log's end, too.
  * Membership of the ISR is no evidence here: a log may have lost its end with the power.
+ * But an awaited replica has followed the last leader, and only what is committed is ever deleted from the beginning of
+   a log (by retention, or DeleteRecords).  So the records that other logs have before its first offset are deleted, not
+   lost.  It need not have any records: retention empties the log of an idle topic.  If an older log led in its place,
+   the offsets of committed records would be given out again, and consumers that have read so far would not see them.
  * What a replica holds that does not answer is unknown.  It matters only if the replica may have been the last one to
    hold something acknowledged (``awaited``).
 
@@ -166,9 +170,14 @@ class Evidence(NamedTuple):
         end = self.ends[broker]
         return (end.epoch if self.epochs_known else UNKNOWN_EPOCH, end.end_offset)
 
-    def best(self, candidates: Sequence[int]) -> int | None:
-        """The candidate with the best log, the first among equals; None if none of them has answered."""
+    def best(self, candidates: Sequence[int], awaited: Collection[int] = ()) -> int | None:
+        """The candidate with the best log, the first among equals; None if none of them has answered.
+
+        A log that ends where that of an awaited candidate begins, or before, has nothing to tell.
+        """
         answered = [broker for broker in candidates if broker in self.ends]
+        deleted = max((self.ends[broker].start_offset for broker in answered if broker in awaited), default=-1)
+        answered = [broker for broker in answered if broker in awaited or self.ends[broker].end_offset > deleted]
         return max(answered, key=self.rank, default=None)
 
 

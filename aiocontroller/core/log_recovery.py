@@ -131,7 +131,7 @@ def _led_by_the_best(
     """The best log leads alone, of equal ones an ISR member's; the rule's outcome if nobody has told anything."""
     isr, replicas = context.table.isr(row), context.leader_order()(context.table.replicas(row))
     online = tuple(r for r in replicas if context.is_replica_online(row, r))
-    best = evidence.best(sorted(online, key=lambda replica: replica not in isr))
+    best = evidence.best(sorted(online, key=lambda replica: replica not in isr), awaited(context, row))
     return outcome if best is None else Outcome(best, (best,), online, unclean=best not in isr)
 
 
@@ -293,7 +293,7 @@ def _recovery(
     question, evidence = found
     result = "would elect" if asked.dry_run else "elected"
     if asked.dry_run:
-        leader = evidence.best(question.brokers) if asked.leader is None else asked.leader
+        leader = evidence.best(question.brokers, question.awaited) if asked.leader is None else asked.leader
     if leader is None or (asked.leader is not None and (leader != asked.leader or leader not in evidence.ends)):
         result, leader = "failed", None
     logs = tuple(_told_log(question, evidence, broker) for broker in question.brokers)

@@ -9,7 +9,7 @@ import pytest
 
 from aiocontroller.controller import log_recovery
 from aiocontroller.core import events as ev
-from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, LogEnd
+from aiocontroller.core.log_evidence import NO_RECORDS, NOT_IN_TIME, Evidence, LogEnd
 from aiocontroller.core.request_content import AlterPartition, PartitionRecovery
 from aiocontroller.journal.journal import MemoryJournal
 from tests.unit.controller.leaderless import T0, Asking, change, die, leader, records
@@ -83,6 +83,8 @@ def test_by_default_it_leads_as_in_kafka() -> None:
         ({1: CUT, 2: LogEnd(4, 60), 3: LogEnd(4, 90)}, 3),
         ({1: CUT, 2: LogEnd(4, 70), 3: LogEnd(4, 70)}, 1),
         ({1: LogEnd(3, 200), 2: CUT}, 2),
+        ({1: LogEnd(NO_RECORDS, 200, 200), 2: LogEnd(4, 200), 3: LogEnd(4, 90)}, 1),
+        ({1: LogEnd(NO_RECORDS, 0), 2: WHOLE, 3: LogEnd(4, 90)}, 2),
     ],
 )
 def test_it_leads_only_if_no_live_replica_has_a_better_log(strategy: str, ends: dict[int, LogEnd], after: int) -> None:

@@ -270,6 +270,16 @@ def test_an_empty_log_is_the_worst() -> None:
     assert Evidence({1: LogEnd(NO_RECORDS, 900, 900), 2: LogEnd(0, 1)}).best([1, 2]) == 2
 
 
+@pytest.mark.parametrize("end, best", [(100, 1), (900, 1), (901, 2)])
+def test_what_an_awaited_replica_has_deleted_is_no_reason_for_an_older_log(end: int, best: int) -> None:
+    """Only what is committed is deleted; with the older log as leader, committed offsets would be written again."""
+    evidence = Evidence({1: LogEnd(NO_RECORDS, 900, 900), 2: LogEnd(0, end)})
+    assert evidence.best([2, 1], awaited=(1, 3)) == best
+    assert evidence.best([2], awaited=(1, 3)) == 2
+    lost = loss(evidence, best, ())
+    assert (lost.records, lost.is_bounded) == (0, True)
+
+
 def test_lengths_decide_if_one_broker_cannot_tell_epochs() -> None:
     evidence = Evidence({1: LogEnd(5, 10), 2: LogEnd(UNKNOWN_EPOCH, 11), 3: LogEnd(6, 9)})
     assert evidence.best([1, 2, 3]) == 2
