@@ -6,6 +6,7 @@ Exit code 0: no violation; 1: a violation, and the command that plays the same f
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import shutil
 import sys
@@ -301,31 +302,44 @@ def unclean(
 @storm.command(name="power-loss")
 @_SEED
 @click.option("--trials", type=click.IntRange(1), default=40, show_default=True, help="Partitions, of each controller.")
+@click.option("--only", multiple=True, metavar="NAME", help="aiocontroller, kafka or kraft alone; may be repeated.")
 @click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
 @PROPERTIES
 @_JSON
 @click.option("--keep", type=_FOLDER, metavar="DIR", help="Leave logs and journals in this new folder.")
 def power_loss(
-    seed: int, trials: int, version: str | None, properties: dict[str, str], json_file: Path | None, keep: Path | None
+    seed: int,
+    trials: int,
+    only: tuple[str, ...],
+    version: str | None,
+    properties: dict[str, str],
+    json_file: Path | None,
+    keep: Path | None,
 ) -> None:
     """Cut off the end of the last in-sync replica's logs, on real brokers, and count the acknowledged records lost.
 
-    Under aiocontroller and under Kafka's own controller. It is a violation if aiocontroller loses any, since a complete
-    replica returns first.
+    Under aiocontroller, under Kafka's own controller, and under KRaft (of 3.3 and later). It is a violation if
+    aiocontroller loses any, since a complete replica returns first.
     """
     from aiocontroller.lab.storms import power_loss as storms
 
-    report = _play_on_logs(storms.storm, seed, trials, version, properties, keep)
+    version = _release(version)
+    try:
+        names = storms.played(version, only)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--only") from error
+    told = functools.partial(storms.storm, names=names)
+    report = _play_on_logs(told, seed, trials, version, properties, keep)
     storms.show(report, _console(120))
-    _end(report, json_file, f"power-loss --seed {seed} --trials {trials}")
+    _end(report, json_file, f"power-loss --seed {seed} --trials {trials}" + "".join(f" --only {name}" for name in only))
 
 
 def _release(version: str | None) -> str:
-    """Kafka's release, by default the newest; BadInputError if its jars are missing."""
-    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
+    """Kafka's release in full, by default the newest; BadInputError for none, or if its jars are missing."""
+    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars, release
 
-    version = version or DEFAULT_VERSION
     try:
+        version = release(version or DEFAULT_VERSION)
         kafka_jars(version)
     except KafkaMissingError as error:
         raise BadInputError(str(error)) from error

@@ -88,7 +88,7 @@ class PlayedCluster:
         topics = [kind + suffix for kind in kinds]
         for topic in topics:
             assignment = {p: turned[p % len(turned)] for p in range(partitions)}
-            await asyncio.to_thread(self._create, topic, assignment)
+            await self.create_topic(topic, assignment)
             self._replicas |= {(topic, p): replicas for p, replicas in assignment.items()}
         await self.until(whole, "the topics are led")
         self.load = Load(
@@ -104,20 +104,29 @@ class PlayedCluster:
         for controller in self.controllers.values():
             controller.close()
 
+    async def create_topic(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
+        """Create a topic with TOPIC_CONFIG from replicas by partition, as an admin client does."""
+        await asyncio.to_thread(self._create, topic, assignment)
+
+    async def delete_topic(self, topic: str) -> None:
+        """Ask for a topic's deletion, as an admin client does."""
+        await asyncio.to_thread(self._delete, topic)
+
     async def view(self) -> View:
         """Return every partition under load, from the Metadata of a broker that is known to be up to date."""
 
         async def complete() -> View | None:
-            found = await self._look()
+            found = await self.look_at(self.topics)
             return found if len(found) == len(self._replicas) else None
 
         view: View = await until(complete, "a broker tells of every partition")
         return view
 
-    async def _look(self) -> View:
+    async def look_at(self, topics: Sequence[str]) -> View:
+        """Return what a broker that is up to date tells of these topics at once; empty if it does not answer."""
         running = [b for n, b in self.brokers.items() if b.running and n not in self.frozen]
         running.sort(key=lambda broker: broker.id == self._youngest)  # it may not answer yet
-        return await asyncio.to_thread(look, running[0].address, self.topics)
+        return await asyncio.to_thread(look, running[0].address, topics)
 
     async def until(self, condition: Callable[[View], bool], what: str) -> None:
         await until(lambda: self._holds(condition), what)
@@ -212,7 +221,12 @@ class PlayedCluster:
         """
         from confluent_kafka import KafkaException
         from kafka import KafkaAdminClient
-        from kafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAlreadyExistsError
+        from kafka.errors import (
+            IncompatibleBrokerVersion,
+            KafkaError,
+            TopicAlreadyExistsError,
+            UnknownTopicOrPartitionError,
+        )
 
         deadline = time.monotonic() + ADMIN_WITHIN_S
         bootstrap = self.bootstrap
@@ -221,7 +235,7 @@ class PlayedCluster:
             try:
                 admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=20_000)
                 return request(admin)
-            except TopicAlreadyExistsError:
+            except (TopicAlreadyExistsError, UnknownTopicOrPartitionError):
                 raise
             except IncompatibleBrokerVersion:
                 if bootstrap != self.bootstrap or time.monotonic() > deadline:
@@ -258,6 +272,14 @@ class PlayedCluster:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         (made,) = admin.create_topics([wanted]).values()
         made.result(ADMIN_WITHIN_S)
+
+    def _delete(self, topic: str) -> None:
+        from kafka.errors import UnknownTopicOrPartitionError
+
+        try:
+            self._ask(lambda admin: admin.delete_topics([topic]))
+        except UnknownTopicOrPartitionError:
+            pass  # deleted by an earlier try whose answer was lost
 
     def _reassign(self, wanted: Mapping[PartitionKey, Sequence[int]]) -> None:
         from kafka import TopicPartition

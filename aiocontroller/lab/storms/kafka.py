@@ -26,7 +26,7 @@ from rich.console import Console
 
 from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
 from aiocontroller.lab.cluster.load.tally import Verdict
-from aiocontroller.lab.kafka.controllers import ZooKeeperController
+from aiocontroller.lab.kafka.controllers import ClusterController
 from aiocontroller.lab.kafka.events import Felt, play
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
 from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_table, stalls, surfaced_in, verdict_lines
@@ -137,14 +137,15 @@ async def storm(options: Options, folder: Path, console: Console) -> Report:
 
 
 async def in_turns(
-    cluster: PlayedCluster, stories: Sequence[S], tell: Callable[[S, ZooKeeperController], Awaitable[T]]
+    cluster: PlayedCluster,
+    stories: Sequence[S],
+    tell: Callable[[S, ClusterController], Awaitable[T]],
+    names: Sequence[str] = (OURS, KAFKAS),
 ) -> AsyncIterator[tuple[str, S, T]]:
-    """Tell each story under aiocontroller, then under Kafka's own controller; yields who, which, what came of it."""
+    """Tell each story under each of these controllers; yields who, which, what came of it."""
     for story in stories:
-        for name in (OURS, KAFKAS):
-            controller = cluster.controllers[name]
-            assert isinstance(controller, ZooKeeperController)
-            cluster.controller = controller
+        for name in names:
+            controller = cluster.controller = cluster.controllers[name]
             await controller.take()
             yield name, story, await tell(story, controller)
             if name == OURS:

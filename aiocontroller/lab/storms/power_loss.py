@@ -1,4 +1,7 @@
-"""``aiocontroller storm power-loss``: the last in-sync replica loses the end of its log, under both controllers.
+"""``aiocontroller storm power-loss``: the last in-sync replica loses the end of its log, under each controller.
+
+Under aiocontroller and under Kafka's own controller in a ZooKeeper-mode cluster, which they hold in turns, and in a
+KRaft cluster of the same release and settings.
 
 A topic with three replicas and ``min.insync.replicas=2`` is written.  One broker shuts down, more is written, the
 second one shuts down, and the last one loses power: it is killed, and the end of each log is cut off, as if the
@@ -22,21 +25,25 @@ from rich.console import Console
 from rich.table import Table
 
 from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
-from aiocontroller.lab.kafka.acknowledged import readable_records, states_of, write_acknowledged
-from aiocontroller.lab.kafka.controllers import ZooKeeperController, until
-from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
+from aiocontroller.lab.kafka.acknowledged import readable_records, write_acknowledged
+from aiocontroller.lab.kafka.controllers import ClusterController, KRaftController, until
+from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, kraft_cluster, zookeeper_cluster
+from aiocontroller.lab.kafka.view import View
 from aiocontroller.lab.storms.kafka import KAFKAS, OURS, in_turns
 from aiocontroller.lab.storms.unclean import Options
-from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 
-SESSION_MS = 4000
+KRAFT = KRaftController.name
+CONTROLLERS = (OURS, KAFKAS, KRAFT)
+KRAFT_SINCE = (3, 3)
+"""The first release whose KRaft mode is ready for production."""
+SETTINGS = AS_SHIPPED | {"replica.lag.time.max.ms": "1500"}
+"""Sessions are as long as by default: a broker that needs more than half of it to stop counts as started uncleanly."""
 AT_ONCE = 20
 """Partitions of one story, at most."""
 WRITTEN = range(50, 301)
 """Records in a phase, drawn from these."""
 LONGEST_CUT = 0.6
 """Share of a log that is cut off, at most."""
-CONFIGS = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 ALONE_S = 2.0
 """The time for an election while only the complete replica is back."""
 
@@ -52,7 +59,7 @@ class Planned(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What both controllers live through."""
+    """What each controller lives through."""
 
     order: tuple[int, ...]
     """Brokers as they stop; the last one loses power."""
@@ -98,8 +105,18 @@ def stories(seed: int, trials: int, brokers: Sequence[int]) -> list[Story]:
     return found
 
 
+def played(version: str, only: Sequence[str] = ()) -> list[str]:
+    """Those of CONTROLLERS that are asked for, by default all that the release has; ValueError for any other name."""
+    has_kraft = tuple(map(int, version.split(".")[:2])) >= KRAFT_SINCE
+    known = [name for name in CONTROLLERS if name != KRAFT or has_kraft]
+    for name in only:
+        if name not in known:
+            raise ValueError(f"found {name!r}, expected one of {', '.join(known)} with Kafka {version}")
+    return [name for name in known if name in only or not only]
+
+
 class PowerLossStorm:
-    """Tells every story under both controllers, in turns."""
+    """Tells every story under controllers of one cluster, in turns."""
 
     def __init__(self, cluster: PlayedCluster, options: Options, console: Console) -> None:
         self.trials: list[Trial] = []
@@ -107,9 +124,9 @@ class PowerLossStorm:
         self._started = time.monotonic()
         self._topics = 0
 
-    async def run(self) -> None:
+    async def run(self, names: Sequence[str]) -> None:
         told = stories(self._options.seed, self._options.trials, sorted(self._cluster.brokers))
-        async for name, story, trials in in_turns(self._cluster, told, self._tell):
+        async for name, story, trials in in_turns(self._cluster, told, self._tell, names):
             self.trials += trials
             lost = [trial.lost for trial in trials if trial.lost]
             self._console.print(
@@ -118,45 +135,50 @@ class PowerLossStorm:
                 markup=False,
             )
 
-    async def _tell(self, story: Story, controller: ZooKeeperController) -> list[Trial]:
-        brokers, admin = self._cluster.brokers, AdminZkClient(controller.zk)
+    async def _tell(self, story: Story, controller: ClusterController) -> list[Trial]:
+        cluster, brokers = self._cluster, self._cluster.brokers
         first, second, last = story.order
         self._topics += 1
         topic = f"power-{self._topics}"
         planned = dict(enumerate(story.partitions))
-        await admin.create_topic(topic, {n: each.replicas for n, each in planned.items()}, configs=CONFIGS)
+        await cluster.create_topic(topic, {n: each.replicas for n, each in planned.items()})
         for phase, stopping in enumerate((first, second)):
             alive = set(story.order[phase:])
-            await until(lambda alive=alive: self._in_sync(controller, topic, alive), f"{alive} are in sync")  # type: ignore[misc]
+            await self._in_sync(topic, alive)
             bootstrap = ",".join(brokers[broker].address for broker in sorted(alive))
             counts = {n: each.written[phase] for n, each in planned.items()}
             await asyncio.to_thread(write_acknowledged, bootstrap, topic, counts)
             await brokers[stopping].stop_async()
-        await until(lambda: self._in_sync(controller, topic, {last}), f"{last} is in sync alone")
+        await self._in_sync(topic, {last})
         brokers[last].kill()
         for number, each in planned.items():
             cut_off(brokers[last], f"{topic}-{number}", each.cut)
-        await self._cluster.start(brokers[second])
+        await cluster.start(brokers[second])
         await asyncio.sleep(ALONE_S)
-        await self._cluster.start(brokers[last])
-        await until(lambda: self._in_sync(controller, topic, {second, last}), "two replicas are in sync")
+        await cluster.start(brokers[last])
+        view = await self._in_sync(topic, {second, last})
         trials = []
         bootstrap = ",".join(brokers[broker].address for broker in (second, last))
-        for number, (state, each) in enumerate(
-            zip(await states_of(controller.zk, topic), story.partitions, strict=True)
-        ):
+        for number, each in planned.items():
             end = await readable_records(bootstrap, topic, number)
             acknowledged = sum(each.written)
-            trials.append(Trial(controller.name, story.order, acknowledged, state.leader, acknowledged - end))
-        await self._cluster.heal()
-        await until(lambda: self._in_sync(controller, topic, set(story.order)), "all replicas are in sync")
-        await admin.delete_topic(topic)
+            leader = view[topic, number].leader
+            trials.append(Trial(controller.name, story.order, acknowledged, leader, acknowledged - end))
+        await cluster.heal()
+        await self._in_sync(topic, set(story.order))
+        await cluster.delete_topic(topic)
         return trials
 
-    async def _in_sync(self, controller: ZooKeeperController, topic: str, brokers: set[int]) -> bool:
-        """Every partition is led by one of these, and they are its ISR."""
-        states = await states_of(controller.zk, topic)
-        return bool(states) and all(state.leader in brokers and set(state.isr) == brokers for state in states)
+    async def _in_sync(self, topic: str, brokers: set[int]) -> View:
+        """Wait until every partition is led by one of these, and they are its ISR."""
+
+        async def reached() -> View | None:
+            view = await self._cluster.look_at([topic])
+            led = bool(view) and all(each.leader in brokers and each.isr == brokers for each in view.values())
+            return view if led else None
+
+        view: View = await until(reached, f"{brokers} are in sync")
+        return view
 
 
 def cut_off(broker: RealKafkaBroker, partition: str, share: float) -> None:
@@ -167,27 +189,33 @@ def cut_off(broker: RealKafkaBroker, partition: str, share: float) -> None:
         file.truncate(int(size * (1 - share)))
 
 
-async def storm(options: Options, folder: Path, console: Console) -> Report:
-    """Tell all stories in a new cluster whose files are in the folder."""
-    overrides = AS_SHIPPED | {"zookeeper.session.timeout.ms": str(SESSION_MS), "replica.lag.time.max.ms": "1500"}
-    started = zookeeper_cluster(folder, overrides=overrides, properties=options.properties, version=options.version)
-    async with started as cluster:
-        console.print(f"three Kafka {options.version} brokers are up")
-        run = PowerLossStorm(cluster, options, console)
-        unfinished = ""
-        try:
-            await run.run()
-        except (TimeoutError, AssertionError) as error:
-            unfinished = str(error)
-            console.print(f"the storm ends early: {error}", style="red", markup=False)
-        return Report(options.seed, options.version, run.trials, unfinished)
+async def storm(options: Options, folder: Path, console: Console, *, names: Sequence[str] = CONTROLLERS) -> Report:
+    """Tell all stories under these controllers, in new clusters whose files are in the folder."""
+    version = options.version
+    ours = zookeeper_cluster(folder / "zk", overrides=SETTINGS, properties=options.properties, version=version)
+    theirs = kraft_cluster(folder / KRAFT, overrides=SETTINGS, version=version)
+    report = Report(options.seed, version, [], "")
+    for started, of_cluster in ((ours, (OURS, KAFKAS)), (theirs, (KRAFT,))):
+        chosen = [name for name in of_cluster if name in names]
+        if not chosen or report.unfinished:
+            continue
+        async with started as cluster:
+            console.print(f"three Kafka {version} brokers are up, for {' and '.join(chosen)}")
+            run = PowerLossStorm(cluster, options, console)
+            try:
+                await run.run(chosen)
+            except (TimeoutError, AssertionError) as error:
+                report.unfinished = str(error)
+                console.print(f"the storm ends early: {error}", style="red", markup=False)
+            report.trials += run.trials
+    return report
 
 
 def show(report: Report, console: Console) -> None:
     table = Table(title=f"Kafka {report.version}, seed {report.seed}: acknowledged records after a power loss")
     for heading in ("controller", "trials", "acknowledged", "lost", "partitions that lost some", "most lost"):
         table.add_column(heading, justify="left" if heading == "controller" else "right")
-    for name in (OURS, KAFKAS):
+    for name in CONTROLLERS:
         if own := report.of(name):
             lost = [trial.lost for trial in own]
             figures = (len(own), sum(trial.acknowledged for trial in own), sum(lost), sum(map(bool, lost)), max(lost))

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aiocontroller.lab.kafka.acknowledged import readable_records, states_of, write_acknowledged
-from aiocontroller.lab.kafka.controllers import ZooKeeperController, until
+from aiocontroller.lab.kafka.controllers import ClusterController, ZooKeeperController, until
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
 from aiocontroller.lab.storms.kafka import KAFKAS, OURS, in_turns
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -118,7 +118,8 @@ class UncleanStorm:
                 markup=False,
             )
 
-    async def _tell(self, story: Story, controller: ZooKeeperController) -> list[Trial]:
+    async def _tell(self, story: Story, controller: ClusterController) -> list[Trial]:
+        assert isinstance(controller, ZooKeeperController), controller.name
         cluster, admin = self._cluster, AdminZkClient(controller.zk)
         self._topics += 1
         topic = f"unclean-{self._topics}"

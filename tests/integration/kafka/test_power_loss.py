@@ -1,23 +1,38 @@
-"""The last in-sync replica loses the end of its log with its power; an eligible replica has everything and leads."""
+"""The last in-sync replica loses the end of its log with its power; an eligible replica has everything and leads.
+
+A short form of ``aiocontroller storm power-loss`` follows: Kafka's own controller and KRaft lose it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from rich.console import Console
 
 from aiocontroller.lab.cluster.processes import Child
-from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, RealKafkaCluster, kafka_missing
+from aiocontroller.lab.cluster.real_kafka import (
+    DEFAULT_VERSION,
+    RealKafkaBroker,
+    RealKafkaCluster,
+    archive_classes,
+    kafka_missing,
+)
+from aiocontroller.lab.storms.kafka import KAFKAS, OURS
+from aiocontroller.lab.storms.power_loss import CONTROLLERS, KRAFT, storm
+from aiocontroller.lab.storms.unclean import Options
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.controller.harness import Cluster, running, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(420)]
 
-SETTINGS = {"zookeeper.session.timeout.ms": "4000", "replica.lag.time.max.ms": "1500"}
+SETTINGS = {"replica.lag.time.max.ms": "1500", "zookeeper.session.timeout.ms": "18000"}
+"""Sessions as by default: a broker that needs more than half of it to stop is not eligible, and machines are busy."""
 TOPIC = "orders"
 FIRST, THEN = 300, 100
 
@@ -104,3 +119,19 @@ async def test_nothing_is_lost_while_an_eligible_replica_lives(world: World, zk_
     finally:
         brokers.kill()
         child.kill()
+
+
+TRIALS = 3
+
+
+@pytest.mark.slow_kafka
+@pytest.mark.timeout(900)
+async def test_a_storm_loses_nothing_here_what_the_others_lose(tmp_path: Path) -> None:
+    if missing := kafka_missing():
+        pytest.skip(missing)
+    archive_classes()
+    report = await storm(Options(3, TRIALS, DEFAULT_VERSION, {}), tmp_path, Console(file=io.StringIO()))
+    assert report.unfinished == ""
+    lost = {name: [trial.lost > 0 for trial in report.of(name)] for name in CONTROLLERS}
+    assert lost == {OURS: [False] * TRIALS, KAFKAS: [True] * TRIALS, KRAFT: [True] * TRIALS}
+    assert len({sum(trial.acknowledged for trial in report.of(name)) for name in CONTROLLERS}) == 1

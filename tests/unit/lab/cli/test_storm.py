@@ -34,6 +34,7 @@ def test_every_module_with_a_storm_has_a_command_and_every_command_a_module() ->
         (["soak", "--minutes", "inf"], "inf is not a finite number"),
         (["soak", "--json", "no/such/verdict.json"], "no/such' does not exist"),
         (["unclean", "--trials", "0"], "0 is not in the range x>=1"),
+        (["power-loss", "--only", "zab"], "found 'zab', expected one of aiocontroller, kafka, kraft with Kafka"),
         (["--minutes", "3"], "No such option '--minutes'"),
         (["controller"], "No such command 'controller'"),
         (["alarms", "--cases", "3-25"], "found '3-25', expected N or N-M of 0 to 24"),

@@ -11,7 +11,17 @@ import pytest
 from rich.console import Console
 
 from aiocontroller.lab.storms.kafka import KAFKAS, OURS
-from aiocontroller.lab.storms.power_loss import AT_ONCE, LONGEST_CUT, Report, Trial, cut_off, show, stories
+from aiocontroller.lab.storms.power_loss import (
+    AT_ONCE,
+    KRAFT,
+    LONGEST_CUT,
+    Report,
+    Trial,
+    cut_off,
+    played,
+    show,
+    stories,
+)
 
 BROKERS = (1, 2, 3)
 
@@ -42,6 +52,7 @@ def test_the_end_of_the_last_segment_is_lost(tmp_path: Path) -> None:
     "trials, unfinished, ok",
     [
         ([Trial(OURS, (1, 2, 3), 500, 2, 0), Trial(KAFKAS, (1, 2, 3), 500, 3, 120)], "", True),
+        ([Trial(OURS, (1, 2, 3), 500, 2, 0), Trial(KRAFT, (1, 2, 3), 500, 3, 90)], "", True),
         ([Trial(OURS, (1, 2, 3), 500, 2, 1)], "", False),
         ([Trial(OURS, (1, 2, 3), 500, 2, 0)], "not within 120 s", False),
     ],
@@ -52,3 +63,11 @@ def test_an_acknowledged_record_lost_is_a_violation(trials: list[Trial], unfinis
     shown = io.StringIO()
     show(report, Console(file=shown, width=120))
     assert all(trial.controller in shown.getvalue() for trial in trials)
+
+
+def test_a_release_is_played_under_the_controllers_that_it_has() -> None:
+    assert played("3.9.1") == played("3.3.2") == [OURS, KAFKAS, KRAFT]
+    assert played("3.2.3") == played("2.8.2") == [OURS, KAFKAS]
+    assert played("3.9.1", (KRAFT, OURS)) == [OURS, KRAFT]
+    with pytest.raises(ValueError, match=r"found 'kraft', expected one of aiocontroller, kafka with Kafka 3\.0\.2"):
+        played("3.0.2", (KRAFT,))
