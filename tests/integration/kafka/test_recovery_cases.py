@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.lab.kafka.acknowledged import states_of, write_acknowledged
 from aiocontroller.lab.kafka.controllers import OurController, until
-from aiocontroller.lab.kafka.played_cluster import PlayedCluster
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster, cluster_on
 from aiocontroller.lab.storms.power_loss import cut_off
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
-from tests.integration.kafka.conftest import KafkaCluster, take_over
+from tests.integration.kafka.conftest import SETTINGS, KafkaCluster, take_over
 from tests.integration.kafka.releases import number
 from tests.integration.kafka.test_log_recovery import command, end_of
 
@@ -272,3 +273,44 @@ async def test_a_broker_that_does_not_answer_is_named_and_the_others_decide(
     found = await recovered(tmp_path, topic)
     assert (found["result"], found["leader"]) == ("elected", 2), found
     await readable(stage, topic, 2, 200)
+
+
+# -- on brokers of their own -------------------------------------------------------------------------------------------
+
+OWN = SETTINGS | {"replica.lag.time.max.ms": "30000"}
+"""A follower stays in sync, however busy the machine."""
+
+
+async def test_records_deleted_by_retention_are_no_reason_for_an_older_log(
+    kafka_version: str, zk_connect: str, tmp_path: Path
+) -> None:
+    """Broker 2 is in sync and its log empty; broker 1 left long ago and still has the beginning of what was deleted."""
+    if missing := kafka_missing(kafka_version):
+        pytest.skip(missing)
+    settings = OWN | {"log.retention.check.interval.ms": "500"}
+    cluster = RealKafkaCluster(2, zk_connect, tmp_path, version=kafka_version, overrides=settings)
+    try:
+        await cluster.start_async()
+        async with cluster_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
+            with_strategy(stage, "Balanced")
+            controller, topic = await created(stage, (1, 2))
+            await write(stage, topic, 20)
+            await die(stage, topic, 1, 2)
+            await write(stage, topic, 20)
+            admin, folder = AdminZkClient(controller.zk), stage.brokers[2].data_dir / "logs" / f"{topic}-0"
+            await admin.change_entity_configs("topics", topic, CONFIGS | {"retention.ms": "1"})
+
+            async def emptied() -> bool:
+                return [file.name for file in folder.glob("*.log")] == [f"{40:020}.log"]
+
+            await until(emptied, "broker 2 has deleted its records")
+            await admin.change_entity_configs("topics", topic, CONFIGS)
+            await die(stage, topic, 2, 2)
+            await start(stage, 1, 2)
+            await until(lambda: led_by(stage, topic, 1, 2), "a log leads")
+            assert await led_by(stage, topic, 2)
+            await until(lambda: in_isr(stage, topic, (1, 2)), "both are in sync")
+            await write(stage, topic, 5)
+            await readable(stage, topic, 2, 45)
+    finally:
+        cluster.kill()
