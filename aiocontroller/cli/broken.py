@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 import click
 
 from aiocontroller.cli.finding import ControllerNotFoundError, find_controller
-from aiocontroller.cli.output import iso_time, print_json, say, table
-from aiocontroller.core.words import plural, printable
+from aiocontroller.cli.output import iso_time, print_json, table, tell
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.cli.run import ControllerReady
@@ -64,7 +64,7 @@ def list_broken(kind: Kind, limit: int | None, data: Path | None, zookeeper: str
     if as_json:
         print_json(found)
     else:
-        say(printable(as_text(found)))
+        tell(as_text(found))
 
 
 def as_text(found: dict[str, Any]) -> str:

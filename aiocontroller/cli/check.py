@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from aiocontroller.cli.finding import connected, find_zookeeper
-from aiocontroller.cli.output import JSON, print_json, print_nothing_more, reading_progress, say
+from aiocontroller.cli.output import JSON, print_json, print_nothing_more, reading_progress, tell
 from aiocontroller.cli.trees import read_tree, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.words import plural, printable
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.check.check import Difference, Examined, Report
@@ -86,9 +86,9 @@ def _print(report: Report, difference: Difference | None, as_json: bool) -> None
     if as_json:
         print_json(report if difference is None else {"report": report, "difference": difference})
         return
-    say(printable(as_text(report)))
+    tell(as_text(report))
     if difference is not None:
-        say("\n" + printable(_as_text_of_difference(difference)))
+        tell("\n" + _as_text_of_difference(difference))
 
 
 async def _check(zookeeper: str, *, ask: bool) -> Examined:

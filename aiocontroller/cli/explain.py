@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from aiocontroller.cli.output import JSON, iso_time, print_json, say
+from aiocontroller.cli.output import JSON, iso_time, print_json, say, tell
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.words import on_one_line, plural
 from aiocontroller.data_folder import DEFAULT_DATA
@@ -46,13 +46,13 @@ def explain(partition: str, data: Path | None, last: int | None, as_json: bool) 
         print_json({"topic": topic, "partition": number, "story": chapters[-last:] if last else chapters})
         return
     if not chapters:
-        say(on_one_line(f"The journals in {folder} tell nothing of {partition}."))
+        tell(on_one_line(f"The journals in {folder} tell nothing of {partition}."))
         return
     shown = chapters[-(last or SHOWN) :]
     if len(shown) < len(chapters):
         say(f"… {plural(len(chapters) - len(shown), 'earlier change')}; --last shows more")
     for each in shown:
-        say(on_one_line(f"{iso_time(each.at_us // 1000)}  {each.text}"))
+        tell(on_one_line(f"{iso_time(each.at_us // 1000)}  {each.text}"))
 
 
 def parsed(partition: str) -> tuple[str, int]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, byte_count, print_json, say, while_read
+from aiocontroller.cli.output import JSON, byte_count, print_json, say, tell, while_read
 from aiocontroller.core.errors import AioControllerError
-from aiocontroller.core.words import plural, printable
+from aiocontroller.core.words import plural
 from aiocontroller.ending import stop_on_signals
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class _Shown:
             if self._as_json:
                 print_json(progress._asdict())
             else:
-                say(printable(progress_line(progress)))
+                tell(progress_line(progress))
 
 
 def progress_line(progress: Progress) -> str:
@@ -280,11 +280,11 @@ def _say_request(told: dict[str, Any]) -> None:
         say(f"would send {told['send']} for {plural(len(partitions), 'partition')}:")
         for topic, number, *target in partitions:
             to = "" if not target else " back" if target[0] is None else f" to {','.join(map(str, target[0]))}"
-            say(printable(f"  {topic}-{number}{to}"))
+            tell(f"  {topic}-{number}{to}")
     else:
-        say(printable(f"would write {told['write']}:"))
+        tell(f"would write {told['write']}:")
         for name, value in told["settings"].items():
-            say(printable(f"  {name} {'removed' if value is None else f'= {value}'}"))
+            tell(f"  {name} {'removed' if value is None else f'= {value}'}")
 
 
 def _show(found: Result, options: Options) -> None:
@@ -306,8 +306,8 @@ def _show(found: Result, options: Options) -> None:
         else "Nothing was sent or written; all this if nothing fails and nothing holds it up."
     )
     for reason in found.reasons:
-        say(printable(f"Stopped by itself: {reason}."))
+        tell(f"Stopped by itself: {reason}.")
     for tp, why in list(found.refused.items())[:SHOWN]:
-        say(printable(f"{tp}: {why}"))
+        tell(f"{tp}: {why}")
     if not options.dry_run:
         say(f"No throttle is left. The record is in {options.audit}.")

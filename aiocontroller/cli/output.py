@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -15,8 +16,9 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
+from aiocontroller.cli import fitting
 from aiocontroller.cli.background import BackgroundWriter
-from aiocontroller.core.words import on_one_line, plural
+from aiocontroller.core.words import on_one_line, plural, printable
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -73,22 +75,41 @@ def dropped_lines(count: int, as_json: bool) -> str:
     return f"… {plural(count, 'line')} dropped\n"
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns with two spaces between them; numbers to the right; what others wrote may stand in a cell."""
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; None: it is none, so nothing has to fit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def fitted(text: str) -> str:
+    """Sentences and tables for a person: nothing that a terminal obeys, and no wider than it."""
+    width = terminal_width()
+    return printable(text) if width is None else fitting.sentences(printable(text), width)
+
+
+def tell(text: str) -> None:
+    """Print sentences and tables for a person; BrokenPipeError when the reader is gone."""
+    say(fitted(text))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0) -> str:
+    """Columns with two spaces between them; numbers to the right; what others wrote may stand in a cell.
+
+    On a terminal it is no wider than that, if ``indent`` columns stand before each line.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(heading), *(len(row[i][0]) for row in cells), 0) for i, heading in enumerate(headings)]
-    right = [bool(cells) and all(row[i][1] for row in cells) for i in range(len(headings))]
+    right = [_are_numbers([row[i] for row in cells]) for i in range(len(headings))]
+    width = terminal_width()
+    texts = [[text for text, _ in row] for row in cells]
+    return fitting.table(headings, texts, right, None if width is None else width - indent)
 
-    def line(texts: Iterable[str]) -> str:
-        aligned = (t.rjust(w) if r else t.ljust(w) for t, w, r in zip(texts, widths, right, strict=True))
-        return "  ".join(aligned).rstrip()
 
-    return "\n".join([line(headings), *(line(text for text, _ in row) for row in cells)])
+def _are_numbers(column: Sequence[tuple[str, bool]]) -> bool:
+    return any(number for _, number in column) and all(number or text == fitting.NONE for text, number in column)
 
 
 def _cell(value: object) -> tuple[str, bool]:
     if value is None:
-        return "-", False
+        return fitting.NONE, False
     if isinstance(value, (list, tuple)):
         return on_one_line(",".join(map(str, value))), False
     return on_one_line(str(value)), isinstance(value, (int, float))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, byte_count, print_json, reading_progress, say, table
+from aiocontroller.cli.output import JSON, byte_count, print_json, reading_progress, say, table, tell
 from aiocontroller.cli.what_if import broker_ids
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.words import plural, printable
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.cli.broker_client import BrokerSizes
@@ -168,7 +168,7 @@ def _show(
         silent = {str(broker): why for broker, why in sizes.silent.items()}
         print_json({"plan": kafkas_form(found), "cost": shown, "left_out": reasons, "sizes_unknown": silent})
         return
-    say(printable(as_text(costs, left_out, sizes.silent)))
+    tell(as_text(costs, left_out, sizes.silent))
     if not found:
         say("Nothing is to be done.")
     elif out is not None:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, print_json, say, table, while_read
+from aiocontroller.cli.output import JSON, print_json, say, table, tell, while_read
 from aiocontroller.cli.what_if import broker_ids
 from aiocontroller.core.errors import AioControllerError, BadInputError
-from aiocontroller.core.words import printable
 from aiocontroller.ending import stop_on_signals
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def _show(found: Result, options: Options) -> None:
         print_json(found)
         return
     for reason in found.reasons:
-        say(printable(f"{found.result.capitalize()}: {reason}."))
+        tell(f"{found.result.capitalize()}: {reason}.")
     left = f", not restarted: {', '.join(map(str, found.left))}" if found.left else ""
     say(f"Restarted: {', '.join(map(str, found.restarted)) or 'none'}{left}. The record is in {options.audit}.")
 
@@ -197,13 +196,13 @@ async def _say_order(
     if options.as_json:
         print_json({"roll": [{"broker": b, "command": c, "gate": g} for b, c, g in rows], "done": done})
         return
-    say(printable(table(("broker", "command", "gate now"), [(b, c, "; ".join(g) or "open") for b, c, g in rows])))
+    tell(table(("broker", "command", "gate now"), [(b, c, "; ".join(g) or "open") for b, c, g in rows]))
     say("Nothing was run.")
 
 
 def _say_line(line: str) -> None:
     with while_read():
-        say(printable(line))
+        tell(line)
 
 
 class Commands:

@@ -13,11 +13,11 @@ import click
 
 from aiocontroller.cli.broken import broken_options, kind_asked_for, list_broken
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table, tell
 from aiocontroller.cli.properties import key_values
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import NO_TOPIC_ID
-from aiocontroller.core.words import on_one_line, plural, printable
+from aiocontroller.core.words import on_one_line, plural
 from aiocontroller.net.ports import Random
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def describe(names: tuple[str, ...], data: Path | None, zookeeper: str | None, a
         print_json({"topics": [_described(t) for t in found], "unreadable": unreadable})
     else:
         for topic in found:
-            say(printable(_as_text(_described(topic))) + "\n")
+            tell(_as_text(_described(topic)) + "\n")
         for znode in bad:
             said = f"Unreadable: {znode.path}: found {znode.found}, expected {znode.expected}"
             click.echo(on_one_line(said), err=True)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aiocontroller.cli.output import JSON, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, table, tell
 from aiocontroller.cli.properties import key_values
 from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.words import plural, printable
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,10 +74,10 @@ def what_if(
         left_out = {"unreadable_znodes": len(read.bad), "topics_being_deleted": len(read.deletions)}
         print_json({**_as_json(found), "left_out": left_out})
     else:
-        say(printable(as_text(found, len(read.partitions))))
+        tell(as_text(found, len(read.partitions)))
         if read.bad or read.deletions:
             left = f"{plural(len(read.bad), 'unreadable znode')}, {plural(len(read.deletions), 'topic')} being deleted"
-            say(f"Left out: {left}; aiocontroller check names them.")
+            tell(f"Left out: {left}; aiocontroller check names them.")
 
 
 def broker_ids(text: str | None, option: str) -> list[int]:
@@ -146,7 +146,9 @@ def as_text(found: Outcome, partitions: int) -> str:
             continue
         lines.append(f"{what} ({plural(len(group), 'partition')}): {consequence}")
         rows = [(name, was.leader, now.leader, was.isr, now.isr) for name, (was, now) in list(group.items())[:SHOWN]]
-        shown = table(("partition", "leader", "then", "ISR", "then"), [[str(row[0]), *row[1:]] for row in rows])
+        shown = table(
+            ("partition", "leader", "then", "ISR", "then"), [[str(row[0]), *row[1:]] for row in rows], indent=2
+        )
         lines += ["  " + line for line in shown.splitlines()]
         if len(group) > SHOWN:
             lines.append(f"  … and {len(group) - SHOWN:,} more; --json names all")

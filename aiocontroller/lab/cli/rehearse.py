@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aiocontroller.cli.output import JSON, print_json, say, table
+from aiocontroller.cli.output import JSON, print_json, say, table, tell
 from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.words import plural, printable
+from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.lab.rehearsal.meter import Went
@@ -97,9 +97,9 @@ def rehearse(
     if as_json:
         print_json({**shown_as_json(found), "report": str(report)})
     else:
-        say(printable(as_text(found)))
+        tell(as_text(found))
         said = f"Again, the worst seed: {again(found.worst_seed)}"
-        say(printable(said if tree is not None else f"{said}, with a file of aiocontroller check --save-tree"))
+        tell(said if tree is not None else f"{said}, with a file of aiocontroller check --save-tree")
         say(f"The page: {report}")
     if found.violations:
         sys.exit(1)

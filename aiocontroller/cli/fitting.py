@@ -1,0 +1,103 @@
+"""Tables and sentences that fit a terminal, and stay whole.  Pure.
+
+Nothing is cut.  What is too wide goes on in the next line, below where it began.  So do the texts of a table's cells,
+and if that does not suffice, the last columns stand below each row, with their names.  Lines break at blanks only: a
+name longer than the terminal is left to it, so that it can still be copied as one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from textwrap import wrap
+
+GAP = "  "
+UNBROKEN = 26
+"""A text of so many characters stays on one line: a size, a time with ``<`` before it."""
+NONE = "-"
+"""Stands where a cell has nothing."""
+INDENT = 4
+_HANGING = re.compile(r" *(?:- |\S+ {2,})?")
+"""What a line begins with, below which it does not go on: a dash, or a first column."""
+
+
+def lines_of(text: str, width: int) -> list[str]:
+    """The text in lines of at most ``width``; at least one."""
+    return wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def sentences(text: str, width: int) -> str:
+    """Each line of the text that is too wide goes on in the next one, below its own beginning."""
+    return "\n".join(line if len(line) <= width else _goes_on(line, width) for line in text.split("\n"))
+
+
+def _goes_on(line: str, width: int) -> str:
+    found = _HANGING.match(line)
+    begins = found.end() if found is not None else 0
+    if begins > width // 2:
+        begins = len(line) - len(line.lstrip())
+    return line[:begins] + ("\n" + " " * begins).join(lines_of(line[begins:], width - begins))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int | None) -> str:
+    """Columns with two spaces between them, those that are ``right`` aligned so; None: as wide as it comes."""
+    widths = [_widest(column) for column in _columns(headings, rows)]
+    if width is None or _sum(widths) <= width:
+        return "\n".join(_line([[text] for text in cells], widths, right)[0] for cells in (headings, *rows))
+    narrowest = [_narrowest(column, min(UNBROKEN, width)) for column in _columns(headings, rows)]
+    shown = len(headings)
+    while shown > 1 and _sum(narrowest[:shown]) > width:
+        shown -= 1
+    widths = _shared(widths[:shown], narrowest[:shown], width)
+    lines = _wrapped(headings[:shown], widths, right)
+    for cells in rows:
+        lines += _wrapped(cells[:shown], widths, right)
+        lines += _below(headings[shown:], cells[shown:], width)
+    return "\n".join(lines)
+
+
+def _columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[list[str]]:
+    return ([heading, *(row[i] for row in rows)] for i, heading in enumerate(headings))
+
+
+def _widest(column: Iterable[str]) -> int:
+    return max(map(len, column))
+
+
+def _narrowest(column: Iterable[str], unbroken: int) -> int:
+    """Width of the longest piece that stays on one line."""
+    return max(len(text) if len(text) <= unbroken else max(map(len, text.split()), default=0) for text in column)
+
+
+def _sum(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _shared(widest: Sequence[int], narrowest: Sequence[int], width: int) -> list[int]:
+    """What each column gets: what it needs at least, then, from the left, as much of the rest as it can use."""
+    left = width - _sum(narrowest)
+    widths = []
+    for wide, narrow in zip(widest, narrowest, strict=True):
+        more = min(wide - narrow, max(left, 0))
+        left -= more
+        widths.append(narrow + more)
+    return widths
+
+
+def _wrapped(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> list[str]:
+    return _line([lines_of(text, width) for text, width in zip(cells, widths, strict=True)], widths, right)
+
+
+def _line(cells: Sequence[Sequence[str]], widths: Sequence[int], right: Sequence[bool]) -> list[str]:
+    lines = []
+    for texts in zip_longest(*cells, fillvalue=""):
+        aligned = (t.rjust(w) if r else t.ljust(w) for t, w, r in zip(texts, widths, right, strict=False))
+        lines.append(GAP.join(aligned).rstrip())
+    return lines
+
+
+def _below(headings: Sequence[str], cells: Sequence[str], width: int) -> list[str]:
+    known = [(heading, text) for heading, text in zip(headings, cells, strict=True) if text not in ("", NONE)]
+    said = "; ".join(f"{heading}: {text}" if heading else text for heading, text in known)
+    return [" " * INDENT + line for line in lines_of(said, width - INDENT)] if said else []
