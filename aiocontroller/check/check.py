@@ -63,8 +63,9 @@ async def examine(
     told = NOBODY if ask is None else await ask(first.brokers.values())
     before = all_hits(with_files(first, told))
     await clock.sleep(between_s)
-    tree = with_files(await read_cluster_tree(zk, progress), told)
-    hits = [*lasting(before, all_hits(tree)), *settings_hits(tree, told)]
+    again = await read_cluster_tree(zk, progress)
+    tree = with_files(again, told)
+    hits = [*lasting(before, all_hits(tree)), *settings_hits(again, told)]  # what files say is no dynamic default
     found, shown_by = findings(hits, KINDS)
     read = await read_evidence(zk, [path for some in shown_by for path in some])
     evidence = iter(read)

@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from aiocontroller.check.broker_settings import Told
 from aiocontroller.check.check import FORMAT, Report, compare, examine, parse_report
 from aiocontroller.check.findings import Finding
+from aiocontroller.check.rules import UNCLEAN
+from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
@@ -63,6 +66,21 @@ async def test_it_finds_and_writes_nothing(model: tuple[ZooKeeperModel, KafkaZkC
     assert (report.controller, report.controller_epoch, report.brokers) == (1, 3, (1,))
     assert report.cluster_id == tree.cluster_id == "of-this-one"
     assert read == [("partitions", 1, 1)] * 2
+
+
+async def test_brokers_differ_whatever_their_files_say_of_topics_without_own_settings(
+    model: tuple[ZooKeeperModel, KafkaZkClient], world: World
+) -> None:
+    """Their files are taken for a default where topics are judged, and for each broker's own where brokers are."""
+
+    async def ask(_: object) -> Told:
+        files = {1: "true", 2: "true", 3: "false"}
+        return Told({broker: ReportedSettings({UNCLEAN: value}) for broker, value in files.items()}, {})
+
+    report, _ = await examine(model[1], world.clock, between_s=0, ask=ask)
+    found = {f.kind: (f.subjects, f.why) for f in report.findings}
+    assert found["settings-differ"] == ((UNCLEAN,), "true on broker 1, 2; false on broker 3")
+    assert "unclean-elections" in found
 
 
 async def test_what_mends_itself_is_no_finding(model: tuple[ZooKeeperModel, KafkaZkClient], world: World) -> None:
