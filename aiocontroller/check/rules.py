@@ -14,6 +14,7 @@ import msgspec
 
 from aiocontroller.check.findings import Hit
 from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID, RECOVERING, ReplicaAssignment
+from aiocontroller.core.words import plural
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Partition
 from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS
@@ -319,7 +320,7 @@ def absent(tree: ClusterTree) -> Iterator[Hit]:
             "broker-away",
             f"broker {broker}",
             paths.broker_id(broker),
-            f"it has {count:,} replicas",
+            f"it has {plural(count, 'replica')}",
             _return_of((broker,), tree),
         )
 

@@ -15,10 +15,10 @@ import click
 
 from aiocontroller.cli.broken import TITLES, reason_in_words, since
 from aiocontroller.cli.finding import find_controller
-from aiocontroller.cli.output import JSON, iso_time, print_json, say, table
+from aiocontroller.cli.output import JSON, fitted, iso_time, print_json, say, table, tell
 from aiocontroller.cli.role import controller_data, get_page
 from aiocontroller.core.errors import AioControllerError
-from aiocontroller.core.words import on_one_line, plural, printable
+from aiocontroller.core.words import on_one_line, plural
 
 EVERY_S = 1.0
 SHOWN = 15
@@ -34,7 +34,7 @@ def brokers(data: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"controller": found["controller"], "brokers": found["brokers"]})
     else:
-        say(printable(_whose(found["controller"]) + brokers_as_text(found["brokers"])))
+        tell(_whose(found["controller"]) + brokers_as_text(found["brokers"]))
 
 
 @click.command()
@@ -46,7 +46,7 @@ def incidents(data: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({name: found[name] for name in ("controller", "incidents", "failovers")})
     else:
-        say(printable("\n".join(incidents_as_text(found))))
+        tell("\n".join(incidents_as_text(found)))
 
 
 def watch(data: Path | None, as_json: bool) -> None:
@@ -60,7 +60,7 @@ def watch(data: Path | None, as_json: bool) -> None:
         if as_json:
             print_json(found)
         else:
-            say((CLEAR if sys.stdout.isatty() else "") + printable(overview_as_text(found)))
+            say((CLEAR if sys.stdout.isatty() else "") + fitted(overview_as_text(found)))
         time.sleep(EVERY_S)
 
 
@@ -68,26 +68,68 @@ def overview_as_text(found: Mapping[str, Any]) -> str:
     """A screen of it."""
     if "error" in found:
         return str(found["error"])
-    lines = [_headline(found["controller"]), verdict(found)]
+    lines = [_headline(found["controller"]), verdict(found), *standbys(found["instances"])]
     for kind, title in TITLES.items():
         broken = found["broken"][kind]
         if broken:
             lines += ["", f"{plural(found['counts'][kind], 'partition')} {title}:"]
             rows = [(f"{p['topic']}-{p['partition']}", since(p), reason_in_words(p["reason"])) for p in broken[:SHOWN]]
             lines.append(table(("partition", "since", "reason"), rows))
-    lines += ["", brokers_as_text(found["brokers"])]
-    for name, noun in (("reassignments", "reassignment"), ("deletions", "deletion")):
-        if found[name]["count"]:
-            lines.append(f"\n{plural(found[name]['count'], noun)} in progress{_pace(found[name]['pace'])}.")
+    if found["broken"]["unreadable"]:
+        lines.append("")
+        lines += [f"Unreadable: {z['path']}: found {z['found']}" for z in found["broken"]["unreadable"][:SHOWN]]
+    lines += ["", brokers_as_text(_worth_a_look(found["brokers"]))]
+    if len(found["brokers"]) > SHOWN:
+        lines.append(f"Of {plural(len(found['brokers']), 'broker')}; aiocontroller brokers shows all.")
+    lines += _moves(found["reassignments"]) + _deletions(found["deletions"])
     if found["events"]:
         lines += ["", *(f"{iso_time(e['at_us'] // 1000)}  {on_one_line(e['text'])}" for e in found["events"][:SHOWN])]
     return "\n".join(lines)
 
 
-def _pace(pace: Mapping[str, Any]) -> str:
+def standbys(found: Mapping[str, Any]) -> Iterator[str]:
+    """Lines: each other instance of this program, and whether it could take the role."""
+    others = [each for each in found["instances"] if not each["active"]]
+    if found["problem"]:
+        yield f"Standbys: not known: {found['problem']}"
+    elif found["instances"] and len(others) == len(found["instances"]):
+        return  # none of ours is the controller
+    elif not others:
+        yield "No standby runs."
+    for each in others:
+        lag = f", {each['lag_s']:,} s behind" if each["lag_s"] else ""
+        reason = f" ({each['reason']})" if each["reason"] else ""
+        copy = f"; its copy is {each['standby']}{lag}" if each["standby"] else ""
+        yield f"Controller {each['id']} on {each['host']}: {each['state']}{reason}{copy}."
+
+
+def _moves(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (
+            f"{each['topic']}-{each['partition']}",
+            f"{len(each['in_sync'])} of {len(each['adding'])}",
+            each["adding"],
+            each["waits_for"] or None,
+        )
+        for each in found["partitions"][:SHOWN]
+    ]
+    return _work(found, "reassignment", ("partition", "caught up", "adding", "waits for brokers"), rows)
+
+
+def _deletions(found: Mapping[str, Any]) -> list[str]:
+    rows = [(d["topic"], d["state"], d["replicas_left"], d["waits_for"] or None) for d in found["topics"][:SHOWN]]
+    return _work(found, "deletion", ("topic", "state", "replicas left", "waits for"), rows)
+
+
+def _work(found: Mapping[str, Any], noun: str, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    if not found["count"]:
+        return []
+    pace = found["pace"]
     by = pace["expected_us"]
     end = "" if by is None else f"; at this pace the rest by about {iso_time(by // 1000)}"
-    return f", {pace['ended']:,} done{end}"
+    lines = ["", f"{plural(found['count'], noun)} in progress, {pace['ended']:,} done{end}:", table(headings, rows)]
+    left = found["count"] - len(rows)
+    return [*lines, f"… and {left:,} more"] if left else lines
 
 
 def verdict(found: Mapping[str, Any]) -> str:
@@ -98,6 +140,8 @@ def verdict(found: Mapping[str, Any]) -> str:
     away = sum(each["state"] != "live" for each in found["brokers"])
     words = [f"Partitions: {', '.join(said)}."] if said else []
     words += [f"Brokers not live: {away}."] if away else []
+    unreadable = found["counts"]["unreadable"]
+    words += [f"Unreadable znodes: {unreadable:,}."] if unreadable else []
     return " ".join(words) or "All is well."
 
 
@@ -116,12 +160,19 @@ def brokers_as_text(found: Sequence[Mapping[str, Any]]) -> str:
     return table(("broker", "state", "leaders", "replicas", "waiting requests", "last answer", "remarks"), rows)
 
 
+def _worth_a_look(brokers: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """As many as a screen holds: those with something to say first."""
+    if len(brokers) <= SHOWN:
+        return brokers
+    return sorted(brokers, key=lambda each: (each["state"] == "live", not any(_remarks(each))))[:SHOWN]
+
+
 def _remarks(broker: Mapping[str, Any]) -> Iterator[str]:
     yield from broker["evidence"]
     if broker["failed_replicas"]:
         yield f"{plural(broker['failed_replicas'], 'replica')} on failed log directories"
     if broker["owed"]:
-        yield f"{plural(broker['owed'], 'replica')} to delete"
+        yield f"{plural(broker['owed'], 'replica')} to delete, of {', '.join(broker['owed_topics'])}"
 
 
 def incidents_as_text(found: Mapping[str, Any]) -> list[str]:

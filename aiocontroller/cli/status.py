@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aiocontroller.cli import overview
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, iso_time, print_json, say, table
+from aiocontroller.cli.output import JSON, iso_time, print_json, table, tell
 from aiocontroller.core.words import plural
+
+if TYPE_CHECKING:
+    from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 UNREADABLE_SHOWN = 20
 
@@ -34,7 +37,7 @@ def status(watch: bool, data: Path | None, zookeeper: str | None, as_json: bool)
     if as_json:
         print_json(shown)
     else:
-        say(_as_text(shown))
+        tell(_as_text(shown))
 
 
 async def _read(zookeeper: str) -> dict[str, Any]:
@@ -42,6 +45,7 @@ async def _read(zookeeper: str) -> dict[str, Any]:
 
     async with connected(zookeeper) as zk:
         state = await read_cluster_state(zk)
+        instances = await _instances(zk)
     since_ms = state.controller.since_ms
     return {
         "controller": {
@@ -52,7 +56,25 @@ async def _read(zookeeper: str) -> dict[str, Any]:
         "brokers": [{"id": b.id, "live": b.live, "leaders": b.leaders, "replicas": b.replicas} for b in state.brokers],
         "partitions": state.counts(),
         "unreadable": [{"path": p, "found": f, "expected": e} for p, f, e in state.unreadable],
+        **instances,
     }
+
+
+async def _instances(zk: KafkaZkClient) -> dict[str, Any]:
+    """What each process of this program tells of itself; ``problem`` says why nobody knows."""
+    import msgspec
+
+    from aiocontroller.zookeeper.from_aiozk import exc
+    from aiocontroller.zookeeper.instances import read_instances
+    from aiocontroller.zookeeper.znodes import ControllerZNode
+
+    try:
+        found, holder = await read_instances(zk.client), await zk.get_controller(watch=False)
+    except (exc.ZKError, OSError) as error:
+        return {"instances": [], "problem": str(error) or type(error).__name__}
+    owner = holder.owner_session if isinstance(holder, ControllerZNode) else None
+    told = [{**msgspec.structs.asdict(each), "active": session == owner} for session, each in found.items()]
+    return {"instances": sorted(told, key=lambda each: (not each["active"], each["started_ms"])), "problem": ""}
 
 
 def _as_text(shown: dict[str, Any]) -> str:
@@ -62,7 +84,7 @@ def _as_text(shown: dict[str, Any]) -> str:
     else:
         head = f"Controller {controller['id']}, epoch {controller['epoch']}, since {controller['since']}."
     rows = [(b["id"], "live" if b["live"] else "gone", b["leaders"], b["replicas"]) for b in shown["brokers"]]
-    lines = [head, "", table(("broker", "state", "leaders", "replicas"), rows), ""]
+    lines = [head, *overview.standbys(shown), "", table(("broker", "state", "leaders", "replicas"), rows), ""]
     lines.append(
         f"{plural(partitions['total'], 'partition')}: {partitions['offline']:,} offline, "
         f"{partitions['under_replicated']:,} under-replicated, "

@@ -14,7 +14,7 @@ Topic configs are not compared: they are read whenever a decision needs them, an
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from aiocontroller.controller import debts, repairs
@@ -85,6 +85,7 @@ async def _look_at_lists(shell: ControllerShell) -> list[Finding]:
     context, zk, queue = shell.context, shell.zk, shell.queue
     brokers, bad = await zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
+    _are_well(shell, (paths.broker_id(broker.id) for broker in brokers))
     numbers = (znode.path.rpartition("/")[2] for znode in bad)
     found: list[Finding] = []
     # ZooKeeper reports a change to those who watch before they can read it.
@@ -128,6 +129,7 @@ async def _look_at_topics(shell: ControllerShell, pieces: Sequence[Piece]) -> li
     if whole:
         read = await shell.zk.get_topic_assignments(whole, watch=shell.auditor.is_suspected(whole))
         shell.report_bad_znodes(read.bad)
+        _are_well(shell, (paths.topic(assignment.topic) for assignment in read.found))
         if read.missing:
             shell.auditor.look_soon((), lists=True)
         for assignment in read.found:
@@ -159,6 +161,7 @@ async def _look_at_states(shell: ControllerShell, rows: Sequence[int]) -> list[F
             )
         readable.append(row)
         states.append(state)
+    _are_well(shell, (paths.topic_partition_state(*table.topic_partition(row)) for row in readable))
     found = list(compare_states(context, readable, states, brokers_write=auditor.brokers_write()))
     known = {(finding.topic, finding.partition) for finding in found}
     for row, state in zip(readable, states, strict=True) if auditor.noted else ():
@@ -167,3 +170,9 @@ async def _look_at_states(shell: ControllerShell, rows: Sequence[int]) -> list[F
             expected = "no state but the controller's"
             found.append(Finding(Kind.STATE, str(partition), shown(state), expected, *partition))
     return found
+
+
+def _are_well(shell: ControllerShell, read: Iterable[str]) -> None:
+    """These paths could be read."""
+    if shell.bad_paths():
+        shell.forget_bad_znodes(set(read).__contains__)

@@ -76,6 +76,10 @@ class SenderStatistics(NamedTuple):
     bytes_sent: int
     answered_us: int | None = None
     """When it last had an answer, in microseconds since 1970; None: it has had none in this term."""
+    owing_us: int | None = None
+    """Since when it has waited for a connection or an answer, in microseconds since 1970; None: it does not."""
+    problem: str = ""
+    """Why the broker cannot be reached; empty: it can, or nobody has tried."""
 
 
 class ControllerChannelManager:
@@ -262,8 +266,9 @@ class RequestSender:
         self._sent = self._retries = self._bytes = 0
         self.alive_s = float("-inf")
         self._answered_us: int | None = None
+        self._owing_us: int | None = None
         self._in_flight = self._silent = False
-        self._reported = False
+        self._problem = ""
         manager.metrics.gauge(
             "kafka.controller",
             "ControllerChannelManager",
@@ -296,7 +301,15 @@ class RequestSender:
     def statistics(self) -> SenderStatistics:
         """A snapshot of what was sent and what waits."""
         return SenderStatistics(
-            self.broker.id, len(self.queue), self._in_flight, self._sent, self._retries, self._bytes, self._answered_us
+            self.broker.id,
+            len(self.queue),
+            self._in_flight,
+            self._sent,
+            self._retries,
+            self._bytes,
+            self._answered_us,
+            self._owing_us,
+            self._problem,
         )
 
     async def run(self) -> None:
@@ -326,6 +339,8 @@ class RequestSender:
         return self._scope.cancel_called
 
     async def _until_it_works(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        if self._owing_us is None:
+            self._owing_us = self._manager.world.clock.wall_time_us()
         while True:
             try:
                 await attempt()
@@ -336,6 +351,8 @@ class RequestSender:
                 self._retries += 1
                 await self._manager.world.clock.sleep(RETRY_BACKOFF_S)
             else:
+                if not self._silent:  # else the request was given up, and the next one goes on waiting
+                    self._owing_us = None
                 return
 
     async def _deliver(self, outgoing: Outgoing) -> None:
@@ -349,7 +366,6 @@ class RequestSender:
             begun_s = self._manager.world.clock.monotonic()
             queued_s = begun_s - outgoing.enqueued_s
             self._timer.observe(queued_s)
-            self._silent = False
             try:
                 answer = await self._request(outgoing.api, version, body, len(outgoing.rows), queued_s)
             except OSError:
@@ -387,9 +403,9 @@ class RequestSender:
         offered = decode_api_versions_response(0, answer).versions
         self.offered = offered
         self.versions = {api: negotiate_api(api, offered) for api in SENT}
-        if self._reported:
+        if self._problem:
             log.info("Broker %d can be reached again", self.broker.id)
-            self._reported = False
+            self._problem = ""
         self.tried_once.set()
 
     async def _request(
@@ -399,6 +415,7 @@ class RequestSender:
         connection = self._connection
         assert connection is not None
         clock = self._manager.world.clock
+        self._silent = False
         self._correlation_id += 1
         header = encode_request_header(api, version, self._correlation_id, CLIENT_ID)
 
@@ -455,9 +472,9 @@ class RequestSender:
             self._connection = None
 
     def _report(self, error: Exception) -> None:
-        if not self._reported:  # once per outage: a dead broker is retried ten times a second
+        if not self._problem:  # once per outage: a dead broker is retried ten times a second
             log.warning("Broker %d cannot be reached, retrying while it is registered: %s", self.broker.id, error)
-            self._reported = True
+            self._problem = str(error) or type(error).__name__
 
 
 def _error_code(answer: bytes | memoryview) -> int:

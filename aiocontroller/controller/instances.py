@@ -78,6 +78,7 @@ class Instances:
     def shown(self) -> dict[str, Any]:
         """For the page: the active instance first, then those that started first."""
         election, own = self._controller.election, self._controller.shell.zk.client.session_id
+        known = {**self._known, own: self._own()} if own in self._known else self._known  # a few seconds fresher
         holder = None if election.holder is None else election.holder.owner_session
         rows = [
             {
@@ -92,7 +93,7 @@ class Instances:
                 "lag_s": each.lag_s,
                 "started_us": each.started_ms * 1000,
             }
-            for session, each in self._known.items()
+            for session, each in known.items()
         ]
         rows.sort(key=lambda row: (not row["active"], row["started_us"], row["id"]))
         return {"instances": rows, "problem": self._problem}

@@ -151,6 +151,7 @@ async def leader_and_isr_response_received(shell: ControllerShell, event: Leader
     apply(shell.context, found.change)
     if found.newly_offline:
         log.error("Log directory failures on broker %d: %s", event.broker, shell.sample(found.newly_offline))
+        shell.journal.append("broker", broker=event.broker, detail="log directory failed")
         await broker_starts.disk_failed(shell, event.broker)
         await on_replicas_become_offline(shell, {event.broker: found.newly_offline})
 

@@ -6,10 +6,11 @@ whoever shows one can replace it as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiocontroller.controller import sickness
+from aiocontroller.controller.channel_manager import SenderStatistics
 from aiocontroller.controller.kafka_controller import COLD, TOPICS_SHOWN, KafkaController
 from aiocontroller.core import broken_view
 from aiocontroller.core import overview as of_context
@@ -20,6 +21,10 @@ BROKEN_SHOWN = 50
 EVENTS_SHOWN = 60
 INCIDENTS_SHOWN = 10
 FAILOVERS_SHOWN = 5
+LONGEST = 300
+"""Of what stands in a znode, in characters."""
+SILENT_US = 10_000_000
+"""A broker that owes an answer for so long is shown as not answering: it would have one in milliseconds."""
 
 
 def sections(controller: KafkaController) -> dict[str, Callable[[], Any]]:
@@ -66,23 +71,31 @@ def _counts(controller: KafkaController) -> dict[str, Any]:
         "waiting_events": len(shell.queue),
         "set_aside": len(shell.faults.status()),
         "owed_replicas": len(shell.context.debts),
+        "unreadable": len(shell.bad_paths()),
     }
 
 
 def _brokers(controller: KafkaController) -> list[of_context.BrokerView]:
     shell = controller.shell
     senders = [] if shell.channels is None else shell.channels.statistics()
-    channels = {each.broker: Channel(each.queued, each.in_flight, each.retries, each.answered_us) for each in senders}
-    return of_context.brokers(shell.context, channels, _evidence(controller))
+    before_us = shell.world.clock.wall_time_us() - SILENT_US
+    channels = {each.broker: _channel(each, before_us) for each in senders}
+    return of_context.brokers(shell.context, channels, _evidence(controller, senders))
 
 
-def _evidence(controller: KafkaController) -> Mapping[int, tuple[str, ...]]:
+def _channel(sender: SenderStatistics, before_us: int) -> Channel:
+    owing_us = sender.owing_us
+    silent_us = owing_us if owing_us is not None and owing_us <= before_us else None
+    return Channel(sender.queued, sender.in_flight, sender.retries, sender.answered_us, silent_us)
+
+
+def _evidence(controller: KafkaController, senders: Sequence[SenderStatistics]) -> Mapping[int, tuple[str, ...]]:
     """What speaks against brokers, by id."""
     shell = controller.shell
-    found: dict[int, tuple[str, ...]] = {}
+    found = {each.broker: (f"cannot be reached: {each.problem}",) for each in senders if each.problem}
     heartbeats = None if shell.channels is None else shell.channels.heartbeats
     for broker, suspicion in {} if heartbeats is None else heartbeats.suspects().items():
-        found[broker] = (f"early detection: {suspicion.reason}",)
+        found[broker] = (*found.get(broker, ()), f"early detection: {suspicion.reason}")
     sick = sickness.status(shell)
     if sick:
         found[sick["broker"]] = (*found.get(sick["broker"], ()), f"{sick['kind']}: {sick['evidence']}")
@@ -90,9 +103,12 @@ def _evidence(controller: KafkaController) -> Mapping[int, tuple[str, ...]]:
 
 
 def _broken(controller: KafkaController) -> dict[str, Any]:
-    context = controller.shell.context
+    shell, context = controller.shell, controller.shell.context
     kinds = {kind.value: broken_view.broken_partitions(context, kind, 0, BROKEN_SHOWN) for kind in Kind}
-    return {**kinds, "offline_by_topic": broken_view.offline_by_topic(context, TOPICS_SHOWN)}
+    bad = shell.unreadable(BROKEN_SHOWN)
+    unreadable = [{"path": z.path, "found": str(z.found)[:LONGEST], "expected": z.expected[:LONGEST]} for z in bad]
+    by_topic = broken_view.offline_by_topic(context, TOPICS_SHOWN)
+    return {**kinds, "offline_by_topic": by_topic, "unreadable": unreadable}
 
 
 def _reassignments(controller: KafkaController) -> dict[str, Any]:

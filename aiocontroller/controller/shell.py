@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -409,9 +410,13 @@ class ControllerShell:
         for path in [path for path in self._reported_bad if are_well(path)]:
             del self._reported_bad[path]
 
-    def bad_paths(self) -> Iterable[str]:
+    def bad_paths(self) -> Collection[str]:
         """Paths of znodes that were reported and skipped."""
         return self._reported_bad
+
+    def unreadable(self, at_most: int) -> list[BadZNode]:
+        """These znodes, as they were when they were last read; the latest first."""
+        return list(islice(reversed(self._reported_bad.values()), at_most))
 
     def sample(self, rows: Sequence[int], most: int = 5) -> str:
         """The names of a few of the partitions, for a log line."""

@@ -5,7 +5,7 @@ Every list is bounded, with the number of all; nothing here looks at every parti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,9 +14,13 @@ import msgspec
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.states import ReplicaState
+from aiocontroller.core.topic_deletion import is_being_reassigned
 
 BROKERS_SHOWN = 1_000
 ROWS_SHOWN = 50
+OWED_NAMED = 3
+BROKERS_NAMED = 5
+"""Of those that a deletion waits for."""
 REPLICAS_COUNTED = 2_000
 """Partitions of topics being deleted whose replicas are counted for an answer."""
 
@@ -30,14 +34,16 @@ class Channel(NamedTuple):
     retries: int
     answered_us: int | None
     """When the broker last answered, in microseconds since 1970; None: not in this term."""
+    silent_since_us: int | None = None
+    """Since when it has owed an answer, or could not be reached, if that is long; in microseconds since 1970."""
 
 
 class BrokerView(msgspec.Struct, frozen=True):
-    """A broker that is registered, or has replicas; ``since_us`` is when it left, if it did in this term."""
+    """A broker that is registered, or has replicas; ``since_us``: when it left in this term, or became silent."""
 
     id: int
     state: str
-    """``live``, ``shutting down``, ``suspected``, ``sick`` or ``gone``."""
+    """``live``, ``not answering``, ``shutting down``, ``suspected``, ``sick`` or ``gone``."""
     leaders: int
     replicas: int
     since_us: int | None = None
@@ -52,6 +58,8 @@ class BrokerView(msgspec.Struct, frozen=True):
     owed: int = 0
     """Replicas that it has yet to delete."""
     evidence: tuple[str, ...] = ()
+    owed_topics: tuple[str, ...] = ()
+    """Some of the topics whose replicas it has yet to delete."""
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -77,6 +85,8 @@ class Deletion(msgspec.Struct, frozen=True):
     state: str
     """``waiting``, ``deleting`` or ``halted``."""
     replicas_left: int | None
+    waits_for: str = ""
+    """In words: the brokers that have not deleted their replicas, those that are not live first; or what else."""
 
 
 def brokers(
@@ -84,9 +94,9 @@ def brokers(
 ) -> list[BrokerView]:
     """Every broker, by id."""
     table = context.table
-    owed: dict[int, int] = {}
+    owed: dict[int, list[str]] = {}
     for debt in context.debts:
-        owed[debt.broker] = owed.get(debt.broker, 0) + 1
+        owed.setdefault(debt.broker, []).append(debt.topic)
     with_replicas = (broker for broker, count in table.replicas_of.items() if count)
     ids = sorted({*context.brokers, *with_replicas, *channels}.difference(context.controllers))
     return [_broker(context, broker, channels.get(broker), evidence, owed) for broker in ids[:BROKERS_SHOWN]]
@@ -97,16 +107,19 @@ def _broker(
     broker: int,
     channel: Channel | None,
     evidence: Mapping[int, tuple[str, ...]],
-    owed: Mapping[int, int],
+    owed: Mapping[int, Sequence[str]],
 ) -> BrokerView:
     known = context.brokers.get(broker)
+    state, since_us = state_of(context, broker), context.gone_since.get(broker) or None
+    if state == "live" and channel is not None and channel.silent_since_us is not None:
+        state, since_us = "not answering", channel.silent_since_us
     at = next(iter(known.endpoints), None) if known is not None else None
     return BrokerView(
         broker,
-        state_of(context, broker),
+        state,
         context.table.leaders_of.get(broker, 0),
         context.table.replicas_of.get(broker, 0),
-        context.gone_since.get(broker) or None,
+        since_us,
         None if at is None else f"{at.host}:{at.port}",
         None if known is None else known.rack,
         None if channel is None else channel.queued,
@@ -114,8 +127,9 @@ def _broker(
         0 if channel is None else channel.retries,
         None if channel is None else channel.answered_us,
         len(context.offline_dirs.get(broker, ())),
-        owed.get(broker, 0),
+        len(owed.get(broker, ())),
         evidence.get(broker, ()),
+        tuple(dict.fromkeys(owed.get(broker, ())))[:OWED_NAMED],
     )
 
 
@@ -161,12 +175,28 @@ def deletions(context: ControllerContext, at_most: int = ROWS_SHOWN) -> list[Del
         if name in context.topics_ineligible_for_deletion:
             state = "halted"
         left = _replicas_left(context, topic) if budget >= 0 else None
-        found.append(Deletion(name, len(topic.rows), state, left))
+        total = None if left is None else sum(left.values())
+        found.append(Deletion(name, len(topic.rows), state, total, _waits_for(context, name, left or {})))
     return found
 
 
-def _replicas_left(context: ControllerContext, topic: Topic) -> int:
-    table = context.table
+def _replicas_left(context: ControllerContext, topic: Topic) -> dict[int, int]:
+    """Broker -> how many of the topic's replicas it has yet to delete."""
+    table, found = context.table, dict[int, int]()
     gone = (ReplicaState.ReplicaDeletionSuccessful, ReplicaState.NonExistentReplica)
-    states = (table.replica_states.values[table.replica_states_of[row]] for row in topic.partitions())
-    return sum(state not in gone for of_partition in states for state in of_partition)
+    for row in topic.partitions():
+        states = table.replica_states.values[table.replica_states_of[row]]
+        for broker, state in zip(table.replicas(row), states, strict=True):
+            if state not in gone:
+                found[broker] = found.get(broker, 0) + 1
+    return found
+
+
+def _waits_for(context: ControllerContext, name: str, left: Mapping[int, int]) -> str:
+    if left and is_being_reassigned(context, name):
+        return "the end of its reassignment"
+    states = {broker: state_of(context, broker) for broker in left}
+    order = sorted(left, key=lambda broker: (states[broker] == "live", broker))
+    said = [f"broker {b}" + ("" if states[b] == "live" else f" ({states[b]})") for b in order[:BROKERS_NAMED]]
+    more = len(order) - len(said)
+    return ", ".join([*said, f"{more} more"] if more else said)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from aiocontroller.core.words import plural
 from aiocontroller.journal.pace import Pace
 
 EVENTS_KEPT = 200
@@ -25,6 +26,7 @@ BROKERS = {
     "bounced": "broker {} restarted",
     "dead": "broker {} died",
     "controlled shutdown": "broker {} shuts down",
+    "log directory failed": "a log directory of broker {} failed",
 }
 """Detail of a record of the kind ``broker`` -> what it says of it."""
 SUSPICIONS = {
@@ -107,7 +109,7 @@ class Chronicle:
                 if self.failovers:
                     self.failovers[-1].partitions = fields.get("partitions")
                 topics, partitions = fields.get("count") or 0, fields.get("partitions") or 0
-                self._fact(f"loaded {topics:,} topics with {partitions:,} partitions")
+                self._fact(f"loaded {plural(topics, 'topic')} with {plural(partitions, 'partition')}")
             case "resigned":
                 self._cause(f"this controller lost the role, epoch {fields.get('controller_epoch')}")
                 if self.failovers:

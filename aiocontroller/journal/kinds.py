@@ -102,7 +102,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "topic_deleted": Kind("A topic's znodes are deleted, and all its replicas.", _fields("topic")),
     "broker": Kind(
-        "A broker started, died, changed or began its controlled shutdown.",
+        "A broker started, died, changed, began its controlled shutdown or lost a log directory.",
         _fields("broker", detail="which of them"),
     ),
     "unclean_start": Kind(

@@ -23,6 +23,7 @@ const plain = child => child instanceof Node ? child
   : String(child).replace(UNSEEN, found => "\\u" + found.charCodeAt(0).toString(16).padStart(4, "0"));
 const count = number => (number ?? 0).toLocaleString("en");
 const name = each => `${each.topic}-${each.partition}`;
+const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const list = ids => (ids || []).join(", ");
 
 function clock(us, withDate = false) {
@@ -142,13 +143,13 @@ const sections = {
   brokers(found) {
     draw("brokers", found.length ? table("Brokers", [
       ["Broker", b => b.id, "n"],
-      ["State", b => el("span", { class: { live: "good", gone: "bad", suspected: "bad" }[b.state] || "amber" }, b.state,
+      ["State", b => el("span", { class: { live: "good", gone: "bad", suspected: "bad", "not answering": "bad" }[b.state] || "amber" }, b.state,
         b.since_us ? [" since ", clock(b.since_us)] : null), "state"],
       ["Leaders", b => count(b.leaders), "n"], ["Replicas", b => count(b.replicas), "n"],
       ["Waiting requests", b => b.queued === null ? "" : count(b.queued + (b.in_flight ? 1 : 0)), "n"],
       ["Last answer", b => b.answered_us ? clock(b.answered_us) : "", "time"],
-      ["Remarks", b => [...b.evidence, b.failed_replicas ? `${count(b.failed_replicas)} replicas on failed log directories` : null,
-        b.owed ? `${count(b.owed)} replicas to delete` : null, b.retries && b.state !== "gone" && b.queued ? `${count(b.retries)} retries` : null]
+      ["Remarks", b => [...b.evidence, b.failed_replicas ? `${plural(b.failed_replicas, "replica")} on failed log directories` : null,
+        b.owed ? `${plural(b.owed, "replica")} to delete, of ${list(b.owed_topics)}` : null, b.retries && b.state !== "gone" && b.queued ? plural(b.retries, "failed attempt") : null]
         .filter(Boolean).join("; "), "words"],
       ["Address", b => [b.address, b.rack ? `rack ${b.rack}` : null].filter(Boolean).join(", "), "words"],
       ...actColumn(b => b.replicas && ["Drain …", `Move all replicas off broker ${b.id}`, { action: "drain", broker: b.id }]),
@@ -170,6 +171,10 @@ const sections = {
     if (found.offline_by_topic.length > 1) parts.push(el("div", {}, el("h3", {}, "Topics with offline partitions"),
       table("Topics with offline partitions",
         [["Topic", ([topic]) => topicButton(topic, topic)], ["Offline", ([, number]) => count(number), "n"]], found.offline_by_topic)));
+    if (found.unreadable?.length) parts.push(el("div", {}, el("h3", {}, `Unreadable znodes (${count(counts.unreadable)})`),
+      el("p", { class: "note" }, "As they were when this controller last read them. It ignores them, so it does not know what they were to say."),
+      table("Unreadable znodes", [["Znode", each => each.path, "words"], ["Found", each => each.found, "words"], ["Expected", each => each.expected, "words"]],
+        found.unreadable)));
     if (counts.complete === false) parts.push(el("p", { class: "note" }, "Some topics' min.insync.replicas are being read: there may be more."));
     draw("broken", parts.length ? parts : [nothing(state.controller?.active ? "Nothing: every partition has a leader and its replicas in sync."
       : "Only the active controller knows.")]);
@@ -193,6 +198,7 @@ const sections = {
         ["Started", i => clock(i.started_us), "time"],
         ["Page", i => `${i.http} on ${i.host}`, "words"],
       ], found.instances) : nothing("None has told of itself yet."),
+      found.instances.length === 1 && found.instances[0].active ? el("p", { class: "note" }, "No standby runs: when this process ends, no other takes the role.") : null,
       actButton("Release the role …", "Release the role", { action: "release" }));
   },
   reassignments(found) {
@@ -209,6 +215,7 @@ const sections = {
     draw("deletions", found.count ? [pace(found.pace, found.count, "topics", "Halted ones are not in it."), table("Deletions", [
       ["Topic", each => each.topic], ["State", each => each.state, "state"], ["Partitions", each => count(each.partitions), "n"],
       ["Replicas left", each => each.replicas_left === null ? "" : count(each.replicas_left), "n"],
+      ["Waits for", each => each.waits_for, "words"],
     ], found.topics), more(found.topics.length, found.count, "/overview")] : [nothing("None.")]);
   },
   incidents(found) {
@@ -243,6 +250,7 @@ function verdict() {
   if (counts["under-replicated"]) said.push(`${count(counts["under-replicated"])} under-replicated`);
   let text = said.length ? `Partitions: ${said.join(", ")}.` : "";
   if (gone) text += ` Brokers not live: ${count(gone)}.`;
+  if (counts.unreadable) text += ` Unreadable znodes: ${count(counts.unreadable)}.`;
   let style = counts.offline || counts["under-min-isr"] ? "bad" : text ? "amber" : "good";
   if (!state.controller.active) [text, style] = [`This process is ${state.controller.state}.`, state.controller.state === "standing by" ? "good" : "bad"];
   text = text.trim() || "All is well.";

@@ -117,6 +117,9 @@ def test_a_broker_whose_registration_cannot_be_read_is_not_gone(
     monkeypatch.setattr(it.znodes, "get_all_brokers_in_cluster", read)
     assert lists(it) == []
     assert list(it.shell.bad_paths()) == ["/brokers/ids/2"]
+    monkeypatch.undo()
+    assert lists(it) == []
+    assert not it.shell.bad_paths()
 
 
 def test_an_assignment_that_another_wrote_is_found(it: PureCluster) -> None:
@@ -158,6 +161,11 @@ def test_a_state_that_cannot_be_read_is_reported_and_left_out(it: PureCluster, m
     monkeypatch.setattr(it.znodes, "get_topic_partition_states", one_is_damaged)
     assert topics(it, "t", "u") == []
     assert list(it.shell.bad_paths()) == [damaged.path]
+    assert it.shell.unreadable(1) == [damaged]
+    assert it.shell.unreadable(0) == []
+    monkeypatch.setattr(it.znodes, "get_topic_partition_states", read)
+    assert topics(it, "t", "u") == []
+    assert not it.shell.bad_paths(), "it has been repaired"
 
 
 def test_only_a_suspected_topic_is_watched_anew(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,9 +61,13 @@ async def test_silent_broker_holds_back_only_its_own() -> None:
         mute.reactions.append(silence)
         it.send("a", 1)
         it.send("b", 2)
+        sent_us = it.world.clock.wall_time_us()
         await seconds(1)
         assert other.bodies == [b"b v7 e7"]
         assert it.done == ["b"]
+        assert [each.owing_us for each in it.manager.statistics()] == [sent_us, None]
+        await seconds(REQUEST_TIMEOUT_S + 1)
+        assert [each.owing_us for each in it.manager.statistics()] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -121,6 +125,10 @@ async def test_the_last_request_that_was_accepted_shows_when_the_broker_was_aliv
         assert it.manager.alive_s(1) == -inf
 
 
+def complaints_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+
+
 @virtual_time
 async def test_broker_that_does_not_listen_yet_is_tried_ten_times_a_second(caplog: pytest.LogCaptureFixture) -> None:
     async with channels() as it:
@@ -128,15 +136,19 @@ async def test_broker_that_does_not_listen_yet_is_tried_ten_times_a_second(caplo
         it.manager.add_brokers([it.broker(1, 9092)])
         it.send("a")
         await seconds(10)
-        assert it.manager.statistics()[0].retries == pytest.approx(100, abs=2)
-        complaints = [r for r in caplog.records if r.levelno == logging.WARNING]
-        assert len(complaints) == 1, "one line for each outage"
-        assert "Broker 1 cannot be reached" in complaints[0].getMessage()
+        [told] = it.manager.statistics()
+        assert told.retries == pytest.approx(100, abs=2)
+        assert told.problem in complaints_of(caplog)[0]
+        assert it.world.clock.wall_time_us() - (told.owing_us or 0) == pytest.approx(10_000_000, abs=1_000)
+        [complaint] = complaints_of(caplog)  # one line for each outage
+        assert "Broker 1 cannot be reached" in complaint
         with caplog.at_level(logging.INFO):
             await peer.listen(9092)
             await seconds(1)
         assert peer.bodies == [b"a v7 e7"]
         assert any("Broker 1 can be reached again" in r.getMessage() for r in caplog.records)
+        [told] = it.manager.statistics()
+        assert (told.problem, told.owing_us) == ("", None)
 
 
 @virtual_time
@@ -382,8 +394,11 @@ async def test_a_request_that_may_be_given_up_waits_for_one_silence_only() -> No
             asked=asked,
             may_be_given_up=True,
         )
+        sent_us = it.world.clock.wall_time_us()
+        await seconds(1)
+        assert it.manager.statistics()[0].owing_us == pytest.approx(sent_us, abs=1_000)
         it.send("behind")
-        await seconds(REQUEST_TIMEOUT_S + 1)
+        await seconds(REQUEST_TIMEOUT_S)
         assert peer.bodies == [b"delete", b"behind v7 e7"]
         assert [(r.silent, r.asked) for r in it.responses] == [(True, asked), (False, None)]
         assert it.done == ["given up", "behind"]
@@ -400,6 +415,20 @@ async def test_a_request_that_may_be_given_up_is_retried_while_the_broker_refuse
         )
         await seconds(2 * REQUEST_TIMEOUT_S)
         assert it.done == []
+
+
+@virtual_time
+async def test_a_broker_that_was_silent_at_first_owes_nothing_once_it_has_answered() -> None:
+    async with channels() as it:
+        mute = await it.world.network.serve(asyncio.Protocol, "127.0.0.1", 9998)
+        it.manager.add_brokers([it.broker(1, 9998)])
+        await seconds(REQUEST_TIMEOUT_S / 2)
+        assert it.manager.statistics()[0].owing_us is not None
+        mute.close()
+        await Peer(it.world).listen(9998)
+        await seconds(REQUEST_TIMEOUT_S)
+        [told] = it.manager.statistics()
+        assert (told.owing_us, told.problem) == (None, "")
 
 
 @virtual_time

@@ -47,6 +47,13 @@ def test_a_broker_dies(journal: MemoryJournal) -> None:
     assert len(journal.records) == 8
 
 
+def test_a_failed_disk_is_a_cause(journal: MemoryJournal) -> None:
+    journal.append("broker", broker=3, detail="log directory failed")
+    journal.append_partitions("partition", columns(1, "OnlinePartition", "OfflinePartition"))
+    said = "a log directory of broker 3 failed: 1 partition lost its leader"
+    assert chronicle(journal).event_ended(7, 1_500, "") == [said]
+
+
 def test_what_does_nothing_is_not_told(journal: MemoryJournal) -> None:
     journal.append("request", broker=1)
     journal.append("event", event="Audit")
