@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.core.words import plural
 from aiocontroller.journal.pace import Pace
 
 EVENTS_KEPT = 200
@@ -109,7 +108,8 @@ class Chronicle:
                 if self.failovers:
                     self.failovers[-1].partitions = fields.get("partitions")
                 topics, partitions = fields.get("count") or 0, fields.get("partitions") or 0
-                self._fact(f"loaded {plural(topics, 'topic')} with {plural(partitions, 'partition')}")
+                of_topics, of_partitions = _of(topics, "topics"), _of(partitions, "partitions")
+                self._fact(f"loaded {topics:,} {of_topics} with {partitions:,} {of_partitions}")
             case "resigned":
                 self._cause(f"this controller lost the role, epoch {fields.get('controller_epoch')}")
                 if self.failovers:
@@ -197,7 +197,7 @@ def _of(count: int, what: str) -> str:
     if count != 1:
         return what
     noun, _, rest = what.partition(" ")
-    return f"{noun.removesuffix('s')} {rest.replace('their', 'its')}"
+    return f"{noun.removesuffix('s')} {rest.replace('their', 'its')}".rstrip()
 
 
 def microseconds(us: float) -> str:
