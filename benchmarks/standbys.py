@@ -1,6 +1,7 @@
 """Failovers to a standby, on one cluster: how long until the first decision, the first and the last request.
 
     scripts/bench standbys --partitions 100000 --failovers 20 --broker-dies
+    scripts/bench standbys --partitions 1000000 --failovers 20 --only warm --pages 20
     scripts/storm controller --failovers 100 --partitions 10000
 
 Two instances.  Before each failover the one that stands by is started anew, warm or cold in turn; then the active one
@@ -8,7 +9,9 @@ is killed, and its ``/controller`` is deleted at once, so detection is taken out
 a broker's registration goes in the moment before; the first decision is the first successor of a leader on it that
 stands in ZooKeeper, by the journal.  After each failover all brokers must know what stands in ZooKeeper.  Brokers that
 have just started would get everything first, so none counts as that: the dead return a few at a time.  Processor
-seconds are the successor's.  The second command is the first with warm standbys only, and a broker that dies.
+seconds are the successor's.  With ``--pages`` so many readers of the successor's page are there in every other
+failover, in a process of their own; that process asks for ``/healthz`` all the time in all of them, whose answers tell
+how long the event loop is held up.  The last command is the first with warm standbys only, and a broker that dies.
 """
 
 from __future__ import annotations
@@ -18,10 +21,13 @@ import asyncio
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +36,7 @@ from rich.table import Table
 
 from aiocontroller.controller.warm_failover import FRESH_S
 from aiocontroller.zookeeper import paths
+from benchmarks._page_clients import Heard
 from benchmarks.controller.cases import Bench
 from benchmarks.controller.figures import wide_console
 from benchmarks.controller.preloaded_cluster import add_data_options, preloaded_cluster, shape_of
@@ -59,17 +66,26 @@ class Took(msgspec.Struct):
     """The longest pause of the successor's event loop since its start."""
     load: float
     """The machine's, when it began."""
+    pages: int = 0
+    answer_p99_ms: float | None = None
+    """Of ``/healthz``, from before the kill until the last request; None: nobody asked."""
+    answer_most_ms: float | None = None
+    page_messages: int = 0
+    page_mb: float = 0.0
+    """What all pages were sent, in 10^6 bytes."""
+
+
+def address(subject: Ours, number: int) -> str:
+    return str(json.loads((subject.folder / f"ours-{number}" / "controller.json").read_text())["http"])
 
 
 def status(subject: Ours, number: int) -> Any:
-    found = json.loads((subject.folder / f"ours-{number}" / "controller.json").read_text())
-    with urllib.request.urlopen(f"{found['http']}/status", timeout=30) as answer:
+    with urllib.request.urlopen(f"{address(subject, number)}/status", timeout=30) as answer:
         return json.loads(answer.read())
 
 
 def longest_pause_ms(subject: Ours, number: int) -> float:
-    found = json.loads((subject.folder / f"ours-{number}" / "controller.json").read_text())
-    with urllib.request.urlopen(f"{found['http']}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{address(subject, number)}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     return next(float(line.split()[-1]) for line in lines if line.startswith("aiocontroller_eventloop_lagms_max"))
 
@@ -91,10 +107,37 @@ async def start_standby(subject: Ours, number: int, setting: str) -> None:
     await asyncio.sleep(3)
 
 
-async def fail_over(bench: Bench, subject: Ours, setting: str, *, broker_dies: bool) -> Took:
+class Pages:
+    """Readers of an instance's page, and the probe beside them (``_page_clients``); None: neither."""
+
+    def __init__(self, subject: Ours, number: int, pages: int | None) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        if pages is not None:
+            command = [sys.executable, "-m", "benchmarks._page_clients", address(subject, number), str(pages)]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            assert self._process.stdout is not None
+            if self._process.stdout.readline() != "connected\n":
+                raise RuntimeError("the pages could not be opened")
+
+    def close(self) -> dict[str, Any]:
+        """The fields of ``Took`` about pages."""
+        if self._process is None:
+            return {}
+        said, _ = self._process.communicate(timeout=60)
+        heard = msgspec.json.decode(said, type=Heard)
+        return {
+            "answer_p99_ms": percentile(heard.answers_ms, 0.99),
+            "answer_most_ms": max(heard.answers_ms),
+            "page_messages": heard.messages,
+            "page_mb": heard.bytes / 1e6,
+        }
+
+
+async def fail_over(bench: Bench, subject: Ours, setting: str, *, broker_dies: bool, pages: int | None = None) -> Took:
     active = await subject.active(bench.zk)
     standby = next(number for number in subject.ids if number != active)
     await start_standby(subject, standby, setting)
+    readers = await asyncio.to_thread(Pages, subject, standby, pages)
     await bench.brokers.ask_async("mark")
     pid = subject.pid_of(standby)
     load, before_s = os.getloadavg()[0], cpu_s(pid)
@@ -105,6 +148,7 @@ async def fail_over(bench: Bench, subject: Ours, setting: str, *, broker_dies: b
     await bench.zk.client.delete(paths.CONTROLLER)
     ended = await bench.brokers.quiet(started, bench.whole_quiet_s)
     used_s = cpu_s(pid) - before_s
+    heard_of_pages = await asyncio.to_thread(readers.close)
     heard = await bench.brokers.ask_async("heard")
     first = min(r["first"]["LEADER_AND_ISR"] for r in heard.values() if "LEADER_AND_ISR" in r["first"])
     assert await subject.active(bench.zk) == standby
@@ -126,6 +170,8 @@ async def fail_over(bench: Bench, subject: Ours, setting: str, *, broker_dies: b
         peak_mib=peak_rss_mib(pid),
         pause_ms=pause_ms,
         load=load,
+        pages=pages or 0,
+        **heard_of_pages,
     )
 
 
@@ -162,7 +208,7 @@ def _steps_ms(term: Sequence[Any]) -> float:
 
 def show(took: Sequence[Took], given: argparse.Namespace) -> None:
     console = wide_console()
-    settings = [setting for setting in SETTINGS if any(one.standby == setting for one in took)]
+    settings = sorted({(SETTINGS.index(one.standby), one.pages) for one in took})
     title = f"{given.partitions:,} partitions, {given.brokers} brokers, {len(took)} failovers"
     table = Table(title=title)
     for heading in ("", "standby", "median", "p90", "p99", "least", "most"):
@@ -176,16 +222,27 @@ def show(took: Sequence[Took], given: argparse.Namespace) -> None:
         "peak memory, MiB": "peak_mib",
         "longest pause of the loop, ms": "pause_ms",
         "load of the machine": "load",
+        "answers of /healthz, p99, ms": "answer_p99_ms",
+        "answers of /healthz, longest, ms": "answer_most_ms",
+        "sent to pages, MB": "page_mb",
     }
     for name, field in rows.items():
-        for setting in settings:
-            found = [getattr(one, field) for one in took if one.standby == setting]
+        for number, pages in settings:
+            setting = SETTINGS[number] + (f", {pages} pages" if pages else "")
+            found = [getattr(one, field) for one in took if (SETTINGS.index(one.standby), one.pages) == (number, pages)]
             own = [value for value in found if value is not None]
             if own:
                 figures = statistics.median(own), percentile(own, 0.9), percentile(own, 0.99), min(own), max(own)
                 table.add_row(name, setting, *(f"{figure:.3f}" for figure in figures))
         table.add_section()
     console.print(table)
+
+
+def turns(given: argparse.Namespace) -> Iterator[tuple[str, int | None]]:
+    """The standby's setting and its pages in each failover: all that are asked for in turn."""
+    settings = SETTINGS if given.only is None else (given.only,)
+    pages = (None,) if given.pages is None else (0, given.pages)
+    return islice(cycle((setting, number) for number in pages for setting in settings), given.failovers)
 
 
 async def run(given: argparse.Namespace) -> list[Took]:
@@ -199,11 +256,10 @@ async def run(given: argparse.Namespace) -> list[Took]:
                 await subject.start()
                 await cluster.brokers.quiet(0.0, bench.whole_quiet_s)
                 await asyncio.sleep(FRESH_S)
-                for number in range(given.failovers):
-                    setting = SETTINGS[number % len(SETTINGS)] if given.only is None else given.only
-                    one = await fail_over(bench, subject, setting, broker_dies=given.broker_dies)
+                for setting, pages in turns(given):
+                    one = await fail_over(bench, subject, setting, broker_dies=given.broker_dies, pages=pages)
                     took.append(one)
-                    print(f"{number + 1}/{given.failovers} {msgspec.json.encode(one).decode()}", flush=True)
+                    print(f"{len(took)}/{given.failovers} {msgspec.json.encode(one).decode()}", flush=True)
             finally:
                 subject.stop()
     return took
@@ -216,6 +272,7 @@ def main() -> None:
     parser.add_argument("--topics", type=int)
     add_data_options(parser)
     parser.add_argument("--only", choices=SETTINGS, help="instead of warm and cold ones in turn")
+    parser.add_argument("--pages", type=int, metavar="N", help="N readers of the page in every other failover")
     parser.add_argument("--broker-dies", action="store_true", help="a broker dies with the controller each time")
     parser.add_argument("--ensemble", action="store_true", help="three ZooKeeper servers")
     parser.add_argument("--property", action="append", default=[], help="name=value for aiocontroller; repeatable")

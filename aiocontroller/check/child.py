@@ -1,7 +1,8 @@
 """The check of a cluster as a process of its own, for a controller that shows findings: ``python -m``, no command.
 
 It takes the controller's ``Config`` by standard input, pickled, so that no password stands in arguments or variables,
-and prints one JSON object, bounded: of each finding the first subjects and their number.  It is the first to be killed
+and prints how far it has come, a JSON object in each line, and then one with the findings, bounded: of each the first
+subjects and their number.  It is the first to be killed
 where memory runs out, gives way to others for the processor, and ends itself in time if its parent is gone.
 """
 
@@ -25,6 +26,7 @@ from aiocontroller.check.findings import Finding
 from aiocontroller.config import Config
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.net.real import real_world
+from aiocontroller.zookeeper.cluster_tree import Progress
 from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.securing import zookeeper_client
@@ -69,10 +71,26 @@ async def check(config: Config) -> dict[str, Any]:
     client = zookeeper_client(config, world)
     try:
         await client.start(CONNECTED_WITHIN_S, create_chroot=False)
-        found = await examine(KafkaZkClient(client), world.clock, ask=partial(ask_brokers, world, config))
+        found = await examine(
+            KafkaZkClient(client), world.clock, progress=tell_progress(), ask=partial(ask_brokers, world, config)
+        )
     finally:
         await client.close()
     return summary(found.report)
+
+
+def tell_progress() -> Progress:
+    """Prints a line for each slice of partitions that has been read; all are read twice."""
+    before, again = 0, False
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal before, again
+        again = again or done <= before
+        before = done
+        sys.stdout.buffer.write(msgspec.json.encode({"read": done, "of": total, "again": again}) + b"\n")
+        sys.stdout.buffer.flush()
+
+    return tell
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 
 const state = {};
 const KINDS = { "offline": "Offline", "under-min-isr": "Below min.insync.replicas", "under-replicated": "Under-replicated" };
-const AT_ONCE = 10;
+const AT_ONCE = 10, BROKERS_AT_ONCE = 24;
 let skewMs = 0; // the server's clock minus ours
 let heardMs = performance.now();
 
@@ -141,20 +141,26 @@ const sections = {
       el("div", {}, el("dt", {}, title), el("dd", { class: number && style ? style : null }, count(number)))));
   },
   brokers(found) {
-    draw("brokers", found.length ? table("Brokers", [
+    const remarks = b => [...b.evidence, b.failed_replicas ? `${plural(b.failed_replicas, "replica")} on failed log directories` : null,
+      b.owed ? `${plural(b.owed, "replica")} to delete, of ${list(b.owed_topics)}` : null,
+      b.retries && b.state !== "gone" && b.queued ? plural(b.retries, "failed attempt") : null].filter(Boolean).join("; ");
+    const columns = [
       ["Broker", b => b.id, "n"],
       ["State", b => el("span", { class: { live: "good", gone: "bad", suspected: "bad", "not answering": "bad" }[b.state] || "amber" }, b.state,
         b.since_us ? [" since ", clock(b.since_us)] : null), "state"],
       ["Leaders", b => count(b.leaders), "n"], ["Replicas", b => count(b.replicas), "n"],
       ["Waiting requests", b => b.queued === null ? "" : count(b.queued + (b.in_flight ? 1 : 0)), "n"],
       ["Last answer", b => b.answered_us ? clock(b.answered_us) : "", "time"],
-      ["Remarks", b => [...b.evidence, b.failed_replicas ? `${plural(b.failed_replicas, "replica")} on failed log directories` : null,
-        b.owed ? `${plural(b.owed, "replica")} to delete, of ${list(b.owed_topics)}` : null, b.retries && b.state !== "gone" && b.queued ? plural(b.retries, "failed attempt") : null]
-        .filter(Boolean).join("; "), "words"],
+      ["Remarks", remarks, "words"],
       ["Address", b => [b.address, b.rack ? `rack ${b.rack}` : null].filter(Boolean).join(", "), "words"],
       ...actColumn(b => b.replicas && ["Drain …", `Move all replicas off broker ${b.id}`, { action: "drain", broker: b.id }]),
-    ], found) : nothing("No broker is registered."),
-    actButton("Elect all preferred leaders …", "Elect the preferred leaders of the cluster", { action: "elect-all" }));
+    ];
+    // Of many, those with something to say come first, and the rest is folded: what stands below stays in sight.
+    const ordered = found.length <= BROKERS_AT_ONCE ? found
+      : [...found.filter(b => b.state !== "live" || remarks(b)), ...found.filter(b => b.state === "live" && !remarks(b))];
+    draw("brokers", found.length ? table("Brokers", columns, ordered.slice(0, BROKERS_AT_ONCE)) : nothing("No broker is registered."),
+      folded("brokers", ordered.slice(BROKERS_AT_ONCE), rest => table("Brokers, continued", columns, rest)),
+      actButton("Elect all preferred leaders …", "Elect the preferred leaders of the cluster", { action: "elect-all" }));
   },
   broken(found) {
     const counts = state.counts || {};
@@ -182,7 +188,7 @@ const sections = {
   check(found) {
     const said = document.getElementById("check-said"), counts = found.counts;
     document.getElementById("check-now").setAttribute("aria-disabled", found.running_since_us !== null);
-    said.replaceChildren(...(found.running_since_us !== null ? ["Checking since ", clock(found.running_since_us), " …"]
+    said.replaceChildren(...(found.running_since_us !== null ? ["Checking since ", clock(found.running_since_us), progress(found.progress)]
       : found.at_us === null ? ["Not checked yet."]
       : ["Checked at ", clock(found.at_us), ` in ${duration(found.took_ms * 1000)}: `,
         found.error || (Object.values(counts).some(Boolean) ? Object.entries(counts).filter(([, n]) => n).map(([name, n]) => `${count(n)} ${name}`).join(", ")
@@ -312,6 +318,8 @@ async function show(heading, make) {
 // -- the check --------------------------------------------------------------------------------------------------------
 
 let shownCheckUs = null;
+
+const progress = found => !found ? " …" : `: ${count(found.read)} of ${plural(found.of, "partition")} read${found.again ? " a second time" : ""} …`;
 
 async function showFindings(atUs) {
   shownCheckUs = atUs;

@@ -54,6 +54,7 @@ class Checks:
         self._command = command
         self._tasks = tasks
         self._began_us: int | None = None
+        self._progress: dict[str, Any] | None = None
         self._ended_s: float | None = None
         self._result: dict[str, Any] = {"at_us": None, "took_ms": None, "error": ""}
         self._counts: dict[str, int] | None = None
@@ -61,7 +62,7 @@ class Checks:
     def summary(self) -> dict[str, Any]:
         """For the overview: when the latest one was made, what it came to, and since when another one runs."""
         told = {key: self._result[key] for key in ("at_us", "took_ms", "error")}
-        return {**told, "running_since_us": self._began_us, "counts": self._counts}
+        return {**told, "running_since_us": self._began_us, "progress": self._progress, "counts": self._counts}
 
     async def findings(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         """The answer to ``GET /findings``."""
@@ -87,7 +88,7 @@ class Checks:
             log.exception("The check of the cluster failed")
             result, counts = {"error": repr(error)}, None
         finally:
-            self._began_us = None
+            self._began_us = self._progress = None
         self._ended_s = self._clock.monotonic()
         took_ms = round(1000 * (self._ended_s - began_s))
         self._result = {"at_us": self._clock.wall_time_us(), "took_ms": took_ms, **result}
@@ -108,6 +109,7 @@ class Checks:
                     said += part
                     if len(said) > MOST_BYTES:
                         raise CheckFailedError(f"its answer has more than {MOST_BYTES:,} bytes")
+                    self._progress = _progress(said) or self._progress
                 code = await child.wait()
         except TimeoutError:
             raise CheckFailedError(f"it did not end within {WITHIN_S:.0f} s: use 'aiocontroller check'") from None
@@ -120,6 +122,12 @@ class Checks:
         return _understood(code, bytes(said))
 
 
+def _progress(said: bytearray) -> dict[str, Any] | None:
+    """What the last complete line says, if it is of how much has been read: ``read``, ``of``, ``again``."""
+    line = bytes(said[: said.rfind(b"\n") + 1]).rstrip().rpartition(b"\n")[2]
+    return msgspec.json.decode(line, type=dict) if line.startswith(b'{"read":') else None
+
+
 def _understood(code: int, said: bytes) -> dict[str, Any]:
     if code == -signal.SIGALRM:
         raise CheckFailedError("it took too long: use 'aiocontroller check'")
@@ -127,7 +135,7 @@ def _understood(code: int, said: bytes) -> dict[str, Any]:
         name = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
         raise CheckFailedError(f"its process was ended by {name}; memory may have run out")
     try:
-        found: dict[str, Any] = msgspec.json.decode(said, type=dict)
+        found: dict[str, Any] = msgspec.json.decode(said.rstrip().rpartition(b"\n")[2], type=dict)
     except UNREADABLE_JSON:
         raise CheckFailedError(f"its process ended with exit code {code}: 'aiocontroller check' says why") from None
     if "error" in found:

@@ -96,6 +96,19 @@ def test_a_standby_decides_when_controller_and_broker_die_together(tmp_path: Pat
 
 
 @pytest.mark.timeout(300)
+def test_a_failover_with_open_pages_and_one_without(tmp_path: Path) -> None:
+    rows_file = tmp_path / "took.json"
+    arguments = ("--only", "warm", "--pages", "20", "--failovers", "2", "--partitions", "300", "--topics", "3")
+    printed = run("benchmarks.standbys", *arguments, "--json", str(rows_file))
+    without, pages = json.loads(rows_file.read_bytes())
+    assert (without["pages"], without["page_messages"], pages["pages"]) == (0, 0, 20)
+    assert pages["page_messages"] >= 20  # the first message of each page
+    for one in (without, pages):
+        assert 0 < one["answer_p99_ms"] <= one["answer_most_ms"]
+    assert "warm, 20 pages" in printed
+
+
+@pytest.mark.timeout(300)
 def test_the_best_logs_of_leaderless_partitions_lead(tmp_path: Path) -> None:
     """The benchmark ends with an error if another log leads."""
     rows_file = tmp_path / "took.json"

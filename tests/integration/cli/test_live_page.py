@@ -132,6 +132,58 @@ async def test_a_long_list_is_folded_and_stays_open_once_opened(cluster: Cluster
     assert await page.locator("#broken details tbody tr").count() == 15
 
 
+MANY = [
+    {"id": n, "state": "live", "since_us": None, "leaders": 333, "replicas": 1000, "queued": 0, "in_flight": False}
+    | {"answered_us": 1_700_000_000_000_000, "retries": 0, "evidence": [], "failed_replicas": 0, "owed": 0}
+    | {"owed_topics": [], "address": f"kafka-{n}.rack-{n % 9}.example.com:9092", "rack": f"rack-{n % 9}"}
+    for n in range(1, 301)
+]
+DEAD = {"state": "gone", "since_us": 1_700_000_000_000_000, "queued": None, "answered_us": None}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_of_three_hundred_brokers_those_with_something_to_say_come_first(
+    cluster: Cluster, chromium: Any, theme: str
+) -> None:
+    from axe_playwright_python.async_playwright import Axe
+
+    service = await broken(cluster)
+    found = [*MANY]
+    found[149] = MANY[149] | DEAD
+    found[298] = MANY[298] | {"evidence": ["cannot be reached: [Errno 111] Connect call failed ('10.0.0.9', 9092)"]}
+    for width in WIDTHS:
+        page = await shown(chromium, service, width, theme)
+        await page.evaluate("source.close()")
+        await page.evaluate("data => hear(data)", {"now_us": 1, "brokers": found})
+        rows = page.get_by_role("table", name="Brokers", exact=True).get_by_role("row")
+        assert (await rows.nth(1).inner_text()).split()[:2] == ["150", "gone"]
+        assert (await rows.nth(2).inner_text()).split()[0] == "299"
+        assert (await rows.nth(3).inner_text()).split()[0] == "1"
+        assert await rows.count() == 25
+        assert await page.locator("#brokers summary").inner_text() == "276 more"
+        await page.locator("#brokers summary").click()
+        assert await page.locator("#brokers details tbody tr").count() == 276
+        assert await page.evaluate(SPILLED) == []
+        assert await page.evaluate(COLLAPSED) == []
+        if width == WIDTHS[1]:
+            results = await Axe().run(page)
+            assert [violation["id"] for violation in results.response["violations"]] == []
+        await page.context.close()
+
+
+async def test_a_check_says_how_far_it_has_come(cluster: Cluster, chromium: Any) -> None:
+    page = await shown(chromium, await broken(cluster))
+    await page.evaluate("source.close()")
+    check = {"at_us": None, "took_ms": None, "error": "", "running_since_us": 1_700_000_000_000_000, "counts": None}
+    for progress, said in (
+        (None, " …"),
+        ({"read": 20_000, "of": 100_000, "again": False}, ": 20,000 of 100,000 partitions read …"),
+        ({"read": 20_000, "of": 100_000, "again": True}, ": 20,000 of 100,000 partitions read a second time …"),
+    ):
+        await page.evaluate("data => hear(data)", {"now_us": 1, "check": check | {"progress": progress}})
+        assert (await page.locator("#check-said").inner_text()).endswith(said)
+
+
 async def test_moves_and_deletions_say_when_they_end_or_that_nobody_can_say(cluster: Cluster, chromium: Any) -> None:
     service = await broken(cluster)
     page = await shown(chromium, service)

@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from aiocontroller.check.check import FORMAT, Report
-from aiocontroller.check.child import FINDINGS_SHOWN, LONGEST, SUBJECTS_SHOWN, summary
+from aiocontroller.check.child import FINDINGS_SHOWN, LONGEST, SUBJECTS_SHOWN, summary, tell_progress
 from aiocontroller.check.findings import Finding
 from aiocontroller.config import Config
 from aiocontroller.server.check_page import CHILD, MOST_BYTES
@@ -26,6 +27,19 @@ def report(*found: Finding) -> Report:
         partitions=4,
         findings=found,
     )
+
+
+def test_progress_is_a_line_for_each_slice_of_both_readings(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    tell = tell_progress()
+    for done in (5, 9, 5, 9):
+        tell("partitions", done, 9)
+    said = [msgspec.json.decode(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [(each["read"], each["of"], each["again"]) for each in said] == [
+        (5, 9, False),
+        (9, 9, False),
+        (5, 9, True),
+        (9, 9, True),
+    ]
 
 
 def test_a_finding() -> None:

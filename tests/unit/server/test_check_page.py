@@ -57,6 +57,7 @@ async def test_the_result_is_kept_with_its_time(checks: Make, monkeypatch: pytes
         "took_ms": None,
         "error": "",
         "running_since_us": None,
+        "progress": None,
         "counts": None,
     }
     found = await result(one)
@@ -67,6 +68,18 @@ async def test_the_result_is_kept_with_its_time(checks: Make, monkeypatch: pytes
     assert (await one.start(PEER, b""))["running_since_us"] is None, "it has just ended"
     monkeypatch.setattr(check_page, "PAUSE_S", 0.0)
     assert (await one.start(PEER, b""))["running_since_us"] is not None
+
+
+async def test_how_far_it_has_come_is_told_while_it_runs(checks: Make) -> None:
+    lines = ('{"read":7,"of":9,"again":false}', '{"read":2,"of":9,"again":true}')
+    one = checks(f"import time; print('{lines[0]}'); print('{lines[1]}', flush=True); time.sleep(60)")
+    await one.start(PEER, b"{}")
+    async with asyncio.timeout(60):
+        while one.summary()["progress"] != {"read": 2, "of": 9, "again": True}:
+            await asyncio.sleep(0.01)
+    both = checks(f"print('{lines[0]}'); print('{lines[1]}'); print('{FOUND}')")
+    assert (await result(both))["count"] == 3
+    assert both.summary()["progress"] is None
 
 
 async def test_the_child_has_the_whole_configuration_and_nobody_else_sees_it(checks: Make) -> None:
