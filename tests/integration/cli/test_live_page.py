@@ -138,6 +138,8 @@ MANY = [
     | {"owed_topics": [], "address": f"kafka-{n}.rack-{n % 9}.example.com:9092", "rack": f"rack-{n % 9}"}
     for n in range(1, 301)
 ]
+CUT_NUMBERS = """() => [...document.querySelectorAll(".tiles dd")].filter(
+  (each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)"""
 DEAD = {"state": "gone", "since_us": 1_700_000_000_000_000, "queued": None, "answered_us": None}
 
 
@@ -154,7 +156,9 @@ async def test_of_three_hundred_brokers_those_with_something_to_say_come_first(
     for width in WIDTHS:
         page = await shown(chromium, service, width, theme)
         await page.evaluate("source.close()")
-        await page.evaluate("data => hear(data)", {"now_us": 1, "brokers": found})
+        counts = {**await page.evaluate("state.counts"), "partitions": 1_999_999, "under-replicated": 1_999_999}
+        await page.evaluate("data => hear(data)", {"now_us": 1, "brokers": found, "counts": counts})
+        assert await page.evaluate(CUT_NUMBERS) == []
         rows = page.get_by_role("table", name="Brokers", exact=True).get_by_role("row")
         assert (await rows.nth(1).inner_text()).split()[:2] == ["150", "gone"]
         assert (await rows.nth(2).inner_text()).split()[0] == "299"
