@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from aiocontroller.cli.run import READY_FILE, ControllerReady
 from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.lab.kafka.acknowledged import states_of, write_acknowledged
 from aiocontroller.lab.kafka.controllers import OurController, until
@@ -20,7 +23,7 @@ from aiocontroller.lab.storms.power_loss import cut_off
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.conftest import SETTINGS, KafkaCluster, take_over
 from tests.integration.kafka.releases import number
-from tests.integration.kafka.test_log_recovery import command, end_of
+from tests.integration.kafka.test_log_recovery import command, end_of, recoveries
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(400)]
 
@@ -273,6 +276,52 @@ async def test_a_broker_that_does_not_answer_is_named_and_the_others_decide(
     found = await recovered(tmp_path, topic)
     assert (found["result"], found["leader"]) == ("elected", 2), found
     await readable(stage, topic, 2, 200)
+
+
+async def test_an_awaited_broker_that_does_not_answer_is_waited_for(
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    """Broker 2 was eligible and hangs, until its session expires or not; broker 3, the last in-sync one, has less."""
+    if number(kafka.version) < (3, 7):
+        pytest.skip("no eligible replicas, so the ISR alone is awaited")
+    with_strategy(stage, "Balanced")
+    controller, topic = await created(stage, min_insync_replicas="2")
+    await write(stage, topic, 100)
+    await die(stage, topic, 1, 2, 3)
+    await write(stage, topic, 100)
+    await die(stage, topic, 2, 3)
+    await die(stage, topic, 3, 3)
+    cut_off(stage.brokers[3], f"{topic}-0", 0.6)
+    await start(stage, 1, 2)
+    assert await led_by(stage, topic, -1)
+    stage.freeze(2)
+    try:
+        await start(stage, 3)
+
+        async def waits() -> bool:
+            if (await recovery_status(controller))["waiting_for"].get(f"{topic}-0") == [2]:
+                return True  # its session has expired
+            return any(r.replicas and 3 in r.replicas and 2 not in r.replicas for r in recoveries(tmp_path, topic))
+
+        await until(waits, "broker 3 could lead, and broker 2 has not told where its log ends")
+        assert await led_by(stage, topic, -1)
+    finally:
+        stage.thaw(2)
+    await until(lambda: led_by(stage, topic, 2), "the complete log leads")
+    await until(lambda: in_isr(stage, topic, (1, 2, 3)), "all have joined")
+    await readable(stage, topic, 2, 200)
+
+
+async def recovery_status(controller: OurController) -> dict[str, Any]:
+    """What its ``/status`` says of recoveries."""
+
+    def ask() -> dict[str, Any]:
+        ready = msgspec.json.decode((controller.folder / READY_FILE).read_bytes(), type=ControllerReady)
+        with urllib.request.urlopen(f"{ready.http}/status", timeout=5) as answer:
+            found: dict[str, Any] = json.loads(answer.read())["recovery"]
+            return found
+
+    return await asyncio.to_thread(ask)
 
 
 # -- on brokers of their own -------------------------------------------------------------------------------------------
