@@ -25,7 +25,7 @@ class EligibleTwin:
         self._in_sync: dict[Partition, set[int]] = {}
         """Members of the ISR that have been registered all the time since they joined, and have lost nothing."""
         self._incomplete: dict[Partition, set[int]] = {}
-        """Replicas that have lost records since they joined the ISR, unless they led after that."""
+        """Replicas that have lost records since they joined the ISR, and have neither led nor fetched them since."""
         self._watched: set[int] = set()
         """Brokers that have started since the record began, so that each controller must know of it."""
         self._epoch = 0
@@ -69,6 +69,10 @@ class EligibleTwin:
         for known in (self._complete, self._steady, self._in_sync):
             known.get(partition, set()).discard(broker)
         self._incomplete.setdefault(partition, set()).add(broker)
+
+    def regained(self, broker: int, partition: Partition) -> None:
+        """The broker's log has again what it had lost, or as much of that as its leader has."""
+        self._incomplete.get(partition, set()).discard(broker)
 
     def registered(self, broker: int) -> None:
         """The broker has registered; so it had not been for a time."""

@@ -155,7 +155,7 @@ class DataChecker:
         after, before = self._damaged.get((broker, partition), (end, end))
         self._damaged[broker, partition] = max(after, end), before
         if end >= before:
-            del self._damaged[broker, partition]
+            self._regained(broker, partition)
 
     def acknowledged(self, partition: Partition, records: Records, topic_id: str) -> None:
         """A client's records were acknowledged with acks=all."""
@@ -232,7 +232,11 @@ class DataChecker:
             if damaged[1] == partition:
                 self._damaged[damaged] = after, min(before, end)
                 if after >= end:
-                    del self._damaged[damaged]
+                    self._regained(*damaged)
+
+    def _regained(self, broker: int, partition: Partition) -> None:
+        del self._damaged[broker, partition]
+        self.eligible.regained(broker, partition)
 
     # -- judging ---------------------------------------------------------------------------------------------------
 

@@ -160,6 +160,14 @@ def it_leaves_after_it_had_led(s: Story) -> None:
     s.state(1, 1)
 
 
+@case("0:2,3/1,3")
+def it_leaves_after_it_had_fetched_them_again(s: Story) -> None:
+    s.twin.lost(2, T)
+    s.twin.regained(2, T)
+    s.twin.regained(3, T)
+    s.state(1, 1)
+
+
 @case("0:2,3/1,3 1:2,3/1,3")
 def a_broker_restarts(s: Story) -> None:
     s.state(1, 1)
@@ -316,6 +324,54 @@ def a_complete_log_loses_records(s: records.Story) -> None:
     two_are_complete(s)
     s.check.damaged(2, records.T, 3, 6)
     assert s.check.eligible.complete(records.T) == {3}
+
+
+def two_leaves(s: records.Story) -> bool:
+    """Broker 2 leaves an ISR that is too small then; whether it is complete."""
+    s.in_sync(1)
+    return 2 in s.check.eligible.complete(records.T)
+
+
+def two_has_lost_records(s: records.Story) -> None:
+    s.check.eligible.min_isr = lambda topic: 2
+    s.in_sync(1, 2, 3)
+    s.check.damaged(2, records.T, 3, 6)
+
+
+@records.case()
+def a_log_that_lost_records_leaves(s: records.Story) -> None:
+    two_has_lost_records(s)
+    s.check.copied(2, records.T, 5)
+    assert not two_leaves(s)
+
+
+@records.case()
+def it_has_fetched_all_of_them(s: records.Story) -> None:
+    two_has_lost_records(s)
+    s.check.copied(2, records.T, 6)
+    assert two_leaves(s)
+
+
+@records.case("", "I13 excused: lost power,I14 excused: lost power")
+def its_leader_has_lost_more_of_them(s: records.Story) -> None:
+    two_has_lost_records(s)
+    s.check.damaged(1, records.T, 3, 10)
+    s.led(1, 1, (0, 1, 3))
+    assert two_leaves(s)
+
+
+@records.case("", "I13 excused: lost power,I14 excused: lost power")
+def its_leader_has_lost_fewer_of_them(s: records.Story) -> None:
+    """As seed 445 of the family restarts: all of an ISR lose power, one leads, and another follows it."""
+    two_has_lost_records(s)
+    s.check.damaged(1, records.T, 5, 10)
+    s.led(1, 1, (0, 1, 5))
+    s.check.copied(2, records.T, 4)
+    assert not two_leaves(s)
+    s.in_sync(1, 2, 3)
+    s.check.damaged(2, records.T, 3, 5)
+    s.check.copied(2, records.T, 5)
+    assert two_leaves(s)
 
 
 @records.case()
