@@ -347,14 +347,15 @@ def _deleted_by_another(shell: ControllerShell, row: int) -> None:
 
 
 async def is_still_there(shell: ControllerShell, topic: Topic) -> bool:
-    """Whether a topic whose znode has lost or changed its id is the one we know: one of its states is unchanged.
+    """Whether a topic whose znode has lost or changed its id is the one we know: one of its states is as we know it, or
+    differs only by an ISR that its leader may have written.
 
     A topic that was deleted and created again has lost all states.  One whose partitions never had a leader has none.
     """
     rows = topic.partitions()
     states = await shell.zk.get_topic_partition_states(*names(shell, rows))
     return any(
-        state is not None and state == shell.context.table.leadership(row)
+        isinstance(state, LeaderAndIsr) and not shell.auditor.is_odd(shell.context.table.leadership(row), state)
         for row, state in zip(rows, states, strict=True)
     )
 

@@ -139,7 +139,7 @@ def compare_topic(context: ControllerContext, topic: Topic, found: TopicAssignme
 def replaced_topics(before: PartitionTable, table: PartitionTable) -> list[Topic]:
     """The topics of ``before`` that another process has deleted and created again under their names.
 
-    Left out are topics whose znode has another id but one of their states is unchanged (as in ``is_still_there``), and
+    Left out are topics whose znode has another id but one of their states is as it was (as in ``is_still_there``), and
     those whose deletion was requested: brokers are deleting their replicas.
     """
     found = []
@@ -157,7 +157,7 @@ def rewritten_topics(before: PartitionTable, table: PartitionTable) -> list[Topi
 
     Each with our id and the partitions that are missing, perhaps none.  Left out are topics whose deletion was
     requested, and those that are others under the same names: without a common id, a topic is the same if one of its
-    states is unchanged.
+    states is as it was.
     """
     found = []
     for name, topic in before.topic_by_name.items():
@@ -174,11 +174,12 @@ def rewritten_topics(before: PartitionTable, table: PartitionTable) -> list[Topi
 
 
 def _shares_a_state(before: PartitionTable, topic: Topic, table: PartitionTable, present: Topic) -> bool:
+    """Leaders write ISRs up to inter.broker.protocol.version 2.6, and notify the controller later."""
     pairs = zip(topic.rows, present.rows, strict=False)
+    states = ((before.leadership(row), table.leadership(now)) for row, now in pairs if row >= 0 <= now)
     return any(
-        (state := before.leadership(row)) is not None and state == table.leadership(now)
-        for row, now in pairs
-        if row >= 0 <= now
+        known is not None and found is not None and (found == known or is_isr_written_by_its_leader(known, found))
+        for known, found in states
     )
 
 

@@ -112,19 +112,25 @@ def test_a_second_reload_knows_what_the_first_was_to_find() -> None:
     assert it.views[1].topic_ids == {T0: b"the present one."}
 
 
+@pytest.mark.parametrize("shrinks", [False, True])
 @pytest.mark.parametrize("written", [b"written by hand.", NO_TOPIC_ID])
-def test_a_reload_takes_a_topic_whose_id_was_rewritten_for_no_other(written: bytes) -> None:
-    """Tools older than Kafka 2.8 drop the id.  Brokers' logs keep theirs, and refuse requests with any other."""
-    it = cluster(1, 2, t=[[1, 2], [2]])
+def test_a_reload_takes_a_topic_whose_id_was_rewritten_for_no_other(written: bytes, *, shrinks: bool) -> None:
+    """Tools older than Kafka 2.8 drop the id.  Brokers' logs keep theirs, and refuse requests with any other.
+
+    ``shrinks``: meanwhile the leader, of an old protocol, has written the ISR itself.
+    """
+    it = cluster(1, 2, t=[[1, 2]])
     before = it.znodes.topics["t"]
     it.znodes.topics["t"] = msgspec.structs.replace(before, topic_id=written)
+    if shrinks:
+        it.znodes.states[T0] = msgspec.structs.replace(it.znodes.states[T0], isr=(1,), partition_epoch=1)
     it.reload()
     it.step()
     assert it.znodes.topics["t"].topic_id == before.topic_id
     assert it.shell.context.table.topic_by_name["t"].id == before.topic_id
     assert set(it.views[1].topic_ids.values()) == {before.topic_id}
     assert it.znodes.debts.held == {}
-    assert it.views[1].hosted.keys() == {T0}
+    assert it.views[1].hosted.keys() == it.views[2].hosted.keys() == {T0}
 
 
 def test_a_reload_restores_partitions_that_another_has_removed_from_the_znode() -> None:

@@ -79,6 +79,19 @@ def test_where_the_id_alone_is_lost_the_assignments_stay() -> None:
     assert (it.znodes.topics["t"].topic_id, it.znodes.topics["t"].partitions) == (ours.topic_id, moved)
 
 
+@pytest.mark.parametrize("topic_id", [NO_TOPIC_ID, OTHER_ID])
+def test_a_topic_is_the_same_without_its_id_also_if_its_leader_has_changed_the_isr_meanwhile(topic_id: bytes) -> None:
+    """Leaders of old protocols write ISRs themselves, and notify the controller seconds later."""
+    it = cluster(1, 2, t=[[1, 2]])
+    it.shell.auditor.brokers_write = lambda: True
+    ours = it.znodes.topics["t"]
+    it.znodes.topics["t"] = msgspec.structs.replace(ours, topic_id=topic_id)
+    it.znodes.states[T0] = msgspec.structs.replace(it.znodes.states[T0], isr=(1,), partition_epoch=1)
+    run(repairs.repair(it.shell, [Finding(Kind.TOPIC_ID, "topic t", "none", "ours", "t")]))
+    assert it.znodes.topics["t"].topic_id == ours.topic_id
+    assert it.views[2].hosted.keys() == {T0}, "no replica was deleted"
+
+
 @pytest.mark.parametrize("seen, now, restored", [(OTHER_ID, OTHER_ID, True), (OTHER_ID, b"n" * 16, False)])
 def test_nothing_is_restored_in_a_topic_made_anew_since_it_was_looked_at(
     seen: bytes, now: bytes, restored: bool
