@@ -35,6 +35,8 @@ STOPPING_S = (0.02, 0.05, 0.1)
 """A broker has mostly been let go, and has mostly not flushed its logs."""
 BEGUN_S = 0.005
 """A broker that starts has begun, and has not joined an ISR yet."""
+UNSEEN = "unseen=1.5"
+"""The controller stands still for longer than a broker takes to register, and for less than its own session."""
 
 
 class Happening(NamedTuple):
@@ -140,7 +142,8 @@ class _Author:
         first, *others = self._order()
         yield self._leaves(first)
         for broker in others:
-            yield Happening(self._chance.choice(("bounce_broker", "reboot_broker")), 0.0, (str(broker),))
+            kind = self._chance.choice(("bounce_broker", "reboot_broker"))
+            yield Happening(kind, 0.0, (str(broker), UNSEEN) if kind == "reboot_broker" else (str(broker),))
         yield Happening("wait", 0.0, (str(self._chance.choice(BACK_PAUSES_S)),))
         yield self._returns(first)
 
@@ -170,7 +173,7 @@ class _Author:
         """A broker loses power, is back before the controller looks, and does not catch up before its leader leaves."""
         first, last, behind = self._order()
         yield self._leaves(first, AWAY[0])
-        yield Happening("reboot_broker", BEGUN_S, (str(behind),))
+        yield Happening("reboot_broker", BEGUN_S, (str(behind), UNSEEN))
         yield Happening("block", self._chance.choice(BACK_PAUSES_S), (str(behind), str(last)))
         yield self._leaves(last)
         yield Happening("heal", 0.0)

@@ -190,8 +190,8 @@ _TABLE = (
     ),
     Verb(
         "reboot-broker",
-        words(brokers=each(BROKER)),
-        "the same as `bounce-broker`, and what the broker had not flushed is lost",
+        words(brokers=each(BROKER)).options(unseen=SECONDS),
+        "the same as `bounce-broker`, and what it had not flushed is lost; so long the active controller stands still",
     ),
     Verb(
         "slow-disk",

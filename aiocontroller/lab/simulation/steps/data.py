@@ -20,7 +20,14 @@ class DataSteps(StepTaker):
             self._cut_power(broker)
 
     def step_reboot_broker(self) -> None:
-        """The same, and it is back before the controller notices; the step ends its session."""
+        """The same, and it starts at once; the step ends its session.
+
+        It takes longer to register than the controller to see that it is gone, unless the controller stands still.
+        """
+        unseen_s = self._given.take("unseen")
+        holder = self.simulation.controllers.get(self.simulation.holder() or 0)
+        if unseen_s is not None and holder is not None:
+            self._pause_process(holder[1], unseen_s)
         for broker in self._each(self.simulation.brokers):
             session_id = self.simulation.brokers[broker][0].session_id
             self._cut_power(broker)

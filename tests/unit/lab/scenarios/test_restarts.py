@@ -82,12 +82,19 @@ def test_they_reach_what_they_are_for() -> None:
     assert reached["probe/records lost with the power"] >= 6
 
 
-def test_they_find_an_isr_that_stays_when_an_eligible_replica_leads() -> None:
-    """It shows only where an eligible replica and one that lost power are back before the same look."""
-    bug = next(bug for bug in ELIGIBLE_BUGS if "the ISR stays" in bug.name)
+@pytest.mark.parametrize(
+    "name, invariant",
+    [
+        ("the ISR stays when an eligible replica leads", "I3"),
+        ("data: replicas are entered as eligible after an unclean start", "I13"),
+    ],
+)
+def test_they_find_bugs_that_show_only_where_brokers_are_back_before_one_look(name: str, invariant: str) -> None:
+    """Of the first, an eligible replica and one that lost power; of the other, one that lost power."""
+    bug = next(bug for bug in ELIGIBLE_BUGS if bug.name == name)
     seeds, complaint = attempt(bug, 1, 24)
     assert seeds is not None
-    assert invariant_of(complaint) == "I3"
+    assert invariant_of(complaint) == invariant
 
 
 def test_restarts_are_for_campaigns() -> None:
