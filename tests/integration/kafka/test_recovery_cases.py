@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shutil
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.integration.kafka.test_log_recovery import command, end_of, recoverie
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(400)]
 
-STRATEGY = "aiocontroller.unclean.recovery.strategy"
+STRATEGY, TIMEOUT = "aiocontroller.unclean.recovery.strategy", "aiocontroller.unclean.recovery.timeout.ms"
 CONFIGS = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
 _numbers = itertools.count(1)
 
@@ -312,6 +313,50 @@ async def test_an_awaited_broker_that_does_not_answer_is_waited_for(
     await readable(stage, topic, 2, 200)
 
 
+PARTITIONS = 50
+
+
+async def test_a_controller_that_is_killed_while_it_asks_leaves_the_rest_to_the_next(stage: PlayedCluster) -> None:
+    """The first time before any election, the second time as soon as some are led; in between, a broker is controller.
+
+    It would elect broker 1, where that is allowed; so here the controller's strategy decides.
+    """
+    controller, topic = await created(stage, partitions=PARTITIONS)
+    await write(stage, topic, 5, PARTITIONS)
+    await die(stage, topic, 1, 2, 3)
+    await write(stage, topic, 5, PARTITIONS)
+    await die(stage, topic, 2, 3)
+    await die(stage, topic, 3, 3)
+    await start(stage, 1, 2)
+    await controller.give()
+    with_strategy(stage, "Aggressive", **{TIMEOUT: "2000"})
+
+    async def led() -> list[int]:
+        return [state.leader for state in await states_of(controller.zk, topic) if state.leader != -1]
+
+    async def all_led() -> bool:
+        return len(await led()) == PARTITIONS
+
+    async def asks() -> bool:
+        return bool((await recovery_status(controller))["asked"])
+
+    await controller.take()
+    stage.freeze(1)  # so that the questions take two seconds
+    try:
+        await until(asks, "the controller asks")
+        await controller.kill()
+    finally:
+        stage.thaw(1)
+    assert await led() == []
+    await controller.restore()
+    await until(led, "some partition is led")
+    await controller.kill()
+    await controller.restore()
+    await until(all_led, "every partition is led")
+    assert set(await led()) == {2}
+    await readable(stage, topic, 2, 10)
+
+
 async def recovery_status(controller: OurController) -> dict[str, Any]:
     """What its ``/status`` says of recoveries."""
 
@@ -361,5 +406,45 @@ async def test_records_deleted_by_retention_are_no_reason_for_an_older_log(
             await until(lambda: in_isr(stage, topic, (1, 2)), "both are in sync")
             await write(stage, topic, 5)
             await readable(stage, topic, 2, 45)
+    finally:
+        cluster.kill()
+
+
+async def test_an_isr_member_whose_log_directory_has_failed_is_awaited_by_name(
+    kafka_version: str, zk_connect: str, tmp_path: Path
+) -> None:
+    """It lives, and cannot tell; an operator has to decide."""
+    if missing := kafka_missing(kafka_version):
+        pytest.skip(missing)
+    settings = OWN | {"replica.high.watermark.checkpoint.interval.ms": "1000"}  # writes, and so notices
+    cluster = RealKafkaCluster(2, zk_connect, tmp_path, version=kafka_version, overrides=settings)
+    for broker in cluster.brokers.values():
+        broker.overrides["log.dirs"] = ",".join(str((broker.data_dir / name).resolve()) for name in ("one", "two"))
+    try:
+        await cluster.start_async()
+        async with cluster_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
+            with_strategy(stage, "Balanced")
+            _, topic = await created(stage, (1, 2))
+            await write(stage, topic, 20)
+            await die(stage, topic, 2, 1)
+            await write(stage, topic, 20)
+            broker = stage.brokers[1]
+            [folder] = [broker.data_dir / d for d in ("one", "two") if (broker.data_dir / d / f"{topic}-0").is_dir()]
+            shutil.move(folder, tmp_path / "taken-away")
+            folder.write_text("no directory")
+            await until(lambda: led_by(stage, topic, -1), "nobody leads")
+            await start(stage, 2)
+
+            async def told(*more: str) -> dict[str, Any] | None:
+                found = await recovered(tmp_path, topic, *more)
+                return None if found["result"] == "failed" else found  # broker 2 has just started
+
+            found = await until(lambda: told("--dry-run"), "broker 2 tells how far its log reaches")
+            assert (found["result"], found["leader"], found["unknown"]) == ("would elect", 2, [1]), found
+            assert "broker 1 has not answered (its log directory has failed; it was in the last ISR" in found["detail"]
+            assert await led_by(stage, topic, -1)
+            found = await until(told, "broker 2 leads")
+            assert (found["result"], found["leader"], found["lost_at_most"]) == ("elected", 2, 0), found
+            await readable(stage, topic, 2, 20)
     finally:
         cluster.kill()
