@@ -183,10 +183,14 @@ class LogQuestions:
                     found = await self._gather(self._brokers, asked, within_s)
                 except Exception:  # a bug: elections go on as Kafka's do
                     log.exception("Bug while asking brokers about the logs of %d partitions", len(asked))
-                    found = {question.partition: Evidence({}) for question in asked}
+                    found = {question.partition: _nothing(question) for question in asked}
                 if term == self._term:
                     self._asked = {}
                     taken_us = int((self._clock.monotonic() - began_s) * 1e6)
                     self._queue.append(LogEndsReceived(tuple(asked), found, taken_us))
         finally:
             self._busy = False
+
+
+def _nothing(question: Question) -> Evidence:
+    return Evidence({}, dict.fromkeys(question.brokers, "a bug kept it from being asked"))

@@ -130,7 +130,9 @@ async def _begin_election(
     if evidence is None and shell.log_questions.can_ask:
         evidence = {}  # where logs decide, replicas are asked first
     asked = shell.log_questions
-    recovery = shell.config.recovery._replace(overdue=asked.overdue_rows(table), patient=asked.patient)
+    recovery = shell.config.recovery._replace(
+        overdue=asked.overdue_rows(table), patient=asked.patient, demanded=force_unclean
+    )
     return psm.LeaderElection(led + found, strategy, force_unclean=force_unclean, evidence=evidence, recovery=recovery)
 
 

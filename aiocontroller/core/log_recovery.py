@@ -3,10 +3,13 @@
 An unclean election chooses among the live replicas.  Kafka takes the first of them, whatever its log; here the best log
 leads (``core.log_evidence``), once the replicas have been asked.  Where there is no choice, nobody is asked.
 
-By rule an ISR member leads when it returns, also one that has started uncleanly and may lack what the ISR had.  With a
-*recovery strategy* (KIP-966's names) its log is compared first, since all others are truncated to match the leader's:
+By rule an ISR member leads when it returns, also one that has started uncleanly and may lack what the ISR had.  All
+other logs are truncated to match the leader's.  So where unclean starts are recorded its log is compared first, as the
+*recovery strategy* says (KIP-966's names):
 
- * ``None``: it leads by rule, as in Kafka.
+ * ``None``: the replicas that live are asked once, if there are several.  It leads unless another log is better than
+   its own: a better log has every committed record that its own has left.  If it does not tell, it leads by rule, as
+   in Kafka.
  * ``Balanced``: the best log leads when all members of the last ISR, and all replicas that were eligible when it
    shrank, have told how far their logs reach.  Those that are dead are awaited for ever.
  * ``Aggressive``: the same, but after a deadline the best log of those that have told leads, in the ISR or not.
@@ -21,9 +24,9 @@ from typing import Literal, NamedTuple
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import NEVER_UNCLEAN, Elections, Outcome, Strategy, UncleanPolicy
-from aiocontroller.core.eligible_replicas import NONE_UNPROVEN, Replicas, needed_in_sync, unproven_replicas
+from aiocontroller.core.eligible_replicas import Replicas, needed_in_sync, unproven_replicas
 from aiocontroller.core.events import RecoverPartitions
-from aiocontroller.core.ids import MinIsr, TopicPartition
+from aiocontroller.core.ids import NO_LEADER, MinIsr, TopicPartition
 from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, Question, brokers_named, loss
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_content import PartitionRecovery, ToldLog
@@ -31,6 +34,7 @@ from aiocontroller.core.states import PartitionState
 
 RowEvidence = Mapping[int, Evidence]
 NO_EVIDENCE = Evidence({})
+STARTED_AGAIN = "it has started again since it answered"
 RecoveryStrategy = Literal["None", "Balanced", "Aggressive"]
 
 
@@ -44,6 +48,8 @@ class Recovery(NamedTuple):
     """Rows that have waited until the deadline of ``Aggressive``; membership only."""
     patient: bool = False
     """Live replicas that have not answered in time are waited for, also where they are not awaited."""
+    demanded: bool = False
+    """An operator or a client wants the best of those logs that are known to lead, whoever has not told."""
 
     def of(self, topic: str) -> RecoveryStrategy:
         """The topic's strategy."""
@@ -55,7 +61,7 @@ class Recovery(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Whether logs are compared for any topic before an ISR member leads."""
+        """Whether any topic's partitions wait until the logs of others are known."""
         return self.has("Balanced", "Aggressive")
 
 
@@ -75,27 +81,36 @@ def choose_best_logs(
 
     If no live replica has told anything, the choice stays Kafka's.
     """
-    if not recovery.compares and not any(outcome.unclean for outcome in elections.outcomes):
+    started = context.started_uncleanly()
+    returns = started and any(context.table.leader[row] == NO_LEADER for row in elections.rows)
+    if not (recovery.compares or returns or any(outcome.unclean for outcome in elections.outcomes)):
         return elections
     chosen, unasked, by_logs = Elections([], [], []), list[int](), list[int]()
     waiting: dict[int, Replicas] = {}
-    topic, started = context.table.topic, context.started_uncleanly() if recovery.compares else NONE_UNPROVEN
-    by_rule = zip(elections.rows, elections.outcomes, strict=True)
-    for row, outcome in (*by_rule, *((row, None) for row in elections.failed)):
+    topic = context.table.topic
+    decided = zip(elections.rows, elections.outcomes, strict=True)
+    for row, outcome in (*decided, *((row, None) for row in elections.failed)):
         if _needs_logs(context, row, outcome, recovery, started):
-            hurried = row in recovery.overdue or unclean.allows(topic(row).name)
+            waits = recovery.of(topic(row).name) != "None"
+            hurried = not waits or row in recovery.overdue or unclean.allows(topic(row).name)
             told = evidence.get(row, NO_EVIDENCE)
             needed = () if hurried else awaited(context, row)
             late = late_brokers(told) if recovery.patient and not hurried else ()
+            by_rule = None if waits or recovery.demanded or outcome is None or outcome.unclean else outcome.leader
+            if row in evidence:
+                to_be_asked = by_rule is not None and _was_not_asked(told, by_rule)
+            else:
+                to_be_asked = all(context.is_replica_online(row, broker) for broker in needed)
             if strategy is not Strategy.OFFLINE:
                 outcome = None  # the logs decide in an election of offline partitions
-            elif row not in evidence and all(context.is_replica_online(row, broker) for broker in needed):
+            elif to_be_asked:
                 unasked.append(row)
                 continue
             elif missing := tuple(dict.fromkeys((*(broker for broker in needed if broker not in told.ends), *late))):
                 outcome, waiting[row] = None, missing
             else:
-                outcome = _led_by_the_best(context, row, outcome, evidence[row])
+                if by_rule is None or (by_rule in told.ends and told.epochs_known):  # else it may hold more than others
+                    outcome = _led_by_the_best(context, row, outcome, told)
                 by_logs.append(row)
         if outcome is None:
             chosen.failed.append(row)
@@ -110,6 +125,11 @@ def late_brokers(evidence: Evidence) -> list[int]:
     return [broker for broker, why in evidence.silent.items() if why == NOT_IN_TIME]
 
 
+def _was_not_asked(evidence: Evidence, broker: int) -> bool:
+    """Whether the broker, as it runs now, has not been asked yet."""
+    return broker not in evidence.ends and evidence.silent.get(broker, STARTED_AGAIN) == STARTED_AGAIN
+
+
 def _needs_logs(
     context: ControllerContext, row: int, outcome: Outcome | None, recovery: Recovery, started: frozenset[int]
 ) -> bool:
@@ -117,10 +137,12 @@ def _needs_logs(
     table = context.table
     if outcome is not None and outcome.unclean:
         return len(outcome.recipients) > 1
-    if not recovery.compares or table.isr_of[row] == NO_ISR or recovery.of(table.topic(row).name) == "None":
-        return False
+    waits = table.isr_of[row] != NO_ISR and recovery.of(table.topic(row).name) != "None"
     if outcome is not None:
-        return outcome.leader in table.isr(row) and outcome.leader in unproven_replicas(context, row, started)
+        unproven = outcome.leader in table.isr(row) and outcome.leader in unproven_replicas(context, row, started)
+        return unproven and (waits or len(_online(context, row)) > 1)
+    if not waits:
+        return False
     # A suspected member of the ISR may hold more, and serve clients.
     return row in recovery.overdue and context.suspected.keys().isdisjoint(table.isr(row))
 
@@ -129,10 +151,13 @@ def _led_by_the_best(
     context: ControllerContext, row: int, outcome: Outcome | None, evidence: Evidence
 ) -> Outcome | None:
     """The best log leads alone, of equal ones an ISR member's; the rule's outcome if nobody has told anything."""
-    isr, replicas = context.table.isr(row), context.leader_order()(context.table.replicas(row))
-    online = tuple(r for r in replicas if context.is_replica_online(row, r))
+    isr, online = context.table.isr(row), context.leader_order()(_online(context, row))
     best = evidence.best(sorted(online, key=lambda replica: replica not in isr), awaited(context, row))
     return outcome if best is None else Outcome(best, (best,), online, unclean=best not in isr)
+
+
+def _online(context: ControllerContext, row: int) -> Replicas:
+    return tuple(replica for replica in context.table.replicas(row) if context.is_replica_online(row, replica))
 
 
 def questions_about(context: ControllerContext, rows: Iterable[int]) -> list[Question]:
@@ -142,7 +167,7 @@ def questions_about(context: ControllerContext, rows: Iterable[int]) -> list[Que
 
 def _question(context: ControllerContext, row: int) -> Question:
     table = context.table
-    online = tuple(r for r in table.replicas(row) if context.is_replica_online(row, r))
+    online = _online(context, row)
     return Question(
         table.topic_partition(row),
         table.leader_epoch[row],
@@ -236,7 +261,7 @@ def _that_holds(context: ControllerContext, row: int, question: Question, eviden
     if not again:
         return evidence._replace(silent=silent)
     ends = {broker: end for broker, end in evidence.ends.items() if broker not in again}
-    return Evidence(ends, {**silent, **dict.fromkeys(again, "it has started again since it answered")})
+    return Evidence(ends, {**silent, **dict.fromkeys(again, STARTED_AGAIN)})
 
 
 # -- an operator's request ---------------------------------------------------------------------------------------------

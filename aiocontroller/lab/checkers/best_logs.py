@@ -1,4 +1,4 @@
-"""Checks that an unclean election chooses the best log of those that were told to the controller (I15).
+"""Checks that an election by evidence chooses the best log of those that were told to the controller (I15).
 
 The journal says which replicas have told where their logs end, for which leader epoch.  At the write of the next epoch
 the brokers' logs are what they were when they told, since nobody leads: no other of these replicas, if the controller
@@ -42,24 +42,32 @@ class BestLogs:
         """A controller has recorded who has told it about this partition's logs."""
         self._told[partition] = told
 
-    def chosen(self, partition: Partition, leader: int, leader_epoch: int) -> None:
-        """A leader from outside the ISR is being written."""
+    def asked(self, partition: Partition, leader_epoch: int) -> set[int] | None:
+        """Who has told where its log ends before the election of this epoch, and can be elected; None if a controller
+        has asked nobody."""
+        told = self._told.get(partition)
+        if told is None or leader_epoch != told.leader_epoch + 1:
+            return None
+        return {broker for broker in told.brokers if told.electable(broker)}
+
+    def chosen(self, partition: Partition, leader: int, leader_epoch: int, in_sync: bool) -> None:
+        """A leader is being written; ``in_sync``: one of the ISR, or an eligible one, which may lead by rule."""
         told = self._told.pop(partition, None)
         if told is None or leader_epoch != told.leader_epoch + 1:
             return
         logs = self._logs(partition)
         known = {broker: logs[broker] for broker in told.brokers if broker in logs and told.electable(broker)}
         if leader not in known:
-            if leader not in told.brokers and known:
+            if leader not in told.brokers and known and not in_sync:
                 self._complain(
                     "I15", partition, f"broker {leader} was elected and has told nothing: {sorted(known)} have"
                 )
             return
-        self._probe("unclean election by evidence")
+        self._probe("a member of the ISR leads by evidence" if in_sync else "unclean election by evidence")
         for broker, runs in known.items():
             if rank(runs) > rank(known[leader]):
                 found = f"broker {leader} with {shown(known[leader])}, not {broker} with {shown(runs)}"
-                self._complain("I15", partition, f"an unclean election chose {found}")
+                self._complain("I15", partition, f"an election by evidence chose {found}")
 
 
 def rank(runs: Sequence[Run]) -> tuple[int, ...]:

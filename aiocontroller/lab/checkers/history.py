@@ -11,7 +11,8 @@ write carried the fence.
  * I3: a leader is in its ISR; the ISR is not empty and has no brokers that never were replicas.
    (Between the write that removes a replica and the one that removes it from the ISR, the ISR contains more than the
    replicas, as in Kafka.)  Within a leader epoch, the ISR changes only to what the leader asked for.
- * I4: while unclean elections are off, a new leader was in the ISR before.
+ * I4: while unclean elections are off, a new leader was in the ISR before; or it has told where its log ends, and so
+   has a live member of the ISR, none of which lives that is known to have lost nothing.
  * alive: a new leader is registered, or was until a moment ago.
  * one leader for each (partition, leader epoch).
  * I8: a partition's state is deleted only if the topic's deletion was requested and brokers allow it; so is its topic,
@@ -133,8 +134,12 @@ class ZNodeHistory:
         self.unclean = UncleanElections(now_s)
         self._led_uncleanly: dict[Partition, int] = {}
         """The leader epoch of the last unclean election."""
-        self.on_unclean_election: Callable[[Partition, int, int], None] = lambda partition, leader, leader_epoch: None
-        """Called when one that is allowed is written, with the leader and its epoch."""
+        self.on_election: Callable[[Partition, int, int, bool], None] = lambda *_: None
+        """Called when a leader is written, with its epoch, and whether it may lead by rule."""
+        self.told: Callable[[Partition, int], Collection[int] | None] = lambda *_: None
+        """Who has told where its log ends before the election of this leader epoch; None if nobody was asked."""
+        self.online: Callable[[Partition], Collection[int]] = lambda _: ()
+        """The replicas that the active controller takes for online."""
         self.answers = Answers(now_s, self.complain)
         """What clients were answered, and what could be known."""
         self.config_answers = ConfigAnswers(now_s, self.complain)
@@ -391,12 +396,28 @@ class ZNodeHistory:
         self._check_version(partition, before, version, times)
         if before is None or after.leader != before.leader:
             self._check_alive(partition, after.leader)
-        complete = set(self.data.eligible.complete(partition))
-        if before is not None and after.leader not in (NO_LEADER, before.leader):
-            self.data.elected(partition, after.leader, after.leader_epoch)
+        complete, members = set(self.data.eligible.complete(partition)), self._unproven(partition, before, after)
+        elected = before is not None and after.leader not in (NO_LEADER, before.leader)
+        if before is not None and elected:
+            unasked = self.told(partition, after.leader_epoch) is None and len(self.online(partition)) > 1
+            self.data.elected(
+                partition, after.leader, after.leader_epoch, unasked=unasked and before.leader == NO_LEADER
+            )
+            self.on_election(partition, after.leader, after.leader_epoch, after.leader in complete.union(before.isr))
         self.data.eligible.written(partition, before, after, self.assigned.get(partition, ()))
         if before is not None:
-            self._check_step(partition, before, after, complete)
+            self._check_step(partition, before, after, complete, members)
+
+    def _unproven(self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> set[int]:
+        """The members of the ISR in whose place a better log may lead: they and the new leader have told where their
+        logs end, they have started since they were in sync, as the controller must know, and no replica lives that
+        must be known to have lost nothing."""
+        told = self.told(partition, after.leader_epoch)
+        if before is None or before.leader != NO_LEADER or told is None or after.leader not in told:
+            return set()
+        eligible, members = self.data.eligible, set(told).intersection(before.isr)
+        steady_lives = not eligible.steady(partition).isdisjoint(self.data.live())
+        return set() if steady_lives or not all(map(eligible.must_notice, members)) else members
 
     def _check_version(self, partition: Partition, before: LeaderAndIsr | None, version: int, times: int) -> None:
         expected = times + (-1 if before is None else before.partition_epoch)
@@ -444,9 +465,15 @@ class ZNodeHistory:
                 )
 
     def _check_step(
-        self, partition: Partition, before: LeaderAndIsr, after: LeaderAndIsr, complete: Container[int]
+        self,
+        partition: Partition,
+        before: LeaderAndIsr,
+        after: LeaderAndIsr,
+        complete: Container[int],
+        members: Collection[int],
     ) -> None:
-        """``complete``: the replicas that could lead before although they were not in sync."""
+        """``complete``: the replicas that could lead before although they were not in sync; ``members``: those of the
+        ISR in whose place a better log may lead."""
         by_hand = partition[0] in self.written_by_hand  # then it is not known which replicas are in sync
         raised = after.leader_epoch - before.leader_epoch
         if raised < 0 or (raised > 1 and not by_hand):
@@ -458,13 +485,15 @@ class ZNodeHistory:
                 self.complain("I3", partition, f"ISR {after.isr} of {after.leader}, which was not in sync before")
         elif elected and after.leader not in before.isr:
             self.probe("unclean election")
-            if not (by_hand or self.unclean.allowed(partition)):
+            if members:
+                self._led_uncleanly[partition] = after.leader_epoch
+                self.data.elected_in_place_of(partition, after.leader_epoch, members)
+            elif not (by_hand or self.unclean.allowed(partition)):
                 self.complain("I4", partition, f"leader {after.leader} from outside the ISR {before.isr}")
                 self.data.not_excused(partition, after.leader_epoch)
             else:
                 self._led_uncleanly[partition] = after.leader_epoch
                 self.data.elected_uncleanly(partition, after.leader_epoch)
-                self.on_unclean_election(partition, after.leader, after.leader_epoch)
         elif after.leader_epoch == before.leader_epoch:
             self._check_within_epoch(partition, before, after)
         elif set(after.isr) - set(before.isr):

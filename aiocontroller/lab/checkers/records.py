@@ -8,8 +8,10 @@ A leader is judged when it begins an epoch, and an acknowledgement that arrives 
 leader began.  Rules give a record up where, after it was written,
 
  * a leader was elected from outside the ISR, and that was allowed;
- * the leader had lost it with its page cache or its disk: a controller cannot know that, and the broker is in sync,
-   but not where another replica lived all the time that was in sync or eligible to lead outside the ISR;
+ * the leader had lost it with its page cache or its disk, and the broker is in sync, but not where another replica
+   lived all the time that was in sync or eligible to lead outside the ISR, nor where the controller knew that the
+   broker had restarted and did not ask the other live replicas about their logs;
+ * all those members of the ISR had lost it that lived, and a better log led in their place;
  * a foreign client wrote to the topic's znodes.
 
 Each is counted.  A deleted topic is forgotten, and so is one whose deletion was requested or has taken a replica;
@@ -126,11 +128,28 @@ class DataChecker:
         """This leader should not have been elected, so what its log has lost is no excuse."""
         self._no_excuse[partition] = leader_epoch
 
-    def elected(self, partition: Partition, leader: int, leader_epoch: int) -> None:
-        """A leader is being elected; if it has started already, and a complete replica lives, its log is no excuse."""
-        if (leader, partition) in self._damaged and leader in self.live() and self._is_better_than(partition, leader):
+    def elected(self, partition: Partition, leader: int, leader_epoch: int, *, unasked: bool) -> None:
+        """A leader is being elected; if it has started already, and a complete replica lives, its log is no excuse.
+
+        ``unasked``: there was no leader, and others live that the controller has not asked about their logs.
+        """
+        if (leader, partition) not in self._damaged or leader not in self.live():
+            return
+        if self._is_better_than(partition, leader):
             self._probe("a damaged log was chosen before a complete one")
             self.not_excused(partition, leader_epoch)
+        elif unasked and self.eligible.must_notice(leader):
+            self._probe("a damaged log was chosen, and no other was asked about")
+            self.not_excused(partition, leader_epoch)
+
+    def elected_in_place_of(self, partition: Partition, leader_epoch: int, members: Collection[int]) -> None:
+        """A better log was elected than that of these members of the ISR: what they all have lost may be missing."""
+        self.not_excused(partition, leader_epoch)
+        left = [self._damaged.get((member, partition)) for member in members]
+        found = [damage[0] for damage in left if damage is not None]
+        if len(found) == len(left):
+            excuse = Excuse(leader_epoch, max(found), "a better log leads than those that are left of the ISR")
+            self._ledgers.setdefault(partition, Ledger()).excuses.append(excuse)
 
     def _is_better_than(self, partition: Partition, leader: int) -> bool:
         """Whether the controller must know another live replica that holds everything."""

@@ -47,7 +47,9 @@ class SimulatedData:
         self._simulation = simulation
         self._checker = simulation.history.data
         self.best_logs = BestLogs(simulation.history.complain, simulation.history.probe, self.logs)
-        simulation.history.on_unclean_election = self.best_logs.chosen
+        simulation.history.on_election = self.best_logs.chosen
+        simulation.history.told = self.best_logs.asked
+        simulation.history.online = self._online
         self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
         self._users: dict[int, Process] = {}
         self._clients: dict[asyncio.Task[None], DataClient] = {}
@@ -86,6 +88,15 @@ class SimulatedData:
     def _has_registered(self, broker: SimulatedBroker) -> bool:
         node = self._simulation.model.tree.nodes.get(paths.broker_id(broker.config.id))
         return node is not None and node.owner == broker.session_id
+
+    def _online(self, partition: Partition) -> Collection[int]:
+        """The replicas that the active controller takes for online now."""
+        holder = self._simulation.holder()
+        if holder not in self._simulation.controllers:
+            return ()
+        context = self._simulation.controllers[holder][0].shell.context
+        row = context.table.row(*partition)
+        return [] if row < 0 else [r for r in context.table.replicas(row) if context.is_replica_online(row, r)]
 
     # -- disks -----------------------------------------------------------------------------------------------------
 

@@ -77,6 +77,12 @@ def die(it: PureCluster, broker: int) -> None:
     change(it)
 
 
+def stop(it: PureCluster, broker: int) -> None:
+    """The broker ends cleanly."""
+    it.ask(ev.ControlledShutdown, broker=broker, broker_epoch=it.znodes.brokers[broker].epoch)
+    die(it, broker)
+
+
 def leader(it: PureCluster, tp: TopicPartition = T0) -> int:
     return it.znodes.states[tp].leader
 

@@ -24,6 +24,7 @@ from tests.unit.controller.leaderless import (
     leader,
     offline,
     records,
+    stop,
 )
 from tests.unit.controller.pure_cluster import PureCluster, StillClock
 
@@ -111,10 +112,10 @@ def test_who_died_meanwhile_does_not_lead() -> None:
     assert leader(it) == 2
 
 
-def test_a_member_of_the_isr_that_is_back_leads_whatever_was_told() -> None:
+def test_a_member_of_the_isr_that_stopped_cleanly_and_is_back_leads_whatever_was_told() -> None:
     it = offline()
     asking = Asking(it)
-    die(it, 1)
+    stop(it, 1)
     it.register(1)
     change(it)
     assert leader(it) == 1
@@ -127,9 +128,10 @@ def test_evidence_from_before_another_leader_is_void() -> None:
     """Broker 1 led again and died again between question and answer: the logs may have changed."""
     it = offline()
     asking = Asking(it)
-    die(it, 1)
+    stop(it, 1)
     it.register(1)
     change(it)
+    assert leader(it) == 1
     die(it, 1)
     assert leader(it) == -1
     first = [asking.it.shell.log_questions.open]

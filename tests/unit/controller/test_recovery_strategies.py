@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from aiocontroller.controller import log_recovery
+from aiocontroller.controller.log_questions import LogQuestions
 from aiocontroller.core import events as ev
 from aiocontroller.core.log_evidence import NO_RECORDS, NOT_IN_TIME, Evidence, LogEnd
 from aiocontroller.core.request_content import AlterPartition, PartitionRecovery
 from aiocontroller.journal.journal import MemoryJournal
-from tests.unit.controller.leaderless import T0, Asking, change, die, leader, records
+from tests.unit.controller.leaderless import T0, Asking, change, die, leader, records, stop
 from tests.unit.controller.pure_cluster import PureCluster, StillClock, cluster
 
 TIMEOUT_S = 300
@@ -49,11 +50,6 @@ def come(it: PureCluster, *brokers: int) -> None:
     change(it)
 
 
-def stop(it: PureCluster, broker: int) -> None:
-    it.ask(ev.ControlledShutdown, broker=broker, broker_epoch=it.znodes.brokers[broker].epoch)
-    die(it, broker)
-
-
 def sweep(it: PureCluster, monkeypatch: pytest.MonkeyPatch, at_s: float) -> None:
     monkeypatch.setattr(StillClock, "monotonic", lambda self: at_s)
     it.queue.append(ev.OfflinePartitionsSweep())
@@ -67,15 +63,96 @@ def state(it: PureCluster) -> tuple[int, tuple[int, ...]]:
 # -- an ISR member that started uncleanly ------------------------------------------------------------------------------
 
 
-def test_by_default_it_leads_as_in_kafka() -> None:
+def test_by_default_those_that_live_are_asked_once() -> None:
+    it, asking = begun("None", 1, 2)
+    dead_isr(it)
+    come(it, 1)
+    assert leader(it) == -1
+    asking.answer(t0=Evidence({1: CUT, 3: WHOLE}))  # nobody dead is awaited
+    assert state(it) == (3, (3,))
+    assert [question.brokers for question in asking.rounds[0].values()] == [(1, 3)]
+    assert len(asking.rounds) == 1
+    assert it.shell.unclean_elections.count == 1
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Evidence({}, {1: "silent", 2: "silent", 3: "silent"}),
+        Evidence({2: WHOLE}, {1: NOT_IN_TIME, 3: "silent"}),
+        Evidence({1: CUT}, {2: NOT_IN_TIME, 3: "silent"}),
+    ],
+)
+def test_by_default_it_leads_as_in_kafka_where_no_better_log_is_known(told: Evidence) -> None:
     it, asking = begun("None", 1)
+    die(it, 1)
+    come(it, 1)
+    asking.answer(t0=told)
+    assert state(it) == (1, (1,))
+    assert len(asking.rounds) == 1
+    assert records(it)[-1][0] == "elected"
+
+
+def test_by_default_it_leads_at_once_if_no_other_lives() -> None:
+    it, asking = begun("None", 1)
+    it.unregister(2)
+    die(it, 3)
     die(it, 1)
     come(it, 1)
     assert state(it) == (1, (1,))
     assert not asking.waits
 
 
-@pytest.mark.parametrize("strategy", ["Balanced", "Aggressive"])
+def test_by_default_it_leads_at_once_where_unclean_starts_are_not_recorded() -> None:
+    it, asking = begun("None", 1)
+    it.shell.policy = msgspec.structs.replace(it.shell.policy, aiocontroller_eligible_leader_replicas=False)
+    it.failover()
+    die(it, 1)
+    come(it, 1)
+    assert state(it) == (1, (1,))
+    assert not asking.waits
+
+
+def test_a_controller_that_cannot_ask_elects_by_rule() -> None:
+    it, _ = begun("None", 1)
+    it.shell.log_questions = LogQuestions(it.queue, it.shell.world.clock)
+    die(it, 1)
+    come(it, 1)
+    assert state(it) == (1, (1,))
+
+
+def test_by_default_one_that_comes_while_others_are_asked_is_asked_too() -> None:
+    """They are asked since unclean elections are allowed; its log may be better than theirs."""
+    it, asking = begun("None", 1)
+    it.znodes.configs["t"]["unclean.leader.election.enable"] = "true"
+    die(it, 1)
+    gather = asking.gather
+
+    async def gather_before_it_returns(brokers: Any, questions: Any, within_s: float) -> Any:
+        asking.told = {T0: Evidence({2: LogEnd(4, 60), 3: LogEnd(4, 50), **({1: CUT} if 1 in brokers else {})})}
+        found = await gather(brokers, questions, within_s)
+        if 1 not in brokers:
+            it.register(1)
+            it.queue.append(ev.BrokerChange())
+        return found
+
+    it.shell.log_questions.start(asking, gather_before_it_returns)
+    asking.answer()
+    assert [sorted(question.brokers) for asked in asking.rounds for question in asked.values()] == [[2, 3], [1, 2, 3]]
+    assert state(it) == (1, (1,))
+
+
+def test_by_default_an_operator_may_choose_another() -> None:
+    it, asking = begun("None", 1)
+    die(it, 1)
+    come(it, 1)
+    operator = Operator(it, leader=3)
+    asking.answer(t0=Evidence({1: CUT, 2: WHOLE, 3: LogEnd(4, 10)}))
+    assert (operator.found.result, operator.found.leader) == ("elected", 3)
+    assert state(it) == (3, (3,))
+
+
+@pytest.mark.parametrize("strategy", ["None", "Balanced", "Aggressive"])
 @pytest.mark.parametrize(
     "ends, after",
     [
@@ -261,14 +338,14 @@ def test_where_they_are_allowed_the_dead_are_not_awaited() -> None:
 
 
 def test_a_topic_may_have_a_strategy_of_its_own() -> None:
-    it, asking = begun("Balanced", 1, unclean_recovery_strategy_overrides={"t": "None"})
-    die(it, 1)
-    come(it, 1)
-    assert state(it) == (1, (1,))
-    it, asking = begun("None", 1, unclean_recovery_strategy_overrides={"t": "Balanced"})
-    die(it, 1)
+    it, asking = begun("Balanced", 1, 2, unclean_recovery_strategy_overrides={"t": "None"})
+    dead_isr(it)
     come(it, 1)
     assert asking.waits
+    it, asking = begun("None", 1, 2, unclean_recovery_strategy_overrides={"t": "Balanced"})
+    dead_isr(it)
+    come(it, 1)
+    assert not asking.waits, "broker 2 is awaited"
 
 
 def test_the_next_controller_goes_on_waiting() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from aiocontroller.core.broker_starts import BrokerStarts, Incarnation
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.election import Elections, Strategy, UncleanPolicy, elect
+from aiocontroller.core.election import NEVER_UNCLEAN, Elections, Strategy, UncleanPolicy, elect
 from aiocontroller.core.events import RecoverPartitions, Reply
-from aiocontroller.core.ids import Eligible, TopicPartition
-from aiocontroller.core.log_evidence import Evidence, LogEnd, Question
+from aiocontroller.core.ids import NO_LEADER, Eligible, TopicPartition
+from aiocontroller.core.log_evidence import NO_RECORDS, UNKNOWN_EPOCH, Evidence, LogEnd, Question
 from aiocontroller.core.log_recovery import (
     Recovery,
     choose_best_logs,
@@ -76,6 +77,112 @@ def test_clean_elections_are_passed_through() -> None:
     context = cluster(dead=())
     elections = elect(context, list(context.table.rows()), Strategy.OFFLINE, ALLOWED)
     assert choose_best_logs(context, elections, {}) is elections
+
+
+# -- an ISR member that started uncleanly, without a strategy ----------------------------------------------------------
+
+
+def returned(*, dead: tuple[int, ...] = (), kept: bool = True) -> ControllerContext:
+    """t-0 had broker 1 alone in its ISR; it died, and has started uncleanly."""
+    context = cluster(dead=dead)
+    row = row_of(context, "t-0")
+    state = context.table.leadership(row)
+    assert state is not None
+    context.table.set_leadership(row, msgspec.structs.replace(state, leader=NO_LEADER))
+    epoch = context.brokers[1].epoch
+    if kept:
+        context.keep_starts(BrokerStarts(1, 1, 3, 1, {1: Incarnation(epoch, epoch)}))
+    return context
+
+
+def after(context: ControllerContext, told: Evidence | None = None, **more: Any) -> Elections:
+    """The election of a leader of t-0."""
+    row = row_of(context, "t-0")
+    strategy = more.get("strategy", Strategy.OFFLINE)
+    unclean = more.get("unclean", NEVER_UNCLEAN)
+    elections = elect(context, [row], strategy, unclean)
+    return choose_best_logs(context, elections, {} if told is None else {row: told}, **more)
+
+
+def test_the_replicas_that_live_are_asked_before_it_leads() -> None:
+    context = returned()
+    assert after(context).unasked == [row_of(context, "t-0")]
+    assert not after(context).rows
+
+
+@pytest.mark.parametrize(
+    "context",
+    [returned(dead=(2, 3)), returned(kept=False)],
+    ids=["no other replica lives", "unclean starts are not recorded"],
+)
+def test_it_leads_at_once_where_nobody_can_be_asked_or_nothing_is_known(context: ControllerContext) -> None:
+    found = after(context)
+    assert not found.unasked
+    assert [outcome[:2] for outcome in found.outcomes] == [(1, (1,))]
+
+
+def test_one_that_is_suspected_or_has_a_failed_disk_does_not_live() -> None:
+    context = returned()
+    context.suspect([2])
+    context.set_offline_dir_replicas(3, [row_of(context, "t-0")], ())
+    assert [outcome.leader for outcome in after(context).outcomes] == [1]
+
+
+OWN = LogEnd(4, 70)
+
+
+@pytest.mark.parametrize(
+    "ends, leader",
+    [
+        ({1: OWN, 2: LogEnd(4, 71)}, 2),
+        ({1: OWN, 3: LogEnd(5, 1)}, 3),
+        ({1: OWN, 2: LogEnd(4, 70), 3: LogEnd(3, 99)}, 1),
+        ({1: LogEnd(NO_RECORDS, 0), 2: LogEnd(0, 1)}, 2),
+        ({1: LogEnd(NO_RECORDS, 90, 90), 2: LogEnd(4, 80)}, 1),  # retention has emptied it
+        ({2: LogEnd(4, 71), 3: LogEnd(4, 72)}, 1),  # it may hold more than those that have told
+        ({1: LogEnd(UNKNOWN_EPOCH, 70), 2: LogEnd(UNKNOWN_EPOCH, 71)}, 1),  # a longer log may be another
+        ({}, 1),
+    ],
+)
+def test_only_a_log_that_is_known_to_be_better_leads_in_its_place(ends: dict[int, LogEnd], leader: int) -> None:
+    context = returned()
+    silent = {broker: "silent" for broker in (1, 2, 3) if broker not in ends}
+    found = after(context, Evidence(ends, silent))
+    [outcome] = found.outcomes
+    assert (outcome.leader, outcome.isr, outcome.unclean) == (leader, (leader,), leader != 1)
+    assert found.by_logs == found.rows
+
+
+def test_only_what_an_operator_demands_leads_without_its_word() -> None:
+    context = returned()
+    told = Evidence({3: LogEnd(4, 10)}, {1: "silent"})
+    assert after(context, told, unclean=ALLOWED).outcomes[0].leader == 1
+    assert after(context, told, unclean=ALLOWED, recovery=Recovery(demanded=True)).outcomes[0].leader == 3
+
+
+@pytest.mark.parametrize("silent", [{}, {1: "it has started again since it answered"}])
+def test_one_that_has_started_since_the_others_were_asked_is_asked_too(silent: dict[int, str]) -> None:
+    context = returned()
+    assert after(context, Evidence({2: LogEnd(4, 71)}, silent)).unasked == [row_of(context, "t-0")]
+
+
+def test_only_an_election_of_offline_partitions_asks() -> None:
+    context = returned()
+    found = after(context, strategy=Strategy.PREFERRED)
+    assert (found.rows, found.unasked, found.failed) == ([], [], [row_of(context, "t-0")])
+
+
+def test_a_partition_that_is_led_asks_nobody() -> None:
+    context = returned()
+    row = row_of(context, "t-0")
+    lead(context, "t-0", 2, (1, 2))
+    context.remove_brokers([2])
+    elections = elect(context, [row], Strategy.OFFLINE)
+    assert choose_best_logs(context, elections, {}) is elections
+    assert elections.outcomes[0].leader == 1
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
 
 
 def test_online_replicas_are_asked_and_the_isr_is_awaited() -> None:

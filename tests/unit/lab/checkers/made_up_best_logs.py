@@ -37,8 +37,12 @@ class Story:
     def told(self, *brokers: int, epoch: int = 7) -> None:
         self.check.told(T, self.module.Told(epoch, brokers, lambda broker: broker not in self.dead))
 
-    def chosen(self, leader: int, epoch: int = 8) -> None:
-        self.check.chosen(T, leader, epoch)
+    def chosen(self, leader: int, epoch: int = 8, *, in_sync: bool = False) -> None:
+        self.check.chosen(T, leader, epoch, in_sync)
+
+    def asked(self, epoch: int = 8, of: tuple[str, int] = T) -> set[int] | None:
+        found: set[int] | None = self.check.asked(of, epoch)
+        return found
 
 
 def case(violated: str = "", probes: int = 1) -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
@@ -125,6 +129,35 @@ def another_controller_chooses(it: Story) -> None:
 def what_was_told_was_of_an_earlier_epoch(it: Story) -> None:
     it.told(1, 2, epoch=6)
     it.chosen(1)
+
+
+@case("I15", probes=1)
+def a_member_of_the_isr_leads_although_another_log_is_better(it: Story) -> None:
+    it.told(1, 2)
+    it.chosen(1, in_sync=True)
+    assert it.probes == ["a member of the ISR leads by evidence"]
+
+
+@case(probes=0)
+def a_member_of_the_isr_that_was_not_asked_leads_by_rule(it: Story) -> None:
+    it.told(1, 2)
+    it.chosen(4, in_sync=True)
+
+
+@case()
+def who_was_asked(it: Story) -> None:
+    assert it.asked() is None
+    it.told(1, 2, 3)
+    assert (it.asked(), it.asked(9), it.asked(7), it.asked(of=U)) == ({1, 2}, None, None, None)
+    it.chosen(2)
+    assert it.probes == ["unclean election by evidence"]
+    assert it.asked() is None
+
+
+@case(probes=0)
+def who_was_asked_and_has_told_nothing(it: Story) -> None:
+    it.told()
+    assert it.asked() == set()
 
 
 @case()

@@ -51,7 +51,7 @@ def a_leader_in_sync_has_lost_its_page_cache(s: Story) -> None:
 def a_leader_has_lost_its_page_cache_and_a_better_one_lives(s: Story) -> None:
     s.in_sync(2, 3)
     s.check.damaged(2, T, 3, 6)
-    s.check.elected(T, 2, 1)
+    s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
 
@@ -59,7 +59,7 @@ def a_leader_has_lost_its_page_cache_and_a_better_one_lives(s: Story) -> None:
 def a_leader_has_lost_its_page_cache_and_no_better_one_lives(s: Story) -> None:
     s.in_sync(2)
     s.check.damaged(2, T, 3, 6)
-    s.check.elected(T, 2, 1)
+    s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
 
@@ -68,7 +68,7 @@ def the_better_one_is_dead(s: Story) -> None:
     s.in_sync(2, 3)
     s.check.live = lambda: {1, 2}
     s.check.damaged(2, T, 3, 6)
-    s.check.elected(T, 2, 1)
+    s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
 
@@ -77,7 +77,7 @@ def the_other_one_has_lost_records_too(s: Story) -> None:
     s.check.damaged(3, T, 3, 6)
     s.in_sync(2, 3)
     s.check.damaged(2, T, 3, 6)
-    s.check.elected(T, 2, 1)
+    s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
 
@@ -86,7 +86,7 @@ def a_leader_was_dead_when_it_was_elected(s: Story) -> None:
     s.in_sync(2, 3)
     s.check.live = lambda: {1, 3}
     s.check.damaged(2, T, 3, 6)
-    s.check.elected(T, 2, 1)
+    s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
 
@@ -94,14 +94,14 @@ def a_leader_was_dead_when_it_was_elected(s: Story) -> None:
 def a_better_one_lived_at_an_election_before(s: Story) -> None:
     s.in_sync(2, 3)
     s.check.damaged(2, T, 3, 6)
-    s.check.elected(T, 2, 1)
+    s.elected(2, 1)
     s.led(2, 2, (0, 1, 3))
 
 
 @case()
 def a_log_without_damage_is_as_good_as_another(s: Story) -> None:
     s.in_sync(2, 3)
-    s.check.elected(T, 2, 1)
+    s.elected(2, 1)
     s.led(2, 1, (0, 1, 6))
 
 
@@ -262,3 +262,84 @@ def a_loss_is_over_when_all_was_fetched_that_the_leader_has(s: Story) -> None:
     s.check.copied(3, T, 7)
     s.acknowledged(1, 2, 7, 9)
     s.led(3, 2, (0, 1, 7))
+
+
+@case("I13 I14", "no other was asked about")
+def a_leader_was_seen_to_restart_and_no_other_was_asked_about(s: Story) -> None:
+    s.in_sync(2)
+    s.check.damaged(2, T, 3, 6)
+    s.check.eligible.registered(2)
+    s.elected(2, 1, unasked=True)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def the_others_were_asked_about(s: Story) -> None:
+    s.in_sync(2)
+    s.check.damaged(2, T, 3, 6)
+    s.check.eligible.registered(2)
+    s.elected(2, 1)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def no_other_was_asked_about_and_nobody_has_seen_it_restart(s: Story) -> None:
+    s.in_sync(2)
+    s.check.damaged(2, T, 3, 6)
+    s.elected(2, 1, unasked=True)
+    s.led(2, 1, (0, 1, 3))
+
+
+# -- a better log leads in place of the ISR's --------------------------------------------------------------------------
+
+
+@case("", "I13 excused: a better log,I14 excused: a better log")
+def what_the_isr_has_lost_may_be_missing(s: Story) -> None:
+    s.check.damaged(1, T, 3, 6)
+    s.check.elected_in_place_of(T, 1, {1})
+    s.led(3, 1, (0, 1, 4))
+
+
+@case("I13 I14")
+def what_it_still_has_may_not(s: Story) -> None:
+    s.check.damaged(1, T, 3, 6)
+    s.check.elected_in_place_of(T, 1, {1})
+    s.led(3, 1, (0, 1, 2))
+
+
+@case("I13 I14")
+def what_one_of_them_still_has_may_not(s: Story) -> None:
+    s.check.damaged(1, T, 3, 6)
+    s.check.damaged(2, T, 5, 6)
+    s.check.elected_in_place_of(T, 1, {1, 2})
+    s.led(3, 1, (0, 1, 4))
+
+
+@case("I13 I14")
+def one_of_them_has_lost_nothing(s: Story) -> None:
+    s.check.damaged(1, T, 3, 6)
+    s.check.elected_in_place_of(T, 1, {1, 2})
+    s.led(3, 1, (0, 1, 4))
+
+
+@case("I13 I14")
+def what_the_better_log_has_lost_itself_may_not_be_missing(s: Story) -> None:
+    s.check.damaged(3, T, 3, 6)
+    s.check.elected_in_place_of(T, 1, {1})
+    s.led(3, 1, (0, 1, 3))
+
+
+@case("I13")
+def a_better_log_excuses_nothing_later(s: Story) -> None:
+    s.check.damaged(1, T, 3, 6)
+    s.check.elected_in_place_of(T, 1, {1})
+    s.led(3, 1, (0, 1, 6))
+    s.acknowledged(1, 3, 6, 8)
+    s.led(2, 2, (0, 1, 6))
+
+
+@case("", "I13 excused: a better log,I14 excused: a better log")
+def the_better_log_never_began_to_lead(s: Story) -> None:
+    s.check.damaged(1, T, 3, 6)
+    s.check.elected_in_place_of(T, 1, {1})
+    s.led(2, 2, (0, 1, 4))

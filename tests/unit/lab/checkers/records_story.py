@@ -54,6 +54,9 @@ class Story:
     def unclean(self, epoch: int) -> None:
         self.check.elected_uncleanly(T, epoch)
 
+    def elected(self, leader: int, epoch: int, *, unasked: bool = False) -> None:
+        self.check.elected(T, leader, epoch, unasked=unasked)
+
     def in_sync(self, *isr: int) -> None:
         """A state with this ISR was written by a controller that records; all brokers are live."""
         self.check.live = lambda: {1, 2, 3}

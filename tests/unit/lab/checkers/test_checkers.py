@@ -23,6 +23,7 @@ from tests.mutation.mutants import Mutant, mutants_of, mutated
 from tests.unit.lab.checkers import (  # noqa: F401  # they add their cases
     made_up,
     made_up_beginnings,
+    made_up_evidence,
     made_up_losses,
     made_up_records,
     made_up_writers,
@@ -54,8 +55,6 @@ PARTS = {"unclean_elections": ("history",), "timeline": ("history", "answers")}
 """Modules without cases of their own -> the checkers that use them."""
 
 HARMLESS = {
-    "lab/checkers/history.py:ZNodeHistory._check_step: statement removed: self.on_unclean_election(partition, "
-    "after.leader, after.leader_epoch)": "a simulation with logs listens to it",
     "lab/checkers/history.py:ZNodeHistory._check_leaders_own: operand removed: before is not None in before is not "
     "None and before.controller_epoch …": "for the type checker: where all is the same, there was a state",
     "lab/checkers/answers.py:Answers.__init__: constant: 1": "below the first producer id",

@@ -1,0 +1,219 @@
+"""Made-up elections of logs that are better than those of the ISR: which of them no rule allows."""
+
+from __future__ import annotations
+
+from aiocontroller.lab.checkers.records import Records
+from aiocontroller.lab.cluster.logs import Run
+from tests.unit.lab.checkers.history_story import Story, case
+
+T = ("t", 0)
+RECORD = "/aiocontroller_broker_starts"
+
+
+def start(s: Story, broker: int) -> None:
+    s.change(f"/brokers/ids/{broker}", b"{}", writer=s.writer(60 + broker))
+
+
+def returned(s: Story, *told: int, isr: tuple[int, ...] = (1,), recorded: bool = True) -> None:
+    """t-0 has no leader; broker 1 has started again, and these brokers have told where their logs end."""
+    if recorded:
+        s.change(RECORD, b"{}")
+    s.history.running = lambda: {1, 2, 3, 4}
+    s.history.online = lambda partition: [1, 3] if partition == T else []
+    s.state(-1, 1, isr)
+    start(s, 1)
+    s.history.told = lambda partition, epoch: set(told) if (partition, epoch) == (T, 2) and told else None
+
+
+@case()
+def a_better_log_leads(s: Story) -> None:
+    returned(s, 1, 3)
+    elections: list[tuple[object, ...]] = []
+    s.history.on_election = lambda *election: elections.append(election)
+    s.state(3, 2, (3,), version=2)
+    assert s.history.probes["unclean election"] == 1
+    assert elections == [(T, 3, 2, False)]
+
+
+@case("I4")
+def nobody_was_asked(s: Story) -> None:
+    returned(s)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def the_new_leader_has_told_nothing(s: Story) -> None:
+    returned(s, 1, 2)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def no_member_of_the_isr_has_told_anything(s: Story) -> None:
+    returned(s, 2, 3)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def another_member_of_the_isr_has_lost_nothing(s: Story) -> None:
+    returned(s, 1, 3, isr=(1, 2))
+    s.state(3, 2, (3,), version=2)
+
+
+@case()
+def another_member_that_has_lost_nothing_is_dead(s: Story) -> None:
+    returned(s, 1, 3, isr=(1, 2))
+    s.delete("/brokers/ids/2")
+    s.state(3, 2, (3,), version=2)
+
+
+@case()
+def another_member_has_started_again_too(s: Story) -> None:
+    returned(s, 1, 2, 3, isr=(1, 2))
+    start(s, 2)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def another_member_that_has_told_has_not_started_again(s: Story) -> None:
+    s.history.data.eligible.term(5)  # the record begins anew
+    returned(s, 1, 2, 3, isr=(1, 2))
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def an_eligible_replica_lives(s: Story) -> None:
+    s.history.data.eligible.min_isr = lambda topic: 2
+    returned(s, 1, 3)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def starts_are_not_recorded(s: Story) -> None:
+    returned(s, 1, 3, recorded=False)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def there_was_a_leader(s: Story) -> None:
+    returned(s, 1, 3)
+    s.state(1, 2, (1,), version=2)
+    start(s, 1)
+    s.history.told = lambda partition, epoch: {1, 3}
+    s.state(3, 3, (3,), version=3)
+
+
+@case()
+def a_member_of_the_isr_leads(s: Story) -> None:
+    returned(s, 1, 3)
+    elections: list[tuple[object, ...]] = []
+    s.history.on_election = lambda *election: elections.append(election)
+    s.state(1, 2, (1,), version=2)
+    s.state(1, 3, (1,), version=3)
+    s.state(-1, 4, (1,), version=4)
+    assert elections == [(T, 1, 2, True)]
+
+
+@case()
+def an_eligible_replica_leads_by_rule(s: Story) -> None:
+    s.history.data.eligible.min_isr = lambda topic: 2
+    returned(s, 1, 3)
+    elections: list[tuple[object, ...]] = []
+    s.history.on_election = lambda *election: elections.append(election)
+    s.state(2, 2, (2,), version=2)
+    assert elections == [(T, 2, 2, True)]
+
+
+# -- what may be lost then ---------------------------------------------------------------------------------------------
+
+
+def acknowledged(s: Story, damaged: int = 1) -> None:
+    """Broker 1 has records 0 to 9, all acknowledged; what it or another has from 3 on is lost with the power."""
+    s.history.data.led(1, T, 0, [], "A" * 22)
+    s.history.data.acknowledged(T, Records(0, 1, 0, 10), "A" * 22)
+    s.history.data.damaged(damaged, T, 3, 10)
+
+
+@case()
+def what_the_isr_has_lost_is_missing(s: Story) -> None:
+    acknowledged(s)
+    returned(s, 1, 3)
+    s.state(3, 2, (3,), version=2)
+    s.history.data.led(3, T, 2, [Run(0, 1, 4)], "A" * 22)
+
+
+@case("I13")
+def what_it_still_has_is_missing(s: Story) -> None:
+    acknowledged(s)
+    returned(s, 1, 3)
+    s.state(3, 2, (3,), version=2)
+    s.history.data.led(3, T, 2, [Run(0, 1, 2)], "A" * 22)
+
+
+@case("I13")
+def unclean_elections_are_allowed_and_a_member_of_the_isr_lives(s: Story) -> None:
+    s.history.unclean.by_default = True
+    acknowledged(s)
+    returned(s, 1, 3)
+    s.state(3, 2, (3,), version=2)
+    s.history.data.led(3, T, 2, [Run(0, 1, 2)], "A" * 22)
+
+
+@case()
+def unclean_elections_are_allowed_and_none_lives(s: Story) -> None:
+    s.history.unclean.by_default = True
+    acknowledged(s)
+    returned(s, 2, 3)
+    s.state(3, 2, (3,), version=2)
+    s.history.data.led(3, T, 2, [Run(0, 1, 2)], "A" * 22)
+
+
+@case("I13")
+def a_member_of_the_isr_leads_and_nobody_was_asked(s: Story) -> None:
+    acknowledged(s)
+    returned(s)
+    s.state(1, 2, (1,), version=2)
+    s.history.data.led(1, T, 2, [Run(0, 1, 3)], "A" * 22)
+
+
+@case()
+def it_leads_and_no_other_is_online(s: Story) -> None:
+    acknowledged(s)
+    returned(s)
+    s.history.online = lambda partition: [1]
+    s.state(1, 2, (1,), version=2)
+    s.history.data.led(1, T, 2, [Run(0, 1, 3)], "A" * 22)
+
+
+@case()
+def it_leads_and_others_were_asked(s: Story) -> None:
+    acknowledged(s)
+    returned(s)
+    s.history.told = lambda partition, epoch: ()
+    s.state(1, 2, (1,), version=2)
+    s.history.data.led(1, T, 2, [Run(0, 1, 3)], "A" * 22)
+
+
+@case()
+def it_leads_after_another(s: Story) -> None:
+    """A clean election: nobody need be asked."""
+    s.change(RECORD, b"{}")
+    start(s, 2)
+    s.history.running = lambda: {2, 3}
+    s.history.online = lambda partition: [2, 3]
+    acknowledged(s, damaged=2)
+    s.state(2, 1, (2,))
+    s.history.data.led(2, T, 1, [Run(0, 1, 3)], "A" * 22)
+
+
+@case()
+def a_request_from_before_a_better_log_led_deletes_its_replica(s: Story) -> None:
+    returned(s, 1, 3)
+    s.state(3, 2, (3,), version=2)
+    s.history.replica_deleted(3, T, 1)
+
+
+@case("deleted")
+def a_later_one_deletes_it(s: Story) -> None:
+    returned(s, 1, 3)
+    s.state(3, 2, (3,), version=2)
+    s.history.replica_deleted(3, T, 2)
