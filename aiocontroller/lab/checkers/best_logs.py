@@ -50,20 +50,20 @@ class BestLogs:
             return None
         return {broker for broker in told.brokers if told.electable(broker)}
 
-    def chosen(self, partition: Partition, leader: int, leader_epoch: int, in_sync: bool) -> None:
-        """A leader is being written; ``in_sync``: one of the ISR, or an eligible one, which may lead by rule."""
+    def chosen(self, partition: Partition, leader: int, leader_epoch: int, complete: bool) -> None:
+        """A leader is being written; ``complete``: one of the ISR, or one that has all that was committed."""
         told = self._told.pop(partition, None)
         if told is None or leader_epoch != told.leader_epoch + 1:
             return
         logs = self._logs(partition)
         known = {broker: logs[broker] for broker in told.brokers if broker in logs and told.electable(broker)}
         if leader not in known:
-            if leader not in told.brokers and known and not in_sync:
+            if leader not in told.brokers and known and not complete:
                 self._complain(
                     "I15", partition, f"broker {leader} was elected and has told nothing: {sorted(known)} have"
                 )
             return
-        self._probe("a member of the ISR leads by evidence" if in_sync else "unclean election by evidence")
+        self._probe("a complete replica leads by evidence" if complete else "unclean election by evidence")
         for broker, runs in known.items():
             if rank(runs) > rank(known[leader]):
                 found = f"broker {leader} with {shown(known[leader])}, not {broker} with {shown(runs)}"

@@ -135,11 +135,11 @@ class ZNodeHistory:
         self._led_uncleanly: dict[Partition, int] = {}
         """The leader epoch of the last unclean election."""
         self.on_election: Callable[[Partition, int, int, bool], None] = lambda *_: None
-        """Called when a leader is written, with its epoch, and whether it may lead by rule."""
+        """Called when a leader is written, with its epoch, and whether it is in the ISR or eligible."""
         self.told: Callable[[Partition, int], Collection[int] | None] = lambda *_: None
         """Who has told where its log ends before the election of this leader epoch; None if nobody was asked."""
         self.online: Callable[[Partition], Collection[int]] = lambda _: ()
-        """The replicas that the active controller takes for online."""
+        """The replicas that run, and that the active controller takes for online."""
         self.answers = Answers(now_s, self.complain)
         """What clients were answered, and what could be known."""
         self.config_answers = ConfigAnswers(now_s, self.complain)
@@ -399,10 +399,9 @@ class ZNodeHistory:
         complete, members = set(self.data.eligible.complete(partition)), self._unproven(partition, before, after)
         elected = before is not None and after.leader not in (NO_LEADER, before.leader)
         if before is not None and elected:
-            unasked = self.told(partition, after.leader_epoch) is None and len(self.online(partition)) > 1
-            self.data.elected(
-                partition, after.leader, after.leader_epoch, unasked=unasked and before.leader == NO_LEADER
-            )
+            unasked = before.leader == NO_LEADER and self.told(partition, after.leader_epoch) is None
+            choice = {after.leader} < set(self.online(partition))
+            self.data.elected(partition, after.leader, after.leader_epoch, unasked=unasked and choice)
             self.on_election(partition, after.leader, after.leader_epoch, after.leader in complete.union(before.isr))
         self.data.eligible.written(partition, before, after, self.assigned.get(partition, ()))
         if before is not None:

@@ -133,9 +133,9 @@ class DataChecker:
 
         ``unasked``: there was no leader, and others live that the controller has not asked about their logs.
         """
-        if (leader, partition) not in self._damaged or leader not in self.live():
+        if (leader, partition) not in self._damaged:
             return
-        if self._is_better_than(partition, leader):
+        if leader in self.live() and self._is_better_than(partition, leader):
             self._probe("a damaged log was chosen before a complete one")
             self.not_excused(partition, leader_epoch)
         elif unasked and self.eligible.must_notice(leader):

@@ -90,13 +90,19 @@ class SimulatedData:
         return node is not None and node.owner == broker.session_id
 
     def _online(self, partition: Partition) -> Collection[int]:
-        """The replicas that the active controller takes for online now."""
+        """The replicas that run, and that the active controller takes for online now."""
         holder = self._simulation.holder()
         if holder not in self._simulation.controllers:
             return ()
         context = self._simulation.controllers[holder][0].shell.context
         row = context.table.row(*partition)
-        return [] if row < 0 else [r for r in context.table.replicas(row) if context.is_replica_online(row, r)]
+        if row < 0:
+            return ()
+        return [b for b in context.table.replicas(row) if context.is_replica_online(row, b) and self._runs(b)]
+
+    def _runs(self, number: int) -> bool:
+        """Whether the broker's present process has registered."""
+        return number in self._simulation.brokers and self._has_registered(self._simulation.brokers[number][0])
 
     # -- disks -----------------------------------------------------------------------------------------------------
 

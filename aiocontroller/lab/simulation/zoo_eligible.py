@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aiocontroller.controller import broker_starts as kept_starts
-from aiocontroller.core import broker_starts, election, eligible_replicas
+from aiocontroller.core import broker_starts, election, eligible_replicas, log_recovery
 from aiocontroller.core.broker_starts import Incarnation, Observed
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Spare
@@ -125,6 +125,10 @@ def _all_replicas_are_eligible() -> list[Patch]:
     return [(election, "eligible_replicas", eligible)]
 
 
+def _an_unproven_member_leads_unasked() -> list[Patch]:
+    return [(log_recovery, "unproven_replicas", lambda context, row, unclean: eligible_replicas.NONE_UNPROVEN)]
+
+
 def _new(name: str, patches: Callable[[], list[Patch]], source: str = "design") -> Bug:
     return Bug(f"data: {name}", source, patches, data=True, restarts=True)
 
@@ -147,4 +151,5 @@ ELIGIBLE_BUGS = [
     ),
     _new("a failed disk costs no eligibility", _a_failed_disk_costs_nothing),
     _new("a partition with an eligible replica may be led by any", _all_replicas_are_eligible),
+    _new("an unproven member of the ISR leads although a better log lives", _an_unproven_member_leads_unasked),
 ]

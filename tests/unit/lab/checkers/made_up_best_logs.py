@@ -37,8 +37,8 @@ class Story:
     def told(self, *brokers: int, epoch: int = 7) -> None:
         self.check.told(T, self.module.Told(epoch, brokers, lambda broker: broker not in self.dead))
 
-    def chosen(self, leader: int, epoch: int = 8, *, in_sync: bool = False) -> None:
-        self.check.chosen(T, leader, epoch, in_sync)
+    def chosen(self, leader: int, epoch: int = 8, *, complete: bool = False) -> None:
+        self.check.chosen(T, leader, epoch, complete)
 
     def asked(self, epoch: int = 8, of: tuple[str, int] = T) -> set[int] | None:
         found: set[int] | None = self.check.asked(of, epoch)
@@ -134,14 +134,14 @@ def what_was_told_was_of_an_earlier_epoch(it: Story) -> None:
 @case("I15", probes=1)
 def a_member_of_the_isr_leads_although_another_log_is_better(it: Story) -> None:
     it.told(1, 2)
-    it.chosen(1, in_sync=True)
-    assert it.probes == ["a member of the ISR leads by evidence"]
+    it.chosen(1, complete=True)
+    assert it.probes == ["a complete replica leads by evidence"]
 
 
 @case(probes=0)
 def a_member_of_the_isr_that_was_not_asked_leads_by_rule(it: Story) -> None:
     it.told(1, 2)
-    it.chosen(4, in_sync=True)
+    it.chosen(4, complete=True)
 
 
 @case()

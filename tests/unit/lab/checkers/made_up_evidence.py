@@ -185,6 +185,15 @@ def it_leads_and_no_other_is_online(s: Story) -> None:
 
 
 @case()
+def it_leads_and_does_not_run_yet(s: Story) -> None:
+    acknowledged(s)
+    returned(s)
+    s.history.online = lambda partition: [2, 3]
+    s.state(1, 2, (1,), version=2)
+    s.history.data.led(1, T, 2, [Run(0, 1, 3)], "A" * 22)
+
+
+@case()
 def it_leads_and_others_were_asked(s: Story) -> None:
     acknowledged(s)
     returned(s)

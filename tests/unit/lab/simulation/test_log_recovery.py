@@ -10,6 +10,8 @@ from aiocontroller.core import log_evidence
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.simulation import Report, Simulation
+from aiocontroller.lab.simulation.zoo import injected
+from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
 
 DEATHS = """
 cluster brokers=3 controllers=1 data
@@ -49,3 +51,44 @@ def test_another_choice_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_evidence.Evidence, "best", worst)
     report, _ = played(DEATHS.format(election="allow-unclean orders true then=5"))
     assert {violation.partition(" ")[0] for violation in report.violations} == {"I15"}
+
+
+TRUNCATED = """
+cluster seed={seed} brokers=3 controllers=1 settings=min.insync.replicas:2 releases=3.9,3.9,3.9 data clients=2
+create-topic orders 1,2,3 then=3
+kill-broker 3 then=3.4
+stop-broker 2 then=0.1
+power-cut 1 then=3.4
+alter-topic-configs orders min.insync.replicas:2 then=1
+start-broker 2 then=2
+start-broker 1 then=2
+start-broker 3 then=5
+"""
+"""Broker 1 was alone in the ISR, and has lost records with its power; broker 2 has them all, and the controller cannot
+know that, since the topic's settings have changed."""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_truncated_log_of_the_isr_gives_way_to_a_better_one(seed: int) -> None:
+    report, made = played(TRUNCATED.format(seed=seed))
+    assert not report.violations
+    assert report.marks["probe/records lost with the power"] == 1
+    assert made.history.states["orders", 0].leader == 2
+    assert not any("excused" in mark for mark in report.marks)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_truncated_log_that_leads_although_a_better_one_lives_is_a_violation(seed: int) -> None:
+    with injected(next(bug for bug in ELIGIBLE_BUGS if "an unproven member" in bug.name)):
+        report, made = played(TRUNCATED.format(seed=seed))
+    assert made.history.states["orders", 0].leader == 1
+    assert {violation.partition(" ")[0] for violation in report.violations} == {"I13", "I14"}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_where_no_eligible_replicas_are_kept_it_leads_as_under_kafka(seed: int) -> None:
+    kept = "controllers=1 controller-settings=1/aiocontroller.eligible.leader.replicas:false"
+    report, made = played(TRUNCATED.format(seed=seed).replace("controllers=1", kept))
+    assert not report.violations
+    assert made.history.states["orders", 0].leader == 1
+    assert report.marks["probe/I13 excused: lost power or a lost disk"] > 0
