@@ -303,9 +303,10 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_sickness_healthy_ms: PositiveMilliseconds = 10_000
     """How long a sick broker must be seen to be well; doubled for each relapse, up to five minutes."""
     aiocontroller_unclean_recovery_strategy: RecoveryStrategy = "None"
-    """Who leads when no in-sync replica is left, or the only ones have started uncleanly: as in Kafka (``None``), the
-    best log when all that were last in sync have told how far theirs reach (``Balanced``), or the best of those known
-    after ``aiocontroller.unclean.recovery.timeout.ms`` (``Aggressive``); see docs/recovery.md."""
+    """Who leads when no in-sync replica is left, or the only ones have started uncleanly: nobody, or the best log of
+    the live replicas (``None``), the best log when all that were last in sync have told how far theirs reach
+    (``Balanced``), or the best of those known after ``aiocontroller.unclean.recovery.timeout.ms`` (``Aggressive``); see
+    docs/recovery.md."""
     aiocontroller_unclean_recovery_strategy_overrides: RecoveryStrategies = {}
     """Topics with a strategy of their own: ``orders:Balanced,audit:None``."""
     aiocontroller_unclean_recovery_timeout_ms: PositiveMilliseconds = 300_000
