@@ -152,6 +152,16 @@ def test_what_an_earlier_controller_wrote_before_it_ended_may_have_been_an_uncle
     assert first_stray([[before, msgspec.structs.replace(read, epoch=1)]]) is not None
 
 
+def test_only_what_the_journal_calls_unclean_or_eligible_may_come_from_outside_the_isr() -> None:
+    """Such as an election of a better log, which then is alone in the ISR."""
+    before, after = _record(0, -1, 1, [1], 1), _record(1, 2, 2, [2], 2)
+    for words, allowed in ((", unclean", True), (", eligible", True), ("", False)):
+        said = msgspec.structs.replace(after, detail=f"OfflinePartitionLeaderElectionStrategy{words}")
+        assert (first_stray([[before, said]]) is None) == allowed
+        with_another = msgspec.structs.replace(said, isr=[1, 2])
+        assert first_stray([[before, with_another]]) is not None
+
+
 def test_of_a_term_with_missing_records_it_is_not_known_who_lived() -> None:
     elected = _record(0, 2, 1, [2, 3], 1)
     term = _term(LOADED, FIRST, DEAD, HANDLED, HANDLED, elected)
