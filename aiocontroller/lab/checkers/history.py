@@ -138,8 +138,8 @@ class ZNodeHistory:
         """Called when a leader is written, with its epoch, and whether it is in the ISR or eligible."""
         self.told: Callable[[Partition, int], Collection[int] | None] = lambda *_: None
         """Who has told where its log ends before the election of this leader epoch; None if nobody was asked."""
-        self.online: Callable[[Partition], Collection[int]] = lambda _: ()
-        """The replicas that run, and that the active controller takes for online."""
+        self.must_ask: Callable[[Partition, int], bool] = lambda *_: False
+        """Whether the active controller knows that this broker has started uncleanly, and takes others for online."""
         self.answers = Answers(now_s, self.complain)
         """What clients were answered, and what could be known."""
         self.config_answers = ConfigAnswers(now_s, self.complain)
@@ -399,9 +399,9 @@ class ZNodeHistory:
         complete, members = set(self.data.eligible.complete(partition)), self._unproven(partition, before, after)
         elected = before is not None and after.leader not in (NO_LEADER, before.leader)
         if before is not None and elected:
-            unasked = before.leader == NO_LEADER and self.told(partition, after.leader_epoch) is None
-            choice = {after.leader} < set(self.online(partition))
-            self.data.elected(partition, after.leader, after.leader_epoch, unasked=unasked and choice)
+            asked = before.leader != NO_LEADER or self.told(partition, after.leader_epoch) is not None
+            unasked = not asked and self.must_ask(partition, after.leader)
+            self.data.elected(partition, after.leader, after.leader_epoch, unasked=unasked)
             self.on_election(partition, after.leader, after.leader_epoch, after.leader in complete.union(before.isr))
         self.data.eligible.written(partition, before, after, self.assigned.get(partition, ()))
         if before is not None:

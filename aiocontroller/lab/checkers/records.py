@@ -10,7 +10,7 @@ leader began.  Rules give a record up where, after it was written,
  * a leader was elected from outside the ISR, and that was allowed;
  * the leader had lost it with its page cache or its disk, and the broker is in sync, but not where another replica
    lived all the time that was in sync or eligible to lead outside the ISR, nor where the controller knew that the
-   broker had restarted and did not ask the other live replicas about their logs;
+   broker had started uncleanly and did not ask the other live replicas about their logs;
  * all those members of the ISR had lost it that lived, and a better log led in their place;
  * a foreign client wrote to the topic's znodes.
 
@@ -131,14 +131,15 @@ class DataChecker:
     def elected(self, partition: Partition, leader: int, leader_epoch: int, *, unasked: bool) -> None:
         """A leader is being elected; if it has started already, and a complete replica lives, its log is no excuse.
 
-        ``unasked``: there was no leader, and others live that the controller has not asked about their logs.
+        ``unasked``: there was no leader; the controller knew that this one has started uncleanly and that others live,
+        and has not asked about their logs.
         """
         if (leader, partition) not in self._damaged:
             return
         if leader in self.live() and self._is_better_than(partition, leader):
             self._probe("a damaged log was chosen before a complete one")
             self.not_excused(partition, leader_epoch)
-        elif unasked and self.eligible.must_notice(leader):
+        elif unasked:
             self._probe("a damaged log was chosen, and no other was asked about")
             self.not_excused(partition, leader_epoch)
 

@@ -49,7 +49,7 @@ class SimulatedData:
         self.best_logs = BestLogs(simulation.history.complain, simulation.history.probe, self.logs)
         simulation.history.on_election = self.best_logs.chosen
         simulation.history.told = self.best_logs.asked
-        simulation.history.online = self._online
+        simulation.history.must_ask = self._must_ask
         self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
         self._users: dict[int, Process] = {}
         self._clients: dict[asyncio.Task[None], DataClient] = {}
@@ -89,16 +89,17 @@ class SimulatedData:
         node = self._simulation.model.tree.nodes.get(paths.broker_id(broker.config.id))
         return node is not None and node.owner == broker.session_id
 
-    def _online(self, partition: Partition) -> Collection[int]:
-        """The replicas that run, and that the active controller takes for online now."""
+    def _must_ask(self, partition: Partition, leader: int) -> bool:
+        """Whether the active controller knows that this broker's present process has started uncleanly, and takes
+        other replicas for online, too."""
         holder = self._simulation.holder()
-        if holder not in self._simulation.controllers:
-            return ()
+        if holder not in self._simulation.controllers or not self._runs(leader):
+            return False
         context = self._simulation.controllers[holder][0].shell.context
         row = context.table.row(*partition)
-        if row < 0:
-            return ()
-        return [b for b in context.table.replicas(row) if context.is_replica_online(row, b) and self._runs(b)]
+        others = [] if row < 0 else [broker for broker in context.table.replicas(row) if broker != leader]
+        known = leader in context.started_uncleanly()
+        return known and any(context.is_replica_online(row, broker) for broker in others)
 
     def _runs(self, number: int) -> bool:
         """Whether the broker's present process has registered."""

@@ -19,7 +19,7 @@ def returned(s: Story, *told: int, isr: tuple[int, ...] = (1,), recorded: bool =
     if recorded:
         s.change(RECORD, b"{}")
     s.history.running = lambda: {1, 2, 3, 4}
-    s.history.online = lambda partition: [1, 3] if partition == T else []
+    s.history.must_ask = lambda partition, leader: (partition, leader) == (T, 1)
     s.state(-1, 1, isr)
     start(s, 1)
     s.history.told = lambda partition, epoch: set(told) if (partition, epoch) == (T, 2) and told else None
@@ -176,19 +176,10 @@ def a_member_of_the_isr_leads_and_nobody_was_asked(s: Story) -> None:
 
 
 @case()
-def it_leads_and_no_other_is_online(s: Story) -> None:
+def it_leads_and_nobody_need_be_asked(s: Story) -> None:
     acknowledged(s)
     returned(s)
-    s.history.online = lambda partition: [1]
-    s.state(1, 2, (1,), version=2)
-    s.history.data.led(1, T, 2, [Run(0, 1, 3)], "A" * 22)
-
-
-@case()
-def it_leads_and_does_not_run_yet(s: Story) -> None:
-    acknowledged(s)
-    returned(s)
-    s.history.online = lambda partition: [2, 3]
+    s.history.must_ask = lambda partition, leader: False
     s.state(1, 2, (1,), version=2)
     s.history.data.led(1, T, 2, [Run(0, 1, 3)], "A" * 22)
 
@@ -208,7 +199,7 @@ def it_leads_after_another(s: Story) -> None:
     s.change(RECORD, b"{}")
     start(s, 2)
     s.history.running = lambda: {2, 3}
-    s.history.online = lambda partition: [2, 3]
+    s.history.must_ask = lambda partition, leader: True
     acknowledged(s, damaged=2)
     s.state(2, 1, (2,))
     s.history.data.led(2, T, 1, [Run(0, 1, 3)], "A" * 22)
