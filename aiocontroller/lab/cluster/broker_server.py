@@ -199,9 +199,9 @@ class BrokerServer:
         if self._replicas.offline(topic, partition):
             return KafkaErrorCode.KAFKA_STORAGE_ERROR
         hosted = self._replicas.partition(topic, partition)
-        if hosted is None or hosted.stored is None:
+        if hosted is None:
             return KafkaErrorCode.NOT_LEADER_OR_FOLLOWER
-        return hosted.stored.log
+        return Log() if hosted.stored is None else hosted.stored.log  # of brokers without disks all logs are empty
 
     async def _answer_controller(self, api: ApiKey, version: int, body: bytes) -> list[bytes]:
         if api is ApiKey.LEADER_AND_ISR:
