@@ -152,6 +152,29 @@ def test_by_default_an_operator_may_choose_another() -> None:
     assert state(it) == (3, (3,))
 
 
+def test_by_default_the_answer_of_one_that_started_again_is_void() -> None:
+    """It has lost power once more since it told where its log ends."""
+    it, asking = begun("None", 1)
+    die(it, 1)
+    come(it, 1)
+    gather = asking.gather
+
+    async def gather_before_another_power_loss(brokers: Any, questions: Any, within_s: float) -> Any:
+        asking.told = {T0: Evidence({1: CUT, 2: LogEnd(4, 65)}) if asking.rounds else Evidence({1: WHOLE, 2: CUT})}
+        found = await gather(brokers, questions, within_s)
+        if len(asking.rounds) == 1:
+            asking.told = {}
+            it.unregister(1)
+            it.register(1)
+            it.queue.append(ev.BrokerChange())
+        return found
+
+    it.shell.log_questions.start(asking, gather_before_another_power_loss)
+    asking.answer()
+    assert len(asking.rounds) == 2
+    assert state(it) == (1, (1,))
+
+
 @pytest.mark.parametrize("strategy", ["None", "Balanced", "Aggressive"])
 @pytest.mark.parametrize(
     "ends, after",
@@ -348,8 +371,9 @@ def test_a_topic_may_have_a_strategy_of_its_own() -> None:
     assert not asking.waits, "broker 2 is awaited"
 
 
-def test_the_next_controller_goes_on_waiting() -> None:
-    it, asking = begun("Balanced", 1)
+@pytest.mark.parametrize("strategy", ["None", "Balanced"])
+def test_the_next_controller_goes_on_waiting(strategy: str) -> None:
+    it, asking = begun(strategy, 1)
     die(it, 1)
     come(it, 1)
     it.failover()
