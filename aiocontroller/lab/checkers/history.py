@@ -397,8 +397,7 @@ class ZNodeHistory:
         if before is None or after.leader != before.leader:
             self._check_alive(partition, after.leader)
         complete, members = set(self.data.eligible.complete(partition)), self._unproven(partition, before, after)
-        elected = before is not None and after.leader not in (NO_LEADER, before.leader)
-        if before is not None and elected:
+        if before is not None and after.leader not in (NO_LEADER, before.leader):
             asked = before.leader != NO_LEADER or self.told(partition, after.leader_epoch) is not None
             unasked = not asked and self.must_ask(partition, after.leader)
             self.data.elected(partition, after.leader, after.leader_epoch, unasked=unasked)

@@ -185,6 +185,14 @@ def it_leads_and_nobody_need_be_asked(s: Story) -> None:
 
 
 @case()
+def nobody_says_who_must_be_asked_about(s: Story) -> None:
+    acknowledged(s)
+    s.state(-1, 1, (1,))
+    s.state(1, 2, (1,), version=2)
+    s.history.data.led(1, T, 2, [Run(0, 1, 3)], "A" * 22)
+
+
+@case()
 def it_leads_and_others_were_asked(s: Story) -> None:
     acknowledged(s)
     returned(s)
