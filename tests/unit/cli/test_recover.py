@@ -51,9 +51,9 @@ def test_the_logs_are_a_table_and_the_loss_a_sentence(answers: list[Any]) -> Non
     assert run("--topic", "t", "--dry-run") == (
         0,
         "partition  broker  last epoch  end offset  in ISR\n"
-        "t-0             1  4           100         no\n"
-        "t-0             2  5           250         no      leads\n"
-        "t-0             3  -           -           yes     it is silent\n"
+        "t-0             1           4         100  no\n"
+        "t-0             2           5         250  no      leads\n"
+        "t-0             3           -           -  yes     it is silent\n"
         "\n"
         "t-0: broker 2 would lead. Broker 2 ends at 250.\n"
         "2 partitions led already.\n",
