@@ -92,7 +92,7 @@ def standbys(found: Mapping[str, Any]) -> Iterator[str]:
     others = [each for each in found["instances"] if not each["active"]]
     if found["problem"]:
         yield f"Standbys: not known: {found['problem']}"
-    elif found["instances"] and len(others) == len(found["instances"]):
+    elif len(others) == len(found["instances"]):
         return  # none of ours is the controller
     elif not others:
         yield "No standby runs."

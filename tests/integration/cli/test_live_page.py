@@ -355,6 +355,7 @@ async def test_a_standby_says_what_it_is_and_a_dead_controller_is_noticed(
     await page.wait_for_selector("#term:has-text('This standby is warm')")
     row = page.get_by_role("table", name="Controllers").get_by_role("row").nth(2)
     await page.wait_for_selector("#instances td:has-text('warm')", timeout=60_000)
+    await page.wait_for_selector("#instances td:has-text('active')", timeout=60_000)  # each tells of itself in turn
     assert "1002 (this one)" in await row.inner_text()
     assert f"http://127.0.0.1:{standby.http_port}" in await row.inner_text()
     assert "active" in await page.get_by_role("table", name="Controllers").get_by_role("row").nth(1).inner_text()

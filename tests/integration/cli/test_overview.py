@@ -68,12 +68,12 @@ async def test_watching_until_it_is_stopped(cluster: Cluster, zk_connect: str, t
     command.remove("--json")
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
-    lines = [(await asyncio.wait_for(process.stdout.readline(), 60)).decode() for _ in range(5)]
+    lines = [(await asyncio.wait_for(process.stdout.readline(), 60)).decode() for _ in range(6)]
     process.terminate()
     await process.wait()
     assert lines[0].startswith(f"Controller {service.shell.id}, epoch 1, in office since 20")
     assert lines[1].startswith("Partitions: 1 offline, 2 under-replicated, 1 below min.insync.replicas.")
-    assert lines[3] == "1 partition offline:\n"
+    assert lines[2:5] == ["No standby runs.\n", "\n", "1 partition offline:\n"]
 
 
 def test_watching_any_cluster_is_refused() -> None:

@@ -59,6 +59,8 @@ def test_status_as_json(zk_connect: str) -> None:
         ],
         "partitions": {"total": 4, "offline": 2, "under_replicated": 3, "not_preferred": 3},
         "unreadable": [],
+        "instances": [],
+        "problem": "",
     }
 
 
