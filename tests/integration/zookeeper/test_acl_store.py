@@ -198,8 +198,8 @@ async def test_new_session_reads_all_again(connect: Connect, zk: KafkaZkClient, 
     other = await connect()
     async with following(zk, world) as it:
         await it.until(TOPIC)
-        await expire_session(it.zk.client)
         await write(other, "/kafka-acl/Topic/t", KAFKAS)  # and without a notification
+        await expire_session(it.zk.client)
         await it.until(TOPIC, ALICE, BOB)
         await it.store.update(PREFIX, adding(ALICE))
         await write(other, "/kafka-acl/Topic/t", {"version": 1, "acls": []})
