@@ -51,6 +51,8 @@ NOT_YET = frozenset(
 """Errors of a broker that has not received its replicas yet."""
 
 
+LEFT_OUT = "it leaves the partition out of its answer"
+"""As of a Fetch that exceeds a quota."""
 Found = dict[TopicPartition, Evidence]
 
 
@@ -165,7 +167,7 @@ class _AskedBroker:
             await self._search(logs, searches, lambda tp, epoch: lengths[tp]._replace(epoch=epoch))
         else:
             self.ends.update(lengths)
-        return again
+        return [*again, *(question for question in questions if self.silent.get(question.partition) == LEFT_OUT)]
 
     async def _search(
         self,
@@ -205,7 +207,7 @@ class _AskedBroker:
         for tp in epochs:
             answer = found.get(tp)
             if answer is None:
-                self.silent[tp] = "it leaves the partition out of its answer"
+                self.silent[tp] = LEFT_OUT
             elif answer.error_code == OFFSET_OUT_OF_RANGE:
                 told[tp] = None
             elif answer.error_code:

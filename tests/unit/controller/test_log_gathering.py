@@ -150,6 +150,30 @@ async def test_a_log_that_grows_meanwhile_is_no_evidence() -> None:
     assert "epoch 5" in found.silent[1] or "ends at" in found.silent[1]
 
 
+@virtual_time
+async def test_a_partition_that_is_left_out_is_asked_about_again() -> None:
+    """So Kafka answers a Fetch that exceeds a quota."""
+    it = Stage()
+    broker = await it.broker(1, log_of((0, 5)))
+    left_out = 3
+
+    def answer(connection: PeerConnection, header: Any) -> None:
+        nonlocal left_out
+        if header.api_key != ApiKey.FETCH or not left_out:
+            broker.answer(connection, header)
+            return
+        left_out -= 1
+        nothing = cold.response(ApiKey.FETCH, header.api_version, responses=())
+        connection.answer(header, cold.encode_response(ApiKey.FETCH, header.api_version, nothing))
+
+    broker.peer.reactions = Always(answer)  # type: ignore[assignment]
+    assert (await it.gather())[T0] == Evidence({1: LogEnd(0, 5)})
+    assert 0.3 <= it.took_s < 0.5
+    left_out = 1000
+    assert (await it.gather())[T0].silent == {1: "it leaves the partition out of its answer"}
+    assert it.took_s == pytest.approx(2.0, abs=0.2)
+
+
 def hostile_offsets(offsets: Mapping[int, tuple[int, int]]) -> Any:
     """ListOffsets answers of timestamp -> (error code, offset)."""
 
