@@ -12,11 +12,12 @@ A controller that dies in between leaves partitions without a leader; the next o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from aiocontroller.controller.leadership_writes import min_isrs_of
 from aiocontroller.controller.log_questions import WaitingRequest
+from aiocontroller.controller.reassignment import maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import SWEEP, handle_partition_state_changes
 from aiocontroller.core.election import Strategy, with_online_replica
@@ -66,14 +67,12 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
             request.tell(questions[row], evidence[row])
     by_request = {context.table.row(*tp): request for request in requests if request.elects for tp in request.waiting}
     offline = still_offline(context, questions)
-    elected: list[int] = []
+    led: list[int] = []
+    from_logs: list[int] = []
     for requested in (True, False):
         rows = [row for row in offline if (row in by_request) == requested]
         usable = {row: _what_counts(evidence[row], by_request.get(row)) for row in rows if row in evidence}
         if requested:  # without evidence a lone replica would lead, wanted or not
-            shell.log_questions.ask(
-                questions_about(context, [row for row in rows if row not in usable]), context.brokers
-            )
             rows = [row for row in usable if _may_lead(shell, usable[row], row, by_request[row])]
         if rows:
             result = await handle_partition_state_changes(
@@ -84,11 +83,23 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
                 force_unclean=requested,
                 evidence=usable,
             )
-            elected += result.from_logs
-    await _report(shell, elected, evidence, questions, event.duration_us)
+            led += result.elected
+            from_logs += result.from_logs
+    await _report(shell, from_logs, evidence, questions, event.duration_us)
     _ask_again(shell, {row: evidence[row] for row in still_offline(context, evidence)})
     undecided = set(offline).difference(evidence)
+    _ask_for_requests(shell, undecided)
     _answer(shell, [question for question in event.asked if context.table.row(*question.partition) not in undecided])
+    await maybe_complete_reassignment(shell, led)
+
+
+def _ask_for_requests(shell: ControllerShell, void: Collection[int]) -> None:
+    """Ask anew about the partitions that requests wait for, and of which all answers are void."""
+    table = shell.context.table
+    waiting = dict.fromkeys(table.row(*tp) for request in shell.log_questions.requests for tp in request.waiting)
+    shell.log_questions.ask(
+        questions_about(shell.context, [row for row in waiting if row in void]), shell.context.brokers
+    )
 
 
 def _what_counts(evidence: Evidence, request: WaitingRequest | None) -> Evidence:

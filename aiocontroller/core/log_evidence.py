@@ -62,8 +62,13 @@ class LogEnd(NamedTuple):
     """The offset that the next record would have."""
     start_offset: int = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no records, or none any more."""
+        return self.start_offset >= self.end_offset
+
     def __str__(self) -> str:
-        if self.start_offset >= self.end_offset:
+        if self.is_empty:
             return f"is empty at offset {self.end_offset:,}"
         return f"ends at {self.end_offset:,}" + (f" of epoch {self.epoch}" if self.epoch >= 0 else "")
 
@@ -88,7 +93,7 @@ def last_epoch(end: LogEnd, expected: int) -> Search:
 
     ``expected``: an epoch near which it may be.  O(log distance) questions.  Raises IncoherentAnswersError.
     """
-    if end.start_offset >= end.end_offset:
+    if end.is_empty:
         return NO_RECORDS
     low, high, named, step = -1, MAX_EPOCH, False, 1
     ask = min(max(expected, 0), MAX_EPOCH - 1)
@@ -173,12 +178,20 @@ class Evidence(NamedTuple):
     def best(self, candidates: Sequence[int], awaited: Collection[int] = ()) -> int | None:
         """The candidate with the best log, the first among equals; None if none of them has answered.
 
-        A log that ends where that of an awaited candidate begins, or before, has nothing to tell.
+        A log that ends before that of an awaited candidate begins has nothing to tell; nor has one that ends there,
+        unless it is awaited itself.
         """
         answered = [broker for broker in candidates if broker in self.ends]
         deleted = max((self.ends[broker].start_offset for broker in answered if broker in awaited), default=-1)
-        answered = [broker for broker in answered if broker in awaited or self.ends[broker].end_offset > deleted]
+        answered = [b for b in answered if self.ends[b].end_offset >= deleted + (b not in awaited)]
         return max(answered, key=self.rank, default=None)
+
+    def is_proven_better(self, best: int, other: int, awaited: Collection[int] = ()) -> bool:
+        """Whether the best log has all of the other's that is committed; lengths alone prove nothing."""
+        if best not in self.ends or other not in self.ends or not self.epochs_known:
+            return False
+        better, than = self.ends[best], self.ends[other]
+        return better.epoch >= 0 or than.is_empty or (best in awaited and than.end_offset < better.start_offset)
 
 
 class Loss(NamedTuple):

@@ -35,6 +35,7 @@ from aiocontroller.core.states import PartitionState
 RowEvidence = Mapping[int, Evidence]
 NO_EVIDENCE = Evidence({})
 STARTED_AGAIN = "it has started again since it answered"
+CAME_LATER = "it has started since the others were asked"
 RecoveryStrategy = Literal["None", "Balanced", "Aggressive"]
 
 
@@ -90,15 +91,16 @@ def choose_best_logs(
     topic = context.table.topic
     decided = zip(elections.rows, elections.outcomes, strict=True)
     for row, outcome in (*decided, *((row, None) for row in elections.failed)):
-        if _needs_logs(context, row, outcome, recovery, started):
+        if _needs_logs(context, row, outcome, recovery, started, strategy):
             waits = recovery.of(topic(row).name) != "None"
             hurried = not waits or row in recovery.overdue or unclean.allows(topic(row).name)
             told = evidence.get(row, NO_EVIDENCE)
             needed = () if hurried else awaited(context, row)
             late = late_brokers(told) if recovery.patient and not hurried else ()
-            by_rule = None if waits or recovery.demanded or outcome is None or outcome.unclean else outcome.leader
+            returned = None if recovery.demanded or outcome is None or outcome.unclean else outcome.leader
+            by_rule = None if waits else returned
             if row in evidence:
-                to_be_asked = by_rule is not None and _was_not_asked(told, by_rule)
+                to_be_asked = returned is not None and _someone_was_not_asked(told, returned)
             else:
                 to_be_asked = all(context.is_replica_online(row, broker) for broker in needed)
             if strategy is not Strategy.OFFLINE:
@@ -109,8 +111,7 @@ def choose_best_logs(
             elif missing := tuple(dict.fromkeys((*(broker for broker in needed if broker not in told.ends), *late))):
                 outcome, waiting[row] = None, missing
             else:
-                if by_rule is None or (by_rule in told.ends and told.epochs_known):  # else it may hold more than others
-                    outcome = _led_by_the_best(context, row, outcome, told)
+                outcome = _led_by_the_best(context, row, outcome, told, by_rule)
                 by_logs.append(row)
         if outcome is None:
             chosen.failed.append(row)
@@ -125,22 +126,33 @@ def late_brokers(evidence: Evidence) -> list[int]:
     return [broker for broker, why in evidence.silent.items() if why == NOT_IN_TIME]
 
 
-def _was_not_asked(evidence: Evidence, broker: int) -> bool:
-    """Whether the broker, as it runs now, has not been asked yet."""
-    return broker not in evidence.ends and evidence.silent.get(broker, STARTED_AGAIN) == STARTED_AGAIN
+def _someone_was_not_asked(evidence: Evidence, returned: int) -> bool:
+    """Whether the one that has returned, or another replica, has not been asked yet as it runs now."""
+    known = returned in evidence.ends or returned in evidence.silent
+    return not known or not {STARTED_AGAIN, CAME_LATER}.isdisjoint(evidence.silent.values())
 
 
 def _needs_logs(
-    context: ControllerContext, row: int, outcome: Outcome | None, recovery: Recovery, started: frozenset[int]
+    context: ControllerContext,
+    row: int,
+    outcome: Outcome | None,
+    recovery: Recovery,
+    started: frozenset[int],
+    strategy: Strategy,
 ) -> bool:
-    """Whether what the logs hold decides; ``started``: the brokers that have started uncleanly."""
+    """Whether what the logs hold decides; ``started``: the brokers that have started uncleanly.
+
+    Only an election of offline partitions knows all replicas: the end of a move names those that stay.
+    """
     table = context.table
     if outcome is not None and outcome.unclean:
         return len(outcome.recipients) > 1
     waits = table.isr_of[row] != NO_ISR and recovery.of(table.topic(row).name) != "None"
     if outcome is not None:
-        unproven = outcome.leader in table.isr(row) and outcome.leader in unproven_replicas(context, row, started)
-        return unproven and (waits or len(_online(context, row)) > 1)
+        if outcome.leader not in table.isr(row) or outcome.leader not in unproven_replicas(context, row, started):
+            return False
+        alone = len(_online(context, row)) == 1 and not (waits and awaited_elsewhere(context, row))
+        return not alone or strategy is not Strategy.OFFLINE
     if not waits:
         return False
     # A suspected member of the ISR may hold more, and serve clients.
@@ -148,12 +160,17 @@ def _needs_logs(
 
 
 def _led_by_the_best(
-    context: ControllerContext, row: int, outcome: Outcome | None, evidence: Evidence
+    context: ControllerContext, row: int, outcome: Outcome | None, evidence: Evidence, by_rule: int | None
 ) -> Outcome | None:
-    """The best log leads alone, of equal ones an ISR member's; the rule's outcome if nobody has told anything."""
-    isr, online = context.table.isr(row), context.leader_order()(_online(context, row))
-    best = evidence.best(sorted(online, key=lambda replica: replica not in isr), awaited(context, row))
-    return outcome if best is None else Outcome(best, (best,), online, unclean=best not in isr)
+    """The best log leads alone, of equal ones an ISR member's; the rule's outcome if nobody has told anything.
+
+    Also if a leader by the rule of ISRs may hold something committed that the best of those that have told lacks.
+    """
+    isr, online, last = context.table.isr(row), context.leader_order()(_online(context, row)), awaited(context, row)
+    best = evidence.best(sorted(online, key=lambda replica: replica not in isr), last)
+    if best is None or (by_rule is not None and not evidence.is_proven_better(best, by_rule, last)):
+        return outcome
+    return Outcome(best, (best,), online, unclean=best not in isr)
 
 
 def _online(context: ControllerContext, row: int) -> Replicas:
@@ -179,10 +196,13 @@ def _question(context: ControllerContext, row: int) -> Question:
 
 
 def awaited(context: ControllerContext, row: int) -> Replicas:
-    """The ISR, and what was eligible when it shrank, even if it has lost its eligibility with an unclean start."""
-    written = context.table.eligible.get(row)
+    """The ISR, and what was eligible when it shrank, even if it has lost its eligibility with an unclean start.
+
+    Without those that are no replicas any more: nobody asks them.
+    """
+    written, replicas = context.table.eligible.get(row), context.table.replicas(row)
     eligible = () if written is None else tuple(broker for broker, _ in written.replicas)
-    return tuple(dict.fromkeys((*context.table.isr(row), *eligible)))
+    return tuple(broker for broker in dict.fromkeys((*context.table.isr(row), *eligible)) if broker in replicas)
 
 
 def awaited_elsewhere(context: ControllerContext, row: int) -> Replicas:
@@ -255,9 +275,10 @@ def _that_holds(context: ControllerContext, row: int, question: Question, eviden
     again = [
         broker
         for broker, epoch in zip(question.brokers, question.epochs, strict=False)
-        if broker in evidence.ends and broker in known and known[broker].epoch != epoch
+        if broker in known and known[broker].epoch != epoch
     ]
-    silent = {**_absent(context, row), **evidence.silent}
+    later = [broker for broker in _online(context, row) if broker not in question.brokers]
+    silent = {**_absent(context, row), **evidence.silent, **dict.fromkeys(later, CAME_LATER)}
     if not again:
         return evidence._replace(silent=silent)
     ends = {broker: end for broker, end in evidence.ends.items() if broker not in again}

@@ -57,6 +57,7 @@ OF_NO_MODULE = {
     "controller/random_clusters": "random stories on all handlers together",
     "controller/reads_ahead": "what a warm failover reads ahead of its steps, and what may change between the two",
     "controller/recovery_strategies": "who waits for whose log, by unclean.recovery.strategy",
+    "controller/recovery_under_way": "what happens while replicas are asked how far their logs reach",
     "controller/stack_depth": "the number of calls from the consumer to a rule",
     "controller/steps_of_standbys": "for how long a warm standby keeps the loop busy",
     "server/admin_apis": "the admin requests that several modules answer",

@@ -280,6 +280,27 @@ def test_what_an_awaited_replica_has_deleted_is_no_reason_for_an_older_log(end: 
     assert (lost.records, lost.is_bounded) == (0, True)
 
 
+@pytest.mark.parametrize("end, best", [(899, 2), (900, 1), (950, 1)])
+def test_an_awaited_log_that_ends_before_what_another_has_deleted_is_no_better_than_others(end: int, best: int) -> None:
+    """Both were awaited, and broker 1 has lost its end with the power: committed offsets would be written again."""
+    evidence = Evidence({1: LogEnd(4, end), 2: LogEnd(NO_RECORDS, 900, 900), 3: LogEnd(4, 890)})
+    assert evidence.best([1, 2, 3], awaited=(1, 2)) == best
+    assert evidence.best([1, 3], awaited=(1, 2)) == 1
+
+
+ends = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 9)).map(
+    lambda drawn: LogEnd(drawn[0] if drawn[1] != drawn[2] else NO_RECORDS, max(drawn[1:]), min(drawn[1:]))
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.integers(1, 4), ends, min_size=1), st.sets(st.integers(1, 4)))
+def test_no_log_leads_that_lacks_what_an_awaited_one_has_deleted(found: dict[int, LogEnd], awaited: set[int]) -> None:
+    best = Evidence(found).best(sorted(found), awaited)
+    assert best is not None
+    assert all(found[best].end_offset >= end.start_offset for broker, end in found.items() if broker in awaited)
+
+
 def test_lengths_decide_if_one_broker_cannot_tell_epochs() -> None:
     evidence = Evidence({1: LogEnd(5, 10), 2: LogEnd(UNKNOWN_EPOCH, 11), 3: LogEnd(6, 9)})
     assert evidence.best([1, 2, 3]) == 2

@@ -14,6 +14,8 @@ from aiocontroller.core.events import RecoverPartitions, Reply
 from aiocontroller.core.ids import NO_LEADER, Eligible, TopicPartition
 from aiocontroller.core.log_evidence import NO_RECORDS, UNKNOWN_EPOCH, Evidence, LogEnd, Question
 from aiocontroller.core.log_recovery import (
+    CAME_LATER,
+    STARTED_AGAIN,
     Recovery,
     choose_best_logs,
     evidence_by_row,
@@ -141,6 +143,9 @@ OWN = LogEnd(4, 70)
         ({1: LogEnd(NO_RECORDS, 90, 90), 2: LogEnd(4, 80)}, 1),  # retention has emptied it
         ({2: LogEnd(4, 71), 3: LogEnd(4, 72)}, 1),  # it may hold more than those that have told
         ({1: LogEnd(UNKNOWN_EPOCH, 70), 2: LogEnd(UNKNOWN_EPOCH, 71)}, 1),  # a longer log may be another
+        ({1: LogEnd(NO_RECORDS, 70), 2: LogEnd(NO_RECORDS, 71)}, 1),  # so it may where records have no epochs
+        ({1: LogEnd(NO_RECORDS, 70), 2: LogEnd(0, 60)}, 2),
+        ({1: LogEnd(NO_RECORDS, 0), 2: LogEnd(NO_RECORDS, 60)}, 2),
         ({}, 1),
     ],
 )
@@ -160,15 +165,58 @@ def test_only_what_an_operator_demands_leads_without_its_word() -> None:
     assert after(context, told, unclean=ALLOWED, recovery=Recovery(demanded=True)).outcomes[0].leader == 3
 
 
-@pytest.mark.parametrize("silent", [{}, {1: "it has started again since it answered"}])
-def test_one_that_has_started_since_the_others_were_asked_is_asked_too(silent: dict[int, str]) -> None:
+@pytest.mark.parametrize(
+    "told",
+    [
+        Evidence({2: LogEnd(4, 71)}),
+        Evidence({2: LogEnd(4, 71)}, {1: STARTED_AGAIN}),
+        Evidence({1: OWN, 2: LogEnd(4, 69)}, {3: STARTED_AGAIN}),
+        Evidence({1: OWN, 2: LogEnd(4, 69)}, {3: CAME_LATER}),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["None", "Balanced"])
+def test_one_that_has_started_since_the_others_were_asked_is_asked_too(told: Evidence, strategy: Any) -> None:
     context = returned()
-    assert after(context, Evidence({2: LogEnd(4, 71)}, silent)).unasked == [row_of(context, "t-0")]
+    assert after(context, told, recovery=Recovery(strategy)).unasked == [row_of(context, "t-0")]
 
 
-def test_only_an_election_of_offline_partitions_asks() -> None:
+def test_who_is_demanded_leads_without_the_word_of_one_that_has_just_started() -> None:
     context = returned()
-    found = after(context, strategy=Strategy.PREFERRED)
+    told = Evidence({1: OWN, 2: LogEnd(4, 69)}, {3: CAME_LATER})
+    assert not after(context, told, recovery=Recovery(demanded=True)).unasked
+
+
+@pytest.mark.parametrize("strategy", ["Balanced", "Aggressive"])
+def test_it_leads_at_once_if_it_is_all_that_could_be_asked(strategy: Any) -> None:
+    """Whatever it told, it would lead; and it may be forbidden to ask it."""
+    context = returned(dead=(2, 3))
+    found = after(context, recovery=Recovery(strategy))
+    assert (found.unasked, found.waiting, [outcome.leader for outcome in found.outcomes]) == ([], {}, [1])
+    write(context, eligible=Eligible(0, ((2, 102),)))
+    assert after(context, recovery=Recovery(strategy)).waiting == {row_of(context, "t-0"): (1, 2)}
+
+
+def test_a_broker_that_is_no_replica_any_more_is_not_awaited() -> None:
+    context = returned()
+    write(context, isr=(1, 8), eligible=Eligible(0, ((2, 102), (7, 107))))
+    [question] = questions_about(context, [row_of(context, "t-0")])
+    assert question.awaited == (1, 2)
+
+
+def write(context: ControllerContext, **fields: Any) -> None:
+    """Change t-0's state."""
+    row = row_of(context, "t-0")
+    state = context.table.leadership(row)
+    assert state is not None
+    context.table.set_leadership(row, msgspec.structs.replace(state, **fields))
+
+
+@pytest.mark.parametrize("strategy", [Strategy.PREFERRED, Strategy.REASSIGN])
+@pytest.mark.parametrize("dead", [(), (2, 3)])
+def test_only_an_election_of_offline_partitions_asks(strategy: Strategy, dead: tuple[int, ...]) -> None:
+    """Nobody else lives, or so it seems: while a move ends, the replicas to be removed are not named any more."""
+    context = returned(dead=dead)
+    found = after(context, strategy=strategy)
     assert (found.rows, found.unasked, found.failed) == ([], [], [row_of(context, "t-0")])
 
 
@@ -202,8 +250,8 @@ def test_evidence_holds_while_nobody_leads() -> None:
         Question(TopicPartition("t", 9), 0, (2,)),
     ]
     told = {question.partition: Evidence({2: LogEnd(0, 1)}) for question in asked if question.partition.topic != "u"}
-    dead = {1: "it is dead; it was in the last ISR, and nobody knows where its log ended"}
-    assert evidence_by_row(context, asked, told) == {row: told[T0]._replace(silent=dead)}
+    silent = {1: "it is dead; it was in the last ISR, and nobody knows where its log ended", 3: CAME_LATER}
+    assert evidence_by_row(context, asked, told) == {row: told[T0]._replace(silent=silent)}
     assert still_offline(context, [other, row, -1]) == [row, other]
     context.table.set_state([row], PartitionState.OnlinePartition)
     assert evidence_by_row(context, asked, told) == {}

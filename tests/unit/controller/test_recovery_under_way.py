@@ -1,0 +1,102 @@
+"""What happens while replicas are asked how far their logs reach: others start, replicas move, answers become void."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiocontroller.core import events as ev
+from aiocontroller.core.log_evidence import Evidence
+from tests.unit.controller.leaderless import T0, die, leader
+from tests.unit.controller.pure_cluster import PureCluster
+from tests.unit.controller.test_recovery_strategies import (
+    CUT,
+    WHOLE,
+    Operator,
+    begun,
+    come,
+    dead_isr,
+    shrink,
+    state,
+)
+
+
+@pytest.mark.parametrize("strategy", ["None", "Balanced"])
+@pytest.mark.parametrize("again", [False, True])
+def test_no_replica_that_has_just_started_is_left_out(strategy: str, again: bool) -> None:
+    """Broker 3 has the whole log; it starts, or starts again, while the others tell where theirs end."""
+    it, asking = begun(strategy, 1)
+    die(it, 1)
+    if not again:
+        die(it, 3)
+    come(it, 1)
+    gather = asking.gather
+
+    async def gather_before_it_starts(*args: Any) -> Any:
+        asking.told = {T0: Evidence({1: CUT, 2: CUT, **({3: WHOLE} if 3 in args[0] else {})})}
+        found = await gather(*args)
+        if len(asking.rounds) == 1:
+            if again:
+                it.unregister(3)
+            it.register(3)
+            it.queue.append(ev.BrokerChange())
+        return found
+
+    it.shell.log_questions.start(asking, gather_before_it_starts)
+    asking.answer()
+    assert state(it) == (3, (3,))
+    assert len(asking.rounds) == 2
+
+
+def test_a_look_is_asked_again_if_its_answers_are_void() -> None:
+    """The leader epoch has risen meanwhile, and no election asks: broker 2 is awaited."""
+    it, asking = begun("Balanced", 1, 2)
+    dead_isr(it)
+    come(it, 1)
+    operator = Operator(it, dry_run=True)
+    move(it, 1, 2, 3, 4)
+    asking.answer(t0=Evidence({1: CUT, 3: WHOLE}))
+    assert (operator.found.result, operator.found.leader) == ("would elect", 3)
+    assert leader(it) == -1
+
+
+# -- while replicas move -----------------------------------------------------------------------------------------------
+
+
+def move(it: PureCluster, *target: int) -> None:
+    it.znodes.reassignment = {T0: target}
+    it.queue.append(ev.ZkPartitionReassignment())
+    it.step()
+
+
+def replicas(it: PureCluster) -> tuple[int, ...]:
+    return it.znodes.topics["t"].partitions[0].replicas
+
+
+@pytest.mark.parametrize("strategy", ["None", "Balanced"])
+def test_a_move_that_could_end_does_not_have_it_lead_unasked(strategy: str) -> None:
+    """Broker 3, which the move removes, has the whole log; the new assignment does not name it any more."""
+    it, asking = begun(strategy, 1)
+    die(it, 2)
+    die(it, 1)
+    move(it, 1)
+    come(it, 1)
+    assert leader(it) == -1
+    asking.answer(t0=Evidence({1: CUT, 3: WHOLE}))
+    assert state(it) == (3, (3,))
+    assert replicas(it) == (1, 2, 3)
+    shrink(it, 3, 1)
+    assert (state(it)[0], replicas(it)) == (1, (1,))
+
+
+@pytest.mark.parametrize("strategy", ["None", "Balanced"])
+def test_a_move_ends_once_the_logs_have_decided(strategy: str) -> None:
+    """Nothing else would end it: the leader is the whole target, so its ISR does not change any more."""
+    it, asking = begun(strategy, 1)
+    die(it, 1)
+    move(it, 1)
+    come(it, 1)
+    asking.answer(t0=Evidence({1: WHOLE, 2: CUT, 3: CUT}))
+    assert (state(it), replicas(it)) == ((1, (1,)), (1,))
+    assert it.shell.context.partitions_being_reassigned == {}
