@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH, TopicPartition
+from aiocontroller.core.ids import NO_LEADER, UNKNOWN_BROKER_EPOCH, TopicPartition
 
 
 def check_request(context: ControllerContext, broker: int, broker_epoch: int) -> KafkaErrorCode:
@@ -19,6 +19,21 @@ def check_request(context: ControllerContext, broker: int, broker_epoch: int) ->
     if broker_epoch != UNKNOWN_BROKER_EPOCH and broker_epoch < known.epoch:
         return KafkaErrorCode.STALE_BROKER_EPOCH
     return KafkaErrorCode.NONE
+
+
+def is_unproven(context: ControllerContext, broker: int, rows: Sequence[int]) -> bool:
+    """Whether one of these partitions, which the broker hosts, has had no leader since the broker has started uncleanly
+    as a member of its ISR.
+
+    Then its log may still lack what the ISR had.  A clean stop does not change that: the next start counts as unclean,
+    too.
+    """
+    if broker not in context.started_uncleanly():
+        return False
+    table = context.table
+    leaders, isrs = take(rows, table.leader, table.isr_of)
+    members = {isr for isr in set(isrs) if broker in table.isrs.values[isr]}  # membership only
+    return any(leader == NO_LEADER and isr in members for leader, isr in zip(leaders, isrs, strict=True))
 
 
 class Moves(NamedTuple):

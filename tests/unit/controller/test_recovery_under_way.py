@@ -8,7 +8,7 @@ import pytest
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.log_evidence import Evidence
-from tests.unit.controller.leaderless import T0, die, leader
+from tests.unit.controller.leaderless import T0, Asking, die, leader, stop
 from tests.unit.controller.pure_cluster import PureCluster
 from tests.unit.controller.test_recovery_strategies import (
     CUT,
@@ -59,6 +59,55 @@ def test_a_look_is_asked_again_if_its_answers_are_void() -> None:
     asking.answer(t0=Evidence({1: CUT, 3: WHOLE}))
     assert (operator.found.result, operator.found.leader) == ("would elect", 3)
     assert leader(it) == -1
+
+
+# -- while the one that has returned stops again -----------------------------------------------------------------------
+
+
+def unproven(strategy: str) -> tuple[PureCluster, Asking]:
+    """Broker 1, alone in the ISR, is back, and its log has not been compared; with Balanced broker 2 is awaited."""
+    it, asking = begun(strategy, 1, min_isr=1 if strategy == "None" else 2)
+    die(it, 2)
+    die(it, 1)
+    come(it, 1)
+    assert state(it) == (-1, (1,))
+    return it, asking
+
+
+@pytest.mark.parametrize("strategy", ["None", "Balanced"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_clean_stop_proves_nothing_while_the_log_has_not_been_compared(strategy: str, times: int) -> None:
+    it, asking = unproven(strategy)
+    for _ in range(times):
+        stop(it, 1)
+        come(it, 1)
+    assert state(it) == (-1, (1,))
+    come(it, 2)
+    asking.answer(t0=Evidence({1: CUT, 2: CUT, 3: WHOLE}))
+    assert state(it) == (3, (3,))
+
+
+def test_the_next_controller_does_not_take_it_for_proven_either() -> None:
+    it, asking = unproven("Balanced")
+    stop(it, 1)
+    it.failover()
+    come(it, 1)
+    assert leader(it) == -1
+    come(it, 2)
+    asking.answer(t0=Evidence({1: CUT, 2: WHOLE, 3: CUT}))
+    assert state(it) == (2, (2,))
+
+
+def test_a_clean_stop_proves_it_once_it_has_led() -> None:
+    it, asking = begun("Balanced", 1)
+    die(it, 1)
+    come(it, 1)
+    asking.answer(t0=Evidence({1: WHOLE, 2: CUT, 3: CUT}))
+    stop(it, 1)
+    assert leader(it) == -1
+    come(it, 1)
+    assert state(it) == (1, (1,))
+    assert not asking.waits
 
 
 # -- while replicas move -----------------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.core.controlled_shutdown import Moves, check_request, hosted, plan_moves, still_led
+from aiocontroller.core.broker_starts import BrokerStarts, Incarnation
+from aiocontroller.core.controlled_shutdown import Moves, check_request, hosted, is_unproven, plan_moves, still_led
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH, TopicPartition
+from aiocontroller.core.ids import NO_LEADER, UNKNOWN_BROKER_EPOCH, TopicPartition
 from tests.builders import ctx, lead
 
 
@@ -47,3 +48,28 @@ def test_what_the_broker_leads_even_so() -> None:
     moves = plan_moves(context, 1, hosted(context, 1))
     lead(context, "t-0", 2, (2,))
     assert still_led(context, 1, moves) == [TopicPartition("t", 1)]
+
+
+@pytest.mark.parametrize("clean_from, leader, isr, deleting, unproven", [
+    (101, NO_LEADER, (1,), False, True),
+    (101, NO_LEADER, (2, 1), False, True),
+    (102, NO_LEADER, (1,), False, True),  # a log directory has failed since
+    (100, NO_LEADER, (1,), False, False),
+    (0, NO_LEADER, (1,), False, False),
+    (101, 1, (1,), False, False),  # it leads with what it has
+    (101, 2, (2, 1), False, False),  # it has caught up
+    (101, NO_LEADER, (2,), False, False),
+    (101, NO_LEADER, (1,), True, False),
+])  # fmt: skip
+def test_who_stops_before_its_log_was_compared(
+    clean_from: int, leader: int, isr: tuple[int, ...], deleting: bool, unproven: bool
+) -> None:
+    context = ctx(brokers=2, topics={"t": [[1, 2], [1, 2]]})
+    lead(context, "t-0", 2, (2,))
+    lead(context, "t-1", leader, isr)
+    if deleting:
+        context.queue_topic_deletion(["t"])
+    assert not is_unproven(context, 1, hosted(context, 1))
+    context.keep_starts(BrokerStarts(1, 1, 2, 1, {1: Incarnation(101, clean_from)}))
+    assert is_unproven(context, 1, hosted(context, 1)) == unproven
+    assert not is_unproven(context, 1, [])
