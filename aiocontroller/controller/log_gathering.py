@@ -9,7 +9,7 @@ Reads nothing of the controller's context: a task of its own asks, beside the co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
@@ -38,6 +38,7 @@ from aiocontroller.wire.fetch import EpochQuestion
 from aiocontroller.wire.list_offsets import EARLIEST, LATEST, ListedOffset
 
 ASK_AGAIN_S = 0.1
+PARTITIONS_AT_ONCE = 1_000
 GRACE_S = 1.0
 """A connection has a time limit of its own, beyond that of the whole."""
 OFFSET_OUT_OF_RANGE = 1
@@ -68,11 +69,21 @@ async def gather(
     try:
         with anyio.move_on_after(within_s):
             await _together(one.ask() for one in asked.values())
-            await _find_divergences(asked, questions)
+            for piece in _pieces(questions):
+                await _find_divergences(asked, piece)
     finally:
         for one in asked.values():
             await one.hang_up()
-    return {question.partition: _evidence(asked, question) for question in questions}
+    found: Found = {}
+    for piece in _pieces(questions):
+        found |= {question.partition: _evidence(asked, question) for question in piece}
+        await shell.world.clock.sleep(0)
+    return found
+
+
+def _pieces(questions: Sequence[Question]) -> Iterator[Sequence[Question]]:
+    """Between two pieces, other tasks run."""
+    return (questions[start : start + PARTITIONS_AT_ONCE] for start in range(0, len(questions), PARTITIONS_AT_ONCE))
 
 
 def _by_broker(questions: Sequence[Question]) -> dict[int, list[Question]]:
@@ -119,7 +130,7 @@ class _AskedBroker:
             try:
                 if self.logs is None:
                     self.logs = await self._connect(self._broker)
-                open_ = await self._ask_once(self.logs, open_)
+                open_ = [one for piece in _pieces(open_) for one in await self._ask_once(self.logs, piece)]
             except (UnsupportedApiError, ConfigError) as error:
                 self.why_silent = str(error)
                 await self.hang_up()

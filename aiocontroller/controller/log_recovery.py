@@ -12,14 +12,14 @@ A controller that dies in between leaves partitions without a leader; the next o
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiocontroller.controller.leadership_writes import min_isrs_of
 from aiocontroller.controller.log_questions import WaitingRequest
 from aiocontroller.controller.reassignment import maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.state_changes import SWEEP, handle_partition_state_changes
+from aiocontroller.controller.state_changes import SWEEP, ask_about, handle_partition_state_changes
 from aiocontroller.core.election import Strategy, with_online_replica
 from aiocontroller.core.election_requests import answers_after_questions
 from aiocontroller.core.eligible_replicas import needed_in_sync
@@ -33,7 +33,6 @@ from aiocontroller.core.log_recovery import (
     evidence_by_row,
     late_brokers,
     not_readable,
-    questions_about,
     readable,
     reason_not_to_recover,
     recoveries,
@@ -55,16 +54,8 @@ RECORDED_AT_ONCE = 1_000
 async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> None:
     """Elect the best logs; ask again about partitions whose leadership has changed meanwhile."""
     context, requests = shell.context, shell.log_questions.requests
-    evidence = evidence_by_row(context, event.asked, event.told)
     questions = {context.table.row(*question.partition): question for question in event.asked}
-    for number, row in enumerate(evidence):
-        if number % RECORDED_AT_ONCE == 0:
-            await shell.breathe()
-        if shell.log_questions.is_new(questions[row], evidence[row]):
-            lost = _loss_by_best(shell, evidence, row, questions[row])
-            _record(shell, "evidence", row, evidence[row].ends, lost, event.duration_us)
-        for request in requests:
-            request.tell(questions[row], evidence[row])
+    evidence = await _take_in(shell, event, questions)
     by_request = {context.table.row(*tp): request for request in requests if request.elects for tp in request.waiting}
     offline = still_offline(context, questions)
     led: list[int] = []
@@ -88,18 +79,34 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
     await _report(shell, from_logs, evidence, questions, event.duration_us)
     _ask_again(shell, {row: evidence[row] for row in still_offline(context, evidence)})
     undecided = set(offline).difference(evidence)
-    _ask_for_requests(shell, undecided)
+    await _ask_for_requests(shell, undecided)
     _answer(shell, [question for question in event.asked if context.table.row(*question.partition) not in undecided])
     await maybe_complete_reassignment(shell, led)
 
 
-def _ask_for_requests(shell: ControllerShell, void: Collection[int]) -> None:
+async def _take_in(
+    shell: ControllerShell, event: LogEndsReceived, questions: Mapping[int, Question]
+) -> dict[int, Evidence]:
+    """Record what is known now and was not before, and tell who waits for it; returns the evidence that holds."""
+    evidence: dict[int, Evidence] = {}
+    for start in range(0, len(event.asked), RECORDED_AT_ONCE):
+        await shell.breathe()
+        some = evidence_by_row(shell.context, event.asked[start : start + RECORDED_AT_ONCE], event.told)
+        for row in some:
+            if shell.log_questions.is_new(questions[row], some[row]):
+                lost = _loss_by_best(shell, some, row, questions[row])
+                _record(shell, "evidence", row, some[row].ends, lost, event.duration_us)
+            for request in shell.log_questions.requests:
+                request.tell(questions[row], some[row])
+        evidence |= some
+    return evidence
+
+
+async def _ask_for_requests(shell: ControllerShell, void: Collection[int]) -> None:
     """Ask anew about the partitions that requests wait for, and of which all answers are void."""
     table = shell.context.table
     waiting = dict.fromkeys(table.row(*tp) for request in shell.log_questions.requests for tp in request.waiting)
-    shell.log_questions.ask(
-        questions_about(shell.context, [row for row in waiting if row in void]), shell.context.brokers
-    )
+    await ask_about(shell, [row for row in waiting if row in void])
 
 
 def _what_counts(evidence: Evidence, request: WaitingRequest | None) -> Evidence:
@@ -253,7 +260,7 @@ async def recover_partitions(shell: ControllerShell, event: RecoverPartitions) -
     )
     if offline:
         wait_for_logs(shell, request)
-        shell.log_questions.ask(questions_about(context, offline), context.brokers)
+        await ask_about(shell, offline)
     else:
         request.decided({})
 

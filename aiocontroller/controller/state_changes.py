@@ -22,6 +22,7 @@ from aiocontroller.core.election import (
     with_online_replica,
 )
 from aiocontroller.core.events import OfflinePartitionsSweep
+from aiocontroller.core.log_evidence import Question
 from aiocontroller.core.log_recovery import RowEvidence, questions_about
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_batch import RequestBatch
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 CHUNK = 20_000
 """Partitions handled at a time, so that no pass blocks the event loop for long."""
+ASKED_AT_ONCE = 2_000
+"""Likewise, where each partition's replicas are looked at."""
 
 
 SWEEP_S = 5.0
@@ -80,7 +83,7 @@ async def handle_partition_state_changes(
     await carry_out(shell, election, batch=own)
     if batch is None:
         await shell.send(own)
-    return _result(shell, election)
+    return await _result(shell, election)
 
 
 async def trigger_online_partition_state_change(shell: ControllerShell, topic: str | None = None) -> ElectionResult:
@@ -136,10 +139,19 @@ async def _begin_election(
     return psm.LeaderElection(led + found, strategy, force_unclean=force_unclean, evidence=evidence, recovery=recovery)
 
 
-def _result(shell: ControllerShell, election: psm.LeaderElection) -> ElectionResult:
+async def ask_about(shell: ControllerShell, rows: Sequence[int]) -> None:
+    """Ask the live replicas of these partitions how far their logs reach."""
+    questions: list[Question] = []
+    for start in range(0, len(rows), ASKED_AT_ONCE):
+        questions += questions_about(shell.context, rows[start : start + ASKED_AT_ONCE])
+        await shell.breathe()
+    shell.log_questions.ask(questions, shell.context.brokers)
+
+
+async def _result(shell: ControllerShell, election: psm.LeaderElection) -> ElectionResult:
     """Log partitions that stay without a leader, and have those retried that a later election may help."""
     if election.unasked:
-        shell.log_questions.ask(questions_about(shell.context, election.unasked), shell.context.brokers)
+        await ask_about(shell, election.unasked)
     if election.failed:
         some = list(election.failed)
         level = logging.DEBUG if shell.reported_offline.issuperset(some) else logging.WARNING
@@ -211,7 +223,7 @@ async def elect_and_take_offline(
             piece = {broker: own[start : start + CHUNK]}
             apply(context, Effects(replicas=[(piece, ReplicaState.OfflineReplica)]))
             await shell.breathe()
-    _result(shell, election)
+    await _result(shell, election)
 
 
 def _without(replicas: Replicas, rows: Collection[int]) -> Replicas:

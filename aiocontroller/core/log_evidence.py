@@ -172,8 +172,7 @@ class Evidence(NamedTuple):
 
     def rank(self, broker: int) -> tuple[int, int]:
         """The higher, the better."""
-        end = self.ends[broker]
-        return (end.epoch if self.epochs_known else UNKNOWN_EPOCH, end.end_offset)
+        return _rank(self.ends[broker], by_epoch=self.epochs_known)
 
     def best(self, candidates: Sequence[int], awaited: Collection[int] = ()) -> int | None:
         """The candidate with the best log, the first among equals; None if none of them has answered.
@@ -184,7 +183,8 @@ class Evidence(NamedTuple):
         answered = [broker for broker in candidates if broker in self.ends]
         deleted = max((self.ends[broker].start_offset for broker in answered if broker in awaited), default=-1)
         answered = [b for b in answered if self.ends[b].end_offset >= deleted + (b not in awaited)]
-        return max(answered, key=self.rank, default=None)
+        by_epoch = self.epochs_known
+        return max(answered, key=lambda broker: _rank(self.ends[broker], by_epoch=by_epoch), default=None)
 
     def is_proven_better(self, best: int, other: int, awaited: Collection[int] = ()) -> bool:
         """Whether the best log has all of the other's that is committed; lengths alone prove nothing."""
@@ -192,6 +192,10 @@ class Evidence(NamedTuple):
             return False
         better, than = self.ends[best], self.ends[other]
         return better.epoch >= 0 or than.is_empty or (best in awaited and than.end_offset < better.start_offset)
+
+
+def _rank(end: LogEnd, *, by_epoch: bool) -> tuple[int, int]:
+    return (end.epoch if by_epoch else UNKNOWN_EPOCH, end.end_offset)
 
 
 class Loss(NamedTuple):

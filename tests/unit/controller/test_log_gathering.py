@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aiocontroller.controller import log_gathering
 from aiocontroller.controller.log_gathering import gather
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
@@ -172,6 +173,20 @@ async def test_a_partition_that_is_left_out_is_asked_about_again() -> None:
     left_out = 1000
     assert (await it.gather())[T0].silent == {1: "it leaves the partition out of its answer"}
     assert it.took_s == pytest.approx(2.0, abs=0.2)
+
+
+@virtual_time
+async def test_many_partitions_are_asked_about_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that other tasks run between them."""
+    monkeypatch.setattr(log_gathering, "PARTITIONS_AT_ONCE", 2)
+    it = Stage()
+    for number in (1, 2):
+        await it.broker(number, *(log_of((0, 5), (number, n)) for n in range(5)))
+    found = await it.gather(*(TopicPartition("t", n) for n in range(5)))
+    assert [evidence.ends[2].end_offset for evidence in found.values()] == [5, 6, 7, 8, 9]
+    assert [evidence.diverging for evidence in found.values()] == [{}, {1: 5}, {1: 5}, {1: 5}, {1: 5}]
+    asked = [frame for frame in it.brokers[1].peer.arrived if frame.header.api_key == ApiKey.LIST_OFFSETS]
+    assert len(asked) == 6, "where each of three pieces ends, and where it begins"
 
 
 def hostile_offsets(offsets: Mapping[int, tuple[int, int]]) -> Any:

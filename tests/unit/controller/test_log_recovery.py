@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.controller import log_recovery
+from aiocontroller.controller import log_recovery, state_changes
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
 from aiocontroller.core.ids import TopicPartition
@@ -268,6 +268,16 @@ def test_many_records_let_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(log_recovery, "RECORDED_AT_ONCE", 2)
     asking.answer(t0=BETTER_ON_3)
     assert breaths >= 6
+
+
+def test_many_partitions_are_asked_about_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although other tasks run while the questions are put together."""
+    monkeypatch.setattr(state_changes, "ASKED_AT_ONCE", 2)
+    it = offline(*[[1, 2, 3]] * 5)
+    asking = Asking(it)
+    die(it, 1)
+    asking.answer()
+    assert [len(asked) for asked in asking.rounds] == [5]
 
 
 class Operator:
