@@ -92,3 +92,29 @@ def test_where_no_eligible_replicas_are_kept_it_leads_as_under_kafka(seed: int) 
     assert not report.violations
     assert made.history.states["orders", 0].leader == 1
     assert report.marks["probe/I13 excused: lost power or a lost disk"] > 0
+
+
+STOPPED = """
+cluster seed={seed} brokers=3 controllers=1 controller-settings=1/aiocontroller.unclean.recovery.strategy:Balanced \
+settings=min.insync.replicas:2 releases=3.9,3.9,3.9 data clients=2
+create-topic orders 1,2,3 then=3
+kill-broker 3 then=3.4
+stop-broker 2 then=0.1
+power-cut 1 then=3.4
+start-broker 1 then=2
+stop-broker 1 then=3.4
+start-broker 1 then=2
+expect leader orders-0 none
+start-broker 2 then=2
+expect leader orders-0 2
+start-broker 3 then=5
+"""
+"""Broker 1, whose log has lost records, stops cleanly while the partition waits for broker 2."""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_truncated_log_is_not_proven_by_a_clean_stop(seed: int) -> None:
+    report, _ = played(STOPPED.format(seed=seed))
+    assert not report.violations
+    assert report.marks["probe/records lost with the power"] == 1
+    assert not any("excused" in mark for mark in report.marks)
