@@ -56,6 +56,7 @@ OF_NO_MODULE = {
     "controller/mirror_under_attack": "a warm standby among other servers, endless writes, damage, and bugs",
     "controller/random_clusters": "random stories on all handlers together",
     "controller/reads_ahead": "what a warm failover reads ahead of its steps, and what may change between the two",
+    "controller/recovery_stories": "random stories: who leads before whom, and that somebody does in the end",
     "controller/recovery_strategies": "who waits for whose log, by unclean.recovery.strategy",
     "controller/recovery_under_way": "what happens while replicas are asked how far their logs reach",
     "controller/stack_depth": "the number of calls from the consumer to a rule",
