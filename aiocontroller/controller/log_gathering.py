@@ -9,6 +9,7 @@ Reads nothing of the controller's context: a task of its own asks, beside the co
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
@@ -37,6 +38,8 @@ from aiocontroller.wire.errors import FrameError, UnsupportedApiError
 from aiocontroller.wire.fetch import EpochQuestion
 from aiocontroller.wire.list_offsets import EARLIEST, LATEST, ListedOffset
 
+log = logging.getLogger(__name__)
+
 ASK_AGAIN_S = 0.1
 PARTITIONS_AT_ONCE = 1_000
 GRACE_S = 1.0
@@ -52,6 +55,7 @@ NOT_YET = frozenset(
 """Errors of a broker that has not received its replicas yet."""
 
 
+A_BUG = "a bug kept it from being asked"
 LEFT_OUT = "it leaves the partition out of its answer"
 """As of a Fetch that exceeds a quota."""
 Found = dict[TopicPartition, Evidence]
@@ -138,6 +142,11 @@ class _AskedBroker:
             except (OSError, FrameError) as error:
                 self.why_silent = str(error) or type(error).__name__
                 await self.hang_up()
+            except Exception:  # a bug: what the others tell counts nevertheless
+                log.exception("Bug while asking broker %d about logs", self._broker.id)
+                self.why_silent = A_BUG
+                await self.hang_up()
+                return
             if open_:
                 await self._shell.world.clock.sleep(ASK_AGAIN_S)
 

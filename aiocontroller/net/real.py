@@ -174,10 +174,18 @@ class RealNetwork:
         timeout_s: float,
         ssl: ssl_module.SSLContext | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        """Connect within ``timeout_s`` seconds, name lookup and TLS included; OSError (TimeoutError) otherwise."""
+        """Connect within ``timeout_s`` seconds, name lookup and TLS included; OSError (TimeoutError) otherwise.
+
+        Also for an address that is none: anybody may register a broker with a label of 64 characters, or port -1.
+        """
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(timeout_s):
-            return await loop.create_connection(protocol_factory, host, port, ssl=ssl)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await loop.create_connection(protocol_factory, host, port, ssl=ssl)
+        except OSError:
+            raise
+        except (ValueError, OverflowError) as error:
+            raise OSError(f"found the address {host}:{port}, expected one that can be connected to: {error}") from error
 
     async def serve(
         self,
@@ -208,7 +216,10 @@ class RealNetwork:
 
     async def addresses(self, host: str) -> Sequence[str]:
         """The host's IP addresses, each once, in the resolver's order; OSError if there are none."""
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except ValueError as error:
+            raise OSError(f"found the host {host}, expected one with addresses: {error}") from error
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 

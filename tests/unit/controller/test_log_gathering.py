@@ -235,6 +235,24 @@ async def test_garbage_is_no_evidence() -> None:
 
 
 @virtual_time
+async def test_a_bug_about_one_broker_leaves_what_the_others_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Stage()
+    for number in (1, 2):
+        await it.broker(number, log_of((0, 5)))
+    usual = log_gathering._AskedBroker._ask_once
+
+    async def ask_once(self: Any, logs: Any, questions: Any) -> Any:
+        assert self._broker.id != 2
+        return await usual(self, logs, questions)
+
+    monkeypatch.setattr(log_gathering._AskedBroker, "_ask_once", ask_once)
+    found = (await it.gather())[T0]
+    assert found.ends == {1: LogEnd(0, 5)}
+    assert found.silent == {2: "a bug kept it from being asked"}
+    assert it.took_s < 0.5
+
+
+@virtual_time
 async def test_nothing_is_asked_for_no_partition() -> None:
     it = Stage()
     assert await gather(it.shell, {}, [], 2.0) == {}

@@ -182,3 +182,23 @@ async def test_addresses_of_a_host_are_those_that_connections_come_from() -> Non
     assert await RealNetwork().addresses("127.0.0.1") == ["127.0.0.1"]
     with pytest.raises(OSError):
         await RealNetwork().addresses("no-such-host.invalid")
+
+
+@pytest.mark.parametrize(
+    "host, port", [("a..b", 9092), ("a" * 64, 9092), ("127.0.0.1", -1), ("127.0.0.1", 65536), ("a\0b", 9092)]
+)
+@pytest.mark.parametrize("tls", [False, True])
+def test_an_address_that_is_none_is_an_error_as_any_other(
+    run: Callable[[Coroutine[Any, Any, None]], None], host: str, port: int, tls: bool
+) -> None:
+    """Such as a broker may register; then nothing but connections to it may fail."""
+
+    async def main() -> None:
+        context = ssl.create_default_context() if tls else None
+        with pytest.raises(OSError):
+            await RealNetwork().connect(Served, host, port, timeout_s=5, ssl=context)
+        if host != "127.0.0.1":
+            with pytest.raises(OSError):
+                await RealNetwork().addresses(host)
+
+    run(main())
