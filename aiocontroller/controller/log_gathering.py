@@ -119,6 +119,8 @@ class _AskedBroker:
         self.why_silent = NOT_IN_TIME if broker is not None else "it is not registered"
         self.diverging: dict[TopicPartition, int] = {}
         self.logs: LogClient | None = None
+        self.heard = False
+        """It has answered something."""
         self._connection = AsyncExitStack()
         self._shell = shell
         self._broker = broker
@@ -134,6 +136,7 @@ class _AskedBroker:
             try:
                 if self.logs is None:
                     self.logs = await self._connect(self._broker)
+                    self.heard = True
                 open_ = [one for piece in _pieces(open_) for one in await self._ask_once(self.logs, piece)]
             except (UnsupportedApiError, ConfigError) as error:
                 self.why_silent = str(error)
@@ -336,4 +339,5 @@ def _evidence(asked: Mapping[int, _AskedBroker], question: Question) -> Evidence
         {broker: one.ends[tp] for broker, one in told.items() if tp in one.ends},
         {broker: one.silent.get(tp, one.why_silent) for broker, one in told.items() if tp not in one.ends},
         {broker: one.diverging[tp] for broker, one in told.items() if tp in one.diverging},
+        tuple(broker for broker, one in told.items() if not one.heard),
     )

@@ -28,16 +28,15 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.log_evidence import Evidence, Loss, Question, loss
 from aiocontroller.core.log_recovery import (
     RowEvidence,
-    awaited,
     awaited_elsewhere,
     evidence_by_row,
-    late_brokers,
     not_readable,
     readable,
     reason_not_to_recover,
     recoveries,
     rows_to_recover,
     still_offline,
+    waited_for,
 )
 from aiocontroller.core.partition_state_machine import partitions_to_bring_online
 from aiocontroller.core.request_content import PartitionRecovery
@@ -130,13 +129,11 @@ def _loss_by_best(shell: ControllerShell, evidence: RowEvidence, row: int, quest
 
 
 def _ask_again(shell: ControllerShell, waiting: RowEvidence) -> None:
-    """Soon, if a live broker that is awaited, or late, has not told where its log ends; the sweep asks."""
+    """Soon, if a live broker that is waited for has not told where its log ends; the sweep asks."""
     context = shell.context
     silent = any(
-        context.is_replica_online(row, broker) and broker not in waiting[row].ends
-        for row in waiting
-        if shell.config.recovery.of(context.table.topic(row).name) != "None"
-        for broker in (*awaited(context, row), *late_brokers(waiting[row]))
+        waited_for(context, row, known, shell.config.recovery.of(context.table.topic(row).name))
+        for row, known in waiting.items()
     )
     after_s = shell.log_questions.ask_again_after_s(fruitless=silent)
     if silent:

@@ -164,6 +164,8 @@ class Evidence(NamedTuple):
     """Broker -> why it has not answered."""
     diverging: Mapping[int, int] = {}
     """Broker -> offset where its log leaves the best one; as much as is known."""
+    unheard: Collection[int] = ()
+    """Those of the silent ones that have answered nothing at all: they have just started, or hang."""
 
     @property
     def epochs_known(self) -> bool:

@@ -9,7 +9,7 @@ other logs are truncated to match the leader's.  So where unclean starts are rec
 
  * ``None``: the replicas that live are asked once, if there are several.  It leads unless another log is better than
    its own: a better log has every committed record that its own has left.  If it does not tell, it leads by rule, as
-   in Kafka.
+   in Kafka; but as long as it answers nothing at all, since it has just started, it is asked some more times.
  * ``Balanced``: the best log leads when all members of the last ISR, and all replicas that were eligible when it
    shrank, have told how far their logs reach.  Those that are dead are awaited for ever.
  * ``Aggressive``: the same, but after a deadline the best log of those that have told leads, in the ISR or not.
@@ -19,7 +19,7 @@ Where unclean elections are allowed, nobody waits longer than for one answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from aiocontroller.core.context import ControllerContext
@@ -96,9 +96,11 @@ def choose_best_logs(
             hurried = not waits or row in recovery.overdue or unclean.allows(topic(row).name)
             told = evidence.get(row, NO_EVIDENCE)
             needed = () if hurried else awaited(context, row)
-            late = late_brokers(told) if recovery.patient and not hurried else ()
+            late: Sequence[int] = late_brokers(told) if recovery.patient and not hurried else ()
             returned = None if recovery.demanded or outcome is None or outcome.unclean else outcome.leader
             by_rule = None if waits else returned
+            if by_rule is not None and by_rule in told.unheard and recovery.patient:
+                late = (by_rule,)  # it has just started, and could not lead either
             if row in evidence:
                 to_be_asked = returned is not None and _someone_was_not_asked(told, returned)
             else:
@@ -124,6 +126,12 @@ def choose_best_logs(
 def late_brokers(evidence: Evidence) -> list[int]:
     """Live brokers that were asked, and have not answered in time; more time may show that theirs is the best log."""
     return [broker for broker, why in evidence.silent.items() if why == NOT_IN_TIME]
+
+
+def waited_for(context: ControllerContext, row: int, evidence: Evidence, strategy: RecoveryStrategy) -> list[int]:
+    """The live brokers whose word the partition may still wait for."""
+    brokers = evidence.unheard if strategy == "None" else (*awaited(context, row), *late_brokers(evidence))
+    return [broker for broker in brokers if broker not in evidence.ends and context.is_replica_online(row, broker)]
 
 
 def _someone_was_not_asked(evidence: Evidence, returned: int) -> bool:
@@ -282,7 +290,8 @@ def _that_holds(context: ControllerContext, row: int, question: Question, eviden
     if not again:
         return evidence._replace(silent=silent)
     ends = {broker: end for broker, end in evidence.ends.items() if broker not in again}
-    return Evidence(ends, {**silent, **dict.fromkeys(again, STARTED_AGAIN)})
+    silent |= dict.fromkeys(again, STARTED_AGAIN)
+    return evidence._replace(ends=ends, silent=silent, diverging={})
 
 
 # -- an operator's request ---------------------------------------------------------------------------------------------

@@ -112,6 +112,7 @@ async def test_what_is_silent_has_its_reason_and_delays_no_longer_than_the_limit
     assert found.silent[4] == "nothing listens on 127.0.0.1:1"
     assert found.silent[5] == "it answers NOT_LEADER_OR_FOLLOWER"
     assert found.silent[6] == "it is not registered"
+    assert found.unheard == (4, 6), "broker 2 has told its versions, and broker 5 that it knows nothing"
 
 
 @virtual_time

@@ -19,6 +19,7 @@ from tests.unit.controller.test_recovery_strategies import (
     dead_isr,
     shrink,
     state,
+    sweep,
 )
 
 
@@ -59,6 +60,22 @@ def test_a_look_is_asked_again_if_its_answers_are_void() -> None:
     asking.answer(t0=Evidence({1: CUT, 3: WHOLE}))
     assert (operator.found.result, operator.found.leader) == ("would elect", 3)
     assert leader(it) == -1
+
+
+# -- while the one that has returned does not listen yet ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds, after", [(1, 3), (3, 3), (4, 1)])
+def test_it_is_asked_again_until_it_listens(monkeypatch: pytest.MonkeyPatch, rounds: int, after: int) -> None:
+    """But not for ever: our connections may be refused where others are not."""
+    it, asking = begun("None", 1)
+    die(it, 1)
+    come(it, 1)
+    for _ in range(rounds):
+        asking.answer(t0=Evidence({2: CUT, 3: WHOLE}, {1: "nothing listens"}, unheard=(1,)))
+        sweep(it, monkeypatch, 0)
+    asking.answer(t0=Evidence({1: CUT, 2: CUT, 3: WHOLE}))
+    assert state(it) == (after, (after,))
 
 
 # -- while the one that has returned stops again -----------------------------------------------------------------------

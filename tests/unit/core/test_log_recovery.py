@@ -24,6 +24,7 @@ from aiocontroller.core.log_recovery import (
     recoveries,
     rows_to_recover,
     still_offline,
+    waited_for,
 )
 from aiocontroller.core.request_content import PartitionRecovery, ToldLog
 from aiocontroller.core.states import PartitionState
@@ -178,6 +179,24 @@ def test_only_what_an_operator_demands_leads_without_its_word() -> None:
 def test_one_that_has_started_since_the_others_were_asked_is_asked_too(told: Evidence, strategy: Any) -> None:
     context = returned()
     assert after(context, told, recovery=Recovery(strategy)).unasked == [row_of(context, "t-0")]
+
+
+@pytest.mark.parametrize("patient, unheard, waits", [(True, (1,), True), (True, (3,), False), (False, (1, 3), False)])
+def test_one_that_has_answered_nothing_yet_is_asked_some_more_times(
+    patient: bool, unheard: tuple[int, ...], waits: bool
+) -> None:
+    """A broker registers before it accepts connections; until then it could not lead either."""
+    context = returned()
+    row = row_of(context, "t-0")
+    told = Evidence({2: LogEnd(4, 71)}, {1: "refused", 3: "refused"}, unheard=unheard)
+    found = after(context, told, recovery=Recovery(patient=patient))
+    assert found.waiting == ({row: (1,)} if waits else {})
+    assert [outcome.leader for outcome in found.outcomes] == ([] if waits else [1])
+    assert waited_for(context, row, told, "None") == list(unheard)
+    assert waited_for(context, row, told._replace(ends={1: OWN, 3: OWN}), "None") == []
+    assert waited_for(context, row, told, "Balanced") == [1]
+    demanded = after(context, told, recovery=Recovery(patient=patient, demanded=True))
+    assert [outcome.leader for outcome in demanded.outcomes] == [2]
 
 
 def test_who_is_demanded_leads_without_the_word_of_one_that_has_just_started() -> None:
