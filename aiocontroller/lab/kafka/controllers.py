@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,7 @@ class OurController(ZooKeeperController):
         self.folder = folder
         self._zookeeper = zookeeper
         self.properties = {"aiocontroller.takeover.policy": "takeover", **properties}
+        self.program: Sequence[str] = (sys.executable, "-m", "aiocontroller")
         self._child: Child | None = None
         self._wanted = False
 
@@ -149,7 +150,7 @@ class OurController(ZooKeeperController):
         assert not self.running
         self._wanted = True
         own = ["--id", str(self.controller_id), "--http-port", "0", "--data", str(self.folder)]
-        command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", self._zookeeper, *own]
+        command = [*self.program, "run", "--zookeeper", self._zookeeper, *own]
         for key, value in self.properties.items():
             command += ["--property", f"{key}={value}"]
         self._child = Child("aiocontroller", command, log=self.folder / "log")
@@ -158,6 +159,14 @@ class OurController(ZooKeeperController):
         self.launch()
         await until(self._ours, "aiocontroller holds /controller")
         await until(self._known, "every broker names aiocontroller as the controller")
+
+    async def take_through(self, zookeeper: str) -> None:
+        """Take the role with ZooKeeper at this address for as long as the process runs."""
+        usual, self._zookeeper = self._zookeeper, zookeeper
+        try:
+            await self.take()
+        finally:
+            self._zookeeper = usual
 
     async def give(self) -> None:
         await self.give_up()

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import shutil
+import sys
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from aiocontroller.cli.run import READY_FILE, ControllerReady
 from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
@@ -21,7 +33,9 @@ from aiocontroller.lab.kafka.acknowledged import states_of, write_acknowledged
 from aiocontroller.lab.kafka.controllers import OurController, until
 from aiocontroller.lab.kafka.played_cluster import PlayedCluster, cluster_on
 from aiocontroller.lab.storms.power_loss import cut_off
+from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.codec import MULTI
 from tests.integration.kafka.conftest import SETTINGS, KafkaCluster, take_over
 from tests.integration.kafka.releases import number
 from tests.integration.kafka.test_log_recovery import command, end_of, recoveries
@@ -357,6 +371,54 @@ async def test_a_controller_that_is_killed_while_it_asks_leaves_the_rest_to_the_
     await readable(stage, topic, 2, 10)
 
 
+SMALL_TRANSACTIONS = (
+    "from aiocontroller.cli import main; from aiocontroller.zookeeper import writes; writes.MAX_OPS = 20; main()"
+)
+
+
+async def test_a_controller_that_is_killed_in_the_middle_of_the_elections_leaves_the_rest_to_the_next(
+    stage: PlayedCluster, kafka: KafkaCluster
+) -> None:
+    """ZooKeeper gets the first transaction and not the second; then a broker is controller for a while."""
+    controller, topic = await created(stage, partitions=PARTITIONS)
+    await write(stage, topic, 5, PARTITIONS)
+    await die(stage, topic, 1, 2, 3)
+    await write(stage, topic, 5, PARTITIONS)
+    await die(stage, topic, 2, 3)
+    await die(stage, topic, 3, 3)
+    await start(stage, 1, 2)
+    await controller.give()
+    with_strategy(stage, "Aggressive", **{TIMEOUT: "2000"})
+    multis = 0
+
+    def first_alone(link: int, xid: int, opcode: int, frame: bytes) -> Do:
+        nonlocal multis
+        multis += opcode == MULTI and f"/brokers/topics/{topic}/partitions/".encode() in frame
+        return Do.HOLD if multis == 2 else Do.PASS
+
+    async def led() -> int:
+        return sum(state.leader != -1 for state in await states_of(controller.zk, topic))
+
+    async def all_led() -> bool:
+        return await led() == PARTITIONS
+
+    usual, proxy = controller.program, await FaultProxy(kafka.zookeeper.port).start()
+    try:
+        proxy.on_request = first_alone
+        controller.program = (sys.executable, "-c", SMALL_TRANSACTIONS)
+        await controller.take_through(proxy.address)
+        assert await until(led, "some partitions are led") == 20
+        await controller.kill()
+    finally:
+        controller.program = usual
+        await proxy.close()
+    assert multis == 2
+    await controller.restore()
+    await until(all_led, "every partition is led")
+    assert await led_by(stage, topic, 2)
+    await readable(stage, topic, 2, 10)
+
+
 async def recovery_status(controller: OurController) -> dict[str, Any]:
     """What its ``/status`` says of recoveries."""
 
@@ -367,6 +429,40 @@ async def recovery_status(controller: OurController) -> dict[str, Any]:
             return found
 
     return await asyncio.to_thread(ask)
+
+
+async def test_kafkas_tools_refuse_a_topic_that_has_kip_966s_setting(
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    """So the strategy is a property of the controller, by topic too; a topic's own setting is ignored."""
+    if number(kafka.version) < (2, 3):
+        pytest.skip("no incremental changes of settings")
+    controller, topic = await created(stage)
+    admin = AdminZkClient(controller.zk)
+    await write(stage, topic, 5)
+    await asyncio.to_thread(keep_for_a_minute, stage.bootstrap, topic)
+    await admin.change_entity_configs("topics", topic, CONFIGS | {"unclean.recovery.strategy": "Aggressive"})
+    with pytest.raises(KafkaException, match=r"unclean\.recovery\.strategy"):
+        await asyncio.to_thread(keep_for_a_minute, stage.bootstrap, topic)
+    await die(stage, topic, 1, 2, 3)
+    await die(stage, topic, 2, 3)
+    await die(stage, topic, 3, 3)
+    await start(stage, 1, 2)
+    found = await recovered(tmp_path, topic, "--dry-run")
+    assert found["result"] == "would elect", found
+    await start(stage, 3)
+    await until(lambda: in_isr(stage, topic, (1, 2, 3)), "all have joined")
+    await admin.change_entity_configs("topics", topic, CONFIGS)
+    await asyncio.to_thread(keep_for_a_minute, stage.bootstrap, topic)
+
+
+def keep_for_a_minute(bootstrap: str, topic: str) -> None:
+    """Change one setting of the topic, as Kafka's tools do.  Raises KafkaException."""
+    entry = ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for changed in admin.incremental_alter_configs([resource]).values():
+        changed.result(30)
 
 
 # -- on brokers of their own -------------------------------------------------------------------------------------------
@@ -448,3 +544,51 @@ async def test_an_isr_member_whose_log_directory_has_failed_is_awaited_by_name(
             await readable(stage, topic, 2, 20)
     finally:
         cluster.kill()
+
+
+@pytest.mark.parametrize("strategy", ["None", "Aggressive"])
+async def test_an_authorizer_that_refuses_the_questions_is_named(
+    kafka_version: str, zk_connect: str, tmp_path: Path, strategy: str
+) -> None:
+    """A principal may be allowed to control brokers, and not to read the topic."""
+    if missing := kafka_missing(kafka_version):
+        pytest.skip(missing)
+    if number(kafka_version) < (2, 4):
+        pytest.skip("another authorizer")
+    rights = {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    cluster = RealKafkaCluster(3, zk_connect, tmp_path, version=kafka_version, overrides=OWN | rights)
+    try:
+        await cluster.start_async()
+        async with cluster_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000, properties=rights) as stage:
+            with_strategy(stage, strategy, **{TIMEOUT: "5000"})
+            _, topic = await created(stage)
+            await write(stage, topic, 20)
+            await asyncio.to_thread(forbid_reading, stage.bootstrap, topic)
+            for broker, isr in ((3, (1, 2)), (2, (1,)), (1, (1,))):
+                await die(stage, topic, broker, *isr)
+            await start(stage, 2, 3)
+
+            async def refused() -> bool:
+                found = await recovered(tmp_path, topic, "--dry-run")
+                assert found["result"] == "failed", found
+                errors = {log["error"] for log in found["logs"]}
+                return len(found["logs"]) == 2 and errors == {"it answers TOPIC_AUTHORIZATION_FAILED"}
+
+            await until(refused, "both have started and refuse")
+            await start(stage, 1)
+            await until(lambda: led_by(stage, topic, 1), "the ISR's member leads as in Kafka, or when the time is up")
+            await until(lambda: in_isr(stage, topic, (1, 2, 3)), "all have joined")
+    finally:
+        cluster.kill()
+
+
+def forbid_reading(bootstrap: str, topic: str) -> None:
+    """Everybody may write the topic; so nobody may read it."""
+    anybody = ("User:*", "*", AclOperation.WRITE, AclPermissionType.ALLOW)
+    allow = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *anybody)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_acls([allow]).values():
+        made.result(30)
