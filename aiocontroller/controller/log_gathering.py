@@ -120,7 +120,7 @@ class _AskedBroker:
         self.diverging: dict[TopicPartition, int] = {}
         self.logs: LogClient | None = None
         self.heard = False
-        """It has answered something."""
+        """It has answered something, or time would not help."""
         self._connection = AsyncExitStack()
         self._shell = shell
         self._broker = broker
@@ -139,7 +139,7 @@ class _AskedBroker:
                     self.heard = True
                 open_ = [one for piece in _pieces(open_) for one in await self._ask_once(self.logs, piece)]
             except (UnsupportedApiError, ConfigError) as error:
-                self.why_silent = str(error)
+                self.why_silent, self.heard = str(error), True
                 await self.hang_up()
                 return
             except (OSError, FrameError) as error:

@@ -137,7 +137,8 @@ async def test_old_brokers_tell_lengths_only() -> None:
 async def test_a_broker_that_cannot_be_asked_is_given_up_at_once() -> None:
     it = Stage()
     await it.broker(1, log_of((0, 5)), offers={})
-    assert list((await it.gather())[T0].silent) == [1]
+    found = (await it.gather())[T0]
+    assert (list(found.silent), found.unheard) == ([1], ())
     assert it.took_s < 0.5
 
 
