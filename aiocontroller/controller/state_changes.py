@@ -65,15 +65,17 @@ async def handle_partition_state_changes(
     force_unclean: bool = False,
     evidence: RowEvidence | None = None,
     batch: RequestBatch | None = None,
+    why: str | None = None,
 ) -> ElectionResult:
     """Move the partitions to ``target``; to OnlinePartition with an election by ``strategy`` where they had a leader.
 
     The requests are sent at the end, or stay in ``batch`` if one is given.  ``evidence``: what is known of the logs.
+    ``why``: for the journal, of a state without an election.
     """
     if target is not PartitionState.OnlinePartition:
         valid = _valid_partitions(shell, rows, target)
         for start in range(0, len(valid), CHUNK):
-            entered = Entered(valid[start : start + CHUNK], target)
+            entered = Entered(valid[start : start + CHUNK], target, why)
             carry_out_effects(shell, Effects((entered,)), shell.new_batch())
             await shell.breathe()
         return ElectionResult([], {})

@@ -176,7 +176,7 @@ async def _on_topic_deletion(shell: ControllerShell, topics: list[Topic]) -> Non
     batch = shell.new_batch()
     fresh = plan.to_be_started(context, topics)
     rows = [row for topic in fresh for row in topic.partitions()]
-    await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition)
+    await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition, why="deletion")
     await handle_partition_state_changes(shell, rows, PartitionState.NonExistentPartition)
     apply(context, DeletionsStarted([topic.name for topic in fresh]))
     batch.add_update_metadata_request_for_brokers(context.brokers, [row for t in topics for row in t.partitions()])

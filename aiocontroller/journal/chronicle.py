@@ -149,6 +149,8 @@ class Chronicle:
         state before."""
         if kind == "isr":
             what = "ISRs changed by their leaders"
+        elif detail == "deletion":
+            what = "partitions to be deleted"
         elif to_state == "OfflinePartition":
             what, count = "partitions lost their leader", entering
         elif detail == "initialized":

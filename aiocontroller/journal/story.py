@@ -17,6 +17,7 @@ _REASONS = {
     "ReassignPartitionLeaderElectionStrategy": "its replicas move",
     "SickBroker": "a broker is sick",
     "audit": "the audit repaired it",
+    "deletion": "its topic is being deleted",
 }
 _UNCLEAN, _ELIGIBLE = ", unclean", ", eligible"
 

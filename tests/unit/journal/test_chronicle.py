@@ -54,6 +54,13 @@ def test_a_failed_disk_is_a_cause(journal: MemoryJournal) -> None:
     assert chronicle(journal).event_ended(7, 1_500, "") == [said]
 
 
+def test_the_begin_of_a_deletion_is_no_loss_of_leaders(journal: MemoryJournal) -> None:
+    journal.append_partitions("partition", columns(2, "OnlinePartition", "OfflinePartition"), detail="deletion")
+    journal.append_partitions("partition", columns(2, "OfflinePartition", "NonExistentPartition"))
+    assert chronicle(journal).event_ended(1, 5, "") == []
+    assert texts(journal) == ["2 partitions to be deleted, in 5 µs"]
+
+
 def test_what_does_nothing_is_not_told(journal: MemoryJournal) -> None:
     journal.append("request", broker=1)
     journal.append("event", event="Audit")
