@@ -8,13 +8,13 @@ does I/O: DescribeConfigs, which changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from aiocontroller.check.findings import Hit
-from aiocontroller.check.rules import MIN_ISR, UNCLEAN
+from aiocontroller.check.rules import MIN_ISR, UNCLEAN, is_true
 from aiocontroller.config import Config, ConfigError
 from aiocontroller.controller.broker_client import asking_at
 from aiocontroller.controller.obeyed_settings import (
@@ -23,6 +23,7 @@ from aiocontroller.controller.obeyed_settings import (
     OBEYED,
     PROTOCOL,
     ReportedSettings,
+    Source,
     Vote,
     by_value,
     comparable,
@@ -85,10 +86,10 @@ async def ask_brokers(world: World, config: Config, brokers: Iterable[Broker]) -
 # -- what follows from it ----------------------------------------------------------------------------------------------
 
 
-def with_files(tree: ClusterTree, told: Told) -> ClusterTree:
+def with_files(tree: ClusterTree, told: Told, names: Iterable[str] = (MIN_ISR, UNCLEAN)) -> ClusterTree:
     """The tree with what brokers have in their files for topics without a setting of their own, where no dynamic
     default takes precedence."""
-    found = {name: settle(name, votes).value for name in (MIN_ISR, UNCLEAN) if (votes := _votes(tree, told, name))}
+    found = {name: settle(name, votes).value for name in names if (votes := _votes(tree, told, name))}
     if not found:
         return tree
     default = {**found, **tree.broker_configs.get(paths.DEFAULT_ENTITY, {})}
@@ -118,6 +119,26 @@ def settings_hits(tree: ClusterTree, told: Told) -> Iterator[Hit]:
                 yield Hit("takeover-changes", name, path, why, "give all brokers one value before the takeover")
         if name in (CREATE_TOPIC_POLICY, AUTHORIZER) and counts.value:
             yield Hit("takeover-needs", name, path, f"brokers have {counts.value}", _NEEDS[name])
+    yield from _unclean(_votes(tree, told, UNCLEAN))
+
+
+def _unclean(votes: Mapping[int, Vote]) -> Iterator[Hit]:
+    """Where unclean elections come from settings of the brokers themselves; of a dynamic default the rules tell."""
+    if not votes or not is_true({UNCLEAN: settle(UNCLEAN, votes).value}, UNCLEAN):
+        return
+    subject = "all topics without a setting of their own"
+    by_source: dict[str, list[int]] = {}
+    for broker, each in sorted(votes.items()):
+        if is_true({UNCLEAN: each.value}, UNCLEAN):
+            by_source.setdefault(each.source, []).append(broker)
+    if files := by_source.get(Source.BROKERS):
+        who = ", ".join(map(str, files))
+        remedy = f"edit server.properties of broker {who}, where {UNCLEAN} is true, and restart (aiocontroller roll)"
+        yield Hit("unclean-elections", subject, paths.broker_id(files[0]), f"by the files of broker {who}", remedy)
+    for broker in by_source.get(Source.DYNAMIC, ()):
+        path = paths.config_entity("brokers", str(broker))
+        remedy = f"kafka-configs --entity-type brokers --entity-name {broker} --alter --delete-config {UNCLEAN}"
+        yield Hit("unclean-elections", subject, path, f"by a dynamic setting of broker {broker}", remedy)
 
 
 _NEEDS = {

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from aiocontroller.check.broker_settings import NOBODY, Told, settings_hits, with_files
-from aiocontroller.check.findings import Finding, findings, lasting
+from aiocontroller.check.findings import Finding, Hit, findings, lasting
 from aiocontroller.check.kinds import KINDS
-from aiocontroller.check.rules import all_hits
+from aiocontroller.check.rules import MIN_ISR, all_hits
 from aiocontroller.check.snapshot import time_text
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker
@@ -61,11 +61,11 @@ async def examine(
     """
     first = await read_cluster_tree(zk, progress)
     told = NOBODY if ask is None else await ask(first.brokers.values())
-    before = all_hits(with_files(first, told))
+    before = _hits(first, told)
     await clock.sleep(between_s)
     again = await read_cluster_tree(zk, progress)
     tree = with_files(again, told)
-    hits = [*lasting(before, all_hits(tree)), *settings_hits(again, told)]  # what files say is no dynamic default
+    hits = [*lasting(before, _hits(again, told)), *settings_hits(again, told)]
     found, shown_by = findings(hits, KINDS)
     read = await read_evidence(zk, [path for some in shown_by for path in some])
     evidence = iter(read)
@@ -74,6 +74,11 @@ async def examine(
         for finding, some in zip(found, shown_by, strict=True)
     ]
     return Examined(_report(tree, with_evidence, time_text(clock.wall_time_us())), tree)
+
+
+def _hits(tree: ClusterTree, told: Told) -> list[Hit]:
+    """What files say is no dynamic default: where elections may be unclean by them, ``settings_hits`` tells."""
+    return all_hits(with_files(tree, told, (MIN_ISR,)))
 
 
 def judge(tree: ClusterTree, at: str) -> Report:

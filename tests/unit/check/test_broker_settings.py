@@ -85,6 +85,31 @@ def test_files_tell_how_many_replicas_must_be_in_sync() -> None:
     assert dynamic.broker_configs["<default>"][MIN_ISR] == "1"
 
 
+def remedies(found: Told, of_brokers: dict[str, dict[str, str]]) -> list[tuple[str, str, str]]:
+    bare = msgspec.structs.replace(tree(), broker_configs=of_brokers, topic_configs={})
+    hits = [*all_hits(with_files(bare, found, (MIN_ISR,))), *settings_hits(bare, found)]
+    return [(hit.path, hit.why, hit.remedy) for hit in hits if hit.kind == "unclean-elections"]
+
+
+def test_unclean_elections_are_ended_where_they_are_switched_on() -> None:
+    on, off = {UNCLEAN: "true"}, {UNCLEAN: "false"}
+    in_files = ("/brokers/ids/1", "by the files of broker 1, 3")
+    ((path, why, remedy),) = remedies(told(on, off, on), {})
+    assert (path, why) == in_files
+    assert "server.properties" in remedy
+    assert "--delete-config" not in remedy
+    ((path, why, remedy),) = remedies(told(on, on, on), {"<default>": on})
+    assert (path, why) == ("/config/brokers/<default>", "by the default")
+    assert remedy.endswith(f"--entity-default --alter --delete-config {UNCLEAN}")
+    ((path, why, remedy),) = remedies(told(off, off, off), {"1": on, "2": on})[:1]
+    assert (path, why) == ("/config/brokers/1", "by a dynamic setting of broker 1")
+    assert remedy.endswith(f"--entity-name 1 --alter --delete-config {UNCLEAN}")
+    assert len(remedies(told(off, off, on), {"1": on})) == 2, "each place has to be changed"
+    assert remedies(told(on, off, off), {}) == [], "the value of most applies"
+    assert remedies(told(on, on, on), {"<default>": off}) == []
+    assert remedies(told({}, {}, {}), {}) == []
+
+
 async def test_a_broker_is_asked_and_one_that_is_not_there_is_silent(world: World) -> None:
     server = await ZooKeeperServer(world, ZooKeeperModel()).start()
     config = BrokerConfig(1, f"127.0.0.1:{server.port}", None, settings={MIN_ISR: "2"}, tells_policy=True)
