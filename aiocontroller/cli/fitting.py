@@ -1,8 +1,9 @@
 """Tables and sentences that fit a terminal, and stay whole.  Pure.
 
 Nothing is cut.  What is too wide goes on in the next line, below where it began.  So do the texts of a table's cells,
-and if that does not suffice, the last columns stand below each row, with their names.  Lines break at blanks only: a
-name longer than the terminal is left to it, so that it can still be copied as one.
+and if that does not suffice, the last columns stand below each row, with their names.  Lines break at blanks only, and
+JSON that is too long after its commas: a name longer than the terminal is left to it, so that it can still be copied
+as one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from textwrap import wrap
+from textwrap import TextWrapper
 
 GAP = "  "
 UNBROKEN = 26
@@ -20,11 +21,23 @@ NONE = "-"
 INDENT = 4
 _HANGING = re.compile(r" *(?:- |\S+ {2,})?")
 """What a line begins with, below which it does not go on: a dash, or a first column."""
+_AFTER_A_COMMA = re.compile("(?<=,)")
+
+
+class _Wrapper(TextWrapper):
+    """Breaks at blanks, and JSON without blanks that is too long after its commas."""
+
+    def _split(self, text: str) -> list[str]:
+        pieces: list[str] = []
+        for word in super()._split(text):
+            is_long_json = len(word) > self.width and ('":' in word or word.startswith("["))
+            pieces += filter(None, _AFTER_A_COMMA.split(word)) if is_long_json else [word]
+        return pieces
 
 
 def lines_of(text: str, width: int) -> list[str]:
     """The text in lines of at most ``width``; at least one."""
-    return wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
+    return _Wrapper(max(width, 1), break_long_words=False, break_on_hyphens=False).wrap(text) or [""]
 
 
 def sentences(text: str, width: int) -> str:

@@ -18,6 +18,7 @@ AT = "2024-05-01T12:00:00.123Z"
 HEADINGS = ("broker", "state", "leaders", "remarks")
 ROWS = (("1", "live", "12", "-"), ("20", f"gone since {AT}", "0", "1 replica on failed log directories"))
 RIGHT = (True, False, True, False)
+numbers = st.text("123,.", max_size=30)
 words = st.lists(st.text("ab-,;7", min_size=1, max_size=30), max_size=8).map(" ".join)
 
 
@@ -57,7 +58,7 @@ def test_a_time_with_its_sign_is_not_broken() -> None:
     assert table.splitlines() == ["topic", "t" * 40, f"    since: < {AT}; reason: dead"]
 
 
-@given(st.lists(st.tuples(words, words, words, words), max_size=4), st.integers(20, 120))
+@given(st.lists(st.tuples(numbers, words, numbers, words), max_size=4), st.integers(20, 120))
 def test_no_table_is_too_wide_and_no_word_is_lost(rows: list[tuple[str, ...]], width: int) -> None:
     table = fitting.table(HEADINGS, rows, RIGHT, width)
     assert too_wide(table, width) == []
@@ -85,6 +86,22 @@ def test_a_sentence_goes_on_below_its_beginning() -> None:
         "    - orders-0: broker 3",
         "      is dead",
     ]
+
+
+def test_json_that_is_too_long_goes_on_after_a_comma() -> None:
+    """Evidence of ``check`` is as it stands in ZooKeeper, where Kafka writes no blanks."""
+    found = '{"version":1,"brokerid":1001,"timestamp":"1700000000000"}'
+    assert fitting.sentences(f"  see: /controller (zxid 0x7) {found}", 40).splitlines() == [
+        "  see: /controller (zxid 0x7)",
+        '  {"version":1,"brokerid":1001,',
+        '  "timestamp":"1700000000000"}',
+    ]
+    assert fitting.lines_of('{"version":1}', 20) == ['{"version":1}']
+    assert fitting.lines_of("[1001,1002,1003]", 11) == ["[1001,1002,", "1003]"]
+
+
+def test_a_name_with_commas_stays_whole() -> None:
+    assert fitting.lines_of("broker 1001,1002,1003", 9) == ["broker", "1001,1002,1003"]
 
 
 def test_the_width_is_that_of_the_terminal_and_none_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
