@@ -194,16 +194,16 @@ class Service:
             self._running.cancel()
 
     def leave(self) -> None:
-        """Release the role after finishing its work, then end; on a second call, or on standby, end at once.
+        """Give the role back after finishing its work, then end; on a second call, or on standby, end at once.
 
-        A release that an operator requested keeps its own time limit.
+        A standby may take it, unless an operator had asked for a release: that also keeps its own time limit.
         """
         if self._leaving or not self.controller.election.active:
             self.stop()
             return
         self._leaving = True
         self._count_from_now(RELEASE_WITHIN_S if self.controller.releasing else RELEASED_WITHIN_S)
-        self.queue.append(Release(reply=Reply(lambda _: self.stop())))
+        self.queue.append(Release(reply=Reply(lambda _: self.stop()), for_good=False))
         self._bounds.append(self.world.clock.call_later(self._release_within_s, self.stop))
 
     @property

@@ -515,6 +515,33 @@ async def test_release_is_not_undone_by_a_standby(policy: str) -> None:
 
 
 @virtual_time
+async def test_process_that_ends_hands_the_role_to_its_standby() -> None:
+    """As in a rolling upgrade: brokers get it only where no standby runs."""
+    async with pair() as (it, active, standby):
+        rival = await BrokersController(it).start()
+        await it.until(lambda: standby.controller.readiness().ready)
+        active.leave()
+        await it.until(lambda: is_active(standby), 5)
+        assert await it.zk.get_controller_epoch() == (2, 2)
+        assert rival.terms == 0
+        standby.leave()
+        await it.until(lambda: rival.terms, 5)
+        await rival.stop()
+
+
+@virtual_time
+async def test_process_that_ends_during_a_release_leaves_the_role_to_the_brokers() -> None:
+    async with pair() as (it, active, standby):
+        rival = await BrokersController(it).start()
+        await it.until(lambda: standby.controller.readiness().ready)
+        active.queue.append(Release(reply=Reply(lambda _: None)))
+        active.leave()
+        await it.until(lambda: rival.terms, 5)
+        assert not is_active(standby)
+        await rival.stop()
+
+
+@virtual_time
 async def test_observer_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
         await release(standby)
