@@ -6,11 +6,10 @@ The role can be taken and given back (where that means something), its holder ki
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,9 @@ import msgspec
 
 from aiocontroller.cli.run import READY_FILE, ControllerReady
 from aiocontroller.lab.cluster.kraft import KRaftCluster
-from aiocontroller.lab.cluster.processes import Child
+from aiocontroller.lab.cluster.processes import Child, ChildFailedError
 from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
+from aiocontroller.lab.kafka.programs import THIS
 from aiocontroller.lab.kafka.view import controller_named_by
 from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -137,7 +137,8 @@ class OurController(ZooKeeperController):
         self.folder = folder
         self._zookeeper = zookeeper
         self.properties = {"aiocontroller.takeover.policy": "takeover", **properties}
-        self.program: Sequence[str] = (sys.executable, "-m", "aiocontroller")
+        self.program = THIS
+        """The version that is started."""
         self._child: Child | None = None
         self._wanted = False
 
@@ -150,15 +151,15 @@ class OurController(ZooKeeperController):
         assert not self.running
         self._wanted = True
         own = ["--id", str(self.controller_id), "--http-port", "0", "--data", str(self.folder)]
-        command = [*self.program, "run", "--zookeeper", self._zookeeper, *own]
+        command = [*self.program.command, "run", "--zookeeper", self._zookeeper, *own]
         for key, value in self.properties.items():
             command += ["--property", f"{key}={value}"]
-        self._child = Child("aiocontroller", command, log=self.folder / "log")
+        self._child = Child("aiocontroller", command, log=self.folder / "log", env=self.program.env)
 
     async def take(self) -> None:
         self.launch()
         await until(self._ours, "aiocontroller holds /controller")
-        await until(self._known, "every broker names aiocontroller as the controller")
+        await until(self.is_known, "every broker names aiocontroller as the controller")
 
     async def take_through(self, zookeeper: str) -> None:
         """Take the role with ZooKeeper at this address for as long as the process runs."""
@@ -193,19 +194,38 @@ class OurController(ZooKeeperController):
         if self._child is not None:
             self._child.kill()
 
+    def forget_address(self) -> None:
+        """Before it starts again: nobody takes the earlier process's address for its own."""
+        (self.folder / READY_FILE).unlink(missing_ok=True)
+
     async def is_warm(self) -> bool:
         """Whether it is a standby whose copy of the cluster is complete."""
-        return await asyncio.to_thread(self._is_warm)
+        status = await asyncio.to_thread(self._status)
+        return bool(status and status["standby"]["state"] == "warm")
 
-    def _is_warm(self) -> bool:
+    async def could_take_over(self) -> bool:
+        """Whether it is warm, and nothing speaks against its election."""
+        status = await asyncio.to_thread(self._status)
+        return bool(status and status["standby"]["state"] == "warm" and status["readiness"]["ready"])
+
+    async def ask_to_take_over(self) -> None:
+        """As an operator does, where a broker has the role; ChildFailedError with what the command said."""
+        command = [*self.program.command, "takeover", "--data", str(self.folder)]
+        asked = Child("aiocontroller takeover", command, log=self.folder / "takeover.log", env=self.program.env)
+        if not await asked.ended(WITHIN_S) or asked.exit_code:
+            raise ChildFailedError(asked.log_tail())
+
+    def _status(self) -> Any:
+        """None while it does not answer."""
         try:
             ready = msgspec.json.decode((self.folder / READY_FILE).read_bytes(), type=ControllerReady)
             with urllib.request.urlopen(f"{ready.http}/status", timeout=5) as answer:
-                return bool(msgspec.json.decode(answer.read())["standby"]["state"] == "warm")
+                return msgspec.json.decode(answer.read())
         except (OSError, urllib.error.URLError):
-            return False
+            return None
 
-    async def _known(self) -> bool:
+    async def is_known(self) -> bool:
+        """Whether every broker that runs names it as the controller."""
         running = [broker.address for broker in self.brokers.values() if broker.running]
         named = [await asyncio.to_thread(controller_named_by, address) for address in running]
         return set(named) == {self.controller_id}
@@ -252,7 +272,7 @@ class ControllerPair(ZooKeeperController):
     async def restore(self) -> None:
         for instance in self.instances.values():
             if not instance.running:
-                (instance.folder / READY_FILE).unlink(missing_ok=True)
+                instance.forget_address()
                 instance.launch()
                 await until(instance.is_warm, "the standby is warm")
 

@@ -183,11 +183,15 @@ class PlayedCluster:
 
     async def reassign(self, wanted: Mapping[PartitionKey, Sequence[int]]) -> None:
         """Reassign by Kafka's protocol, and wait until the replicas are as wanted."""
-        await asyncio.to_thread(self._reassign, wanted)
+        await self.ask_to_reassign(wanted)
         await self.until(
             lambda view: all(view[key].replicas == tuple(replicas) for key, replicas in wanted.items()),
             "the reassignment is done",
         )
+
+    async def ask_to_reassign(self, wanted: Mapping[PartitionKey, Sequence[int]]) -> None:
+        """Ask for a reassignment, as an admin client does."""
+        await asyncio.to_thread(self._reassign, wanted)
 
     async def elect_preferred(self, wanted: Mapping[PartitionKey, int]) -> None:
         """Let the preferred replicas, which are ``wanted``, lead, and wait until they do.

@@ -1,0 +1,194 @@
+"""A rolling upgrade: a pair of controllers is exchanged for another version, and what clients felt meanwhile.
+
+The order is that of docs/operating.md: the standby first; when it is warm, the active one ends by SIGTERM and hands the
+role over, and is exchanged as well.  A version that leaves the role to a broker when it ends needs ``takeover`` then.
+Beside the load of records an operator asks for changes all the time, because
+producers need a controller only when something changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from aiocontroller.lab.cluster.load.clients import now_us
+from aiocontroller.lab.kafka.controllers import WITHIN_S, ControllerPair, OurController, until
+from aiocontroller.lab.kafka.interference import measured_interference
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
+from aiocontroller.lab.kafka.programs import Program
+from aiocontroller.lab.kafka.view import PartitionKey
+
+POLL_S = 0.005
+
+
+class Handover(msgspec.Struct, frozen=True):
+    """How the role passed."""
+
+    between_ms: float
+    """From the end of the old registration until the successor's, by looks at ZooKeeper ``POLL_S`` apart."""
+    known_ms: float
+    """From SIGTERM until every broker named the successor."""
+    terms: int
+    """How many began; more than one: a broker was the controller in between, until an operator asked for the role."""
+
+
+class Answered(NamedTuple):
+    """A change that the operator asked for."""
+
+    what: str
+    began_us: int
+    took_ms: float
+    """Until a request was answered without an error; a request that was refused is repeated, as Kafka's tools do."""
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What clients felt of one upgrade, or of as much time without one."""
+
+    what: str
+    seconds: float
+    pause_ms: dict[str, float]
+    """By kind of client: the longest time without an acknowledged record, on any partition."""
+    errors: tuple[str, ...]
+    """That clients or the operator got."""
+    answered: int
+    """Changes that the operator asked for."""
+    answer_median_ms: float
+    answer_most_ms: float
+    interference_ms: float
+    """How late a process that wanted to run was, when it was latest."""
+    load: float
+    """The machine's, at the end."""
+    handover: Handover | None = None
+
+
+class Operator:
+    """Asks for one change after the other, on topics of its own: creates one, moves its replicas, deletes it."""
+
+    def __init__(self, cluster: PlayedCluster) -> None:
+        self.answered: list[Answered] = []
+        self.errors: list[str] = []
+        self._cluster = cluster
+        self._ending = False
+
+    async def run(self) -> None:
+        """Until ``end``; a topic that was created is deleted."""
+        ids = sorted(self._cluster.brokers)
+        number = 0
+        while not self._ending:
+            topic = f"operators-{number}"
+            number += 1
+            replicas = {p: tuple((ids[p:] + ids[:p])[:2]) for p in range(len(ids))}
+            turned: Mapping[PartitionKey, tuple[int, ...]] = {(topic, p): own[::-1] for p, own in replicas.items()}
+            await self._ask("create", self._cluster.create_topic(topic, replicas))
+            await self._ask("reassign", self._cluster.ask_to_reassign(turned))
+            await self._ask("delete", self._cluster.delete_topic(topic))
+
+    async def end(self, running: asyncio.Task[None]) -> None:
+        """Let the change under way come to its end."""
+        self._ending = True
+        await running
+
+    def since(self, began_us: int) -> list[Answered]:
+        """Changes that ended after this moment."""
+        return [each for each in self.answered if each.began_us + each.took_ms * 1000 >= began_us]
+
+    async def _ask(self, what: str, asking: Awaitable[None]) -> None:
+        began_us = now_us()
+        try:
+            await asking
+        except Exception as error:  # whatever a tool would have shown to its user
+            self.errors.append(f"operator: {what}: {type(error).__name__}: {error}")
+        else:
+            self.answered.append(Answered(what, began_us, (now_us() - began_us) / 1000))
+
+
+async def measured(
+    cluster: PlayedCluster, operator: Operator, what: str, act: Callable[[], Awaitable[Handover | None]]
+) -> Round:
+    """Carry it out under the load that runs, and say what clients felt from its beginning until all was well again."""
+    async with measured_interference() as interference:
+        since_us, errors = now_us(), len(operator.errors)
+        handover = await act()
+        await cluster.load.settled()
+        await interference.end()
+    until_us = now_us()
+    kinds, pause_ms = cluster.load.kinds(), dict[str, float]()
+    for (topic, _), gap_us in cluster.load.longest_gaps_us(since_us, until_us).items():
+        pause_ms[kinds[topic]] = max(pause_ms.get(kinds[topic], 0.0), gap_us / 1000)
+    took = [each.took_ms for each in operator.since(since_us)]
+    return Round(
+        what=what,
+        seconds=(until_us - since_us) / 1e6,
+        pause_ms=pause_ms,
+        errors=(*cluster.load.errors_since(since_us), *operator.errors[errors:]),
+        answered=len(took),
+        answer_median_ms=statistics.median(took) if took else 0.0,
+        answer_most_ms=max(took, default=0.0),
+        interference_ms=interference.worst_ms,
+        load=os.getloadavg()[0],
+        handover=handover,
+    )
+
+
+async def exchange(
+    pair: ControllerPair, program: Program, mixed: Callable[[], Awaitable[None]] | None = None
+) -> Handover:
+    """Exchange both controllers for ``program``; ``mixed`` happens after the handover, between the two exchanges.
+
+    Raises TimeoutError.
+    """
+    active = await _active(pair)
+    standby = next(each for each in pair.instances.values() if each is not active)
+    await standby.give_up()
+    await _start(standby, program)
+    handover = await _hand_over(pair, active, standby)
+    if mixed is not None:
+        await mixed()
+    await _start(active, program)
+    return handover
+
+
+async def _active(pair: ControllerPair) -> OurController:
+    async def ours() -> OurController | None:
+        holder = await pair.holder()
+        return None if holder is None else pair.instances.get(holder)
+
+    found: OurController = await until(ours, "one of the pair holds /controller")
+    return found
+
+
+async def _start(instance: OurController, program: Program) -> None:
+    """Returns when it could take over without reading the cluster."""
+    instance.program = program
+    instance.forget_address()
+    instance.launch()
+    await until(instance.could_take_over, "the standby could take over")
+
+
+async def _hand_over(pair: ControllerPair, active: OurController, standby: OurController) -> Handover:
+    epoch = await pair.epoch()
+    began_s = time.monotonic()
+    ending = asyncio.create_task(active.give_up())
+    left_s, asking = None, None
+    while (holder := await pair.holder()) != standby.controller_id:
+        if holder != active.controller_id and left_s is None:
+            left_s = time.monotonic()
+        if holder in pair.brokers and asking is None:
+            asking = asyncio.create_task(standby.ask_to_take_over())
+        if time.monotonic() > began_s + WITHIN_S:
+            raise TimeoutError(f"not within {WITHIN_S:g} s: the standby holds /controller")
+        await asyncio.sleep(POLL_S)
+    taken_s = time.monotonic()
+    await until(standby.is_known, "every broker names the successor")
+    known_s = time.monotonic()
+    await ending
+    if asking is not None:
+        await asking
+    between_s = 0.0 if left_s is None else taken_s - left_s
+    return Handover(between_s * 1000, (known_s - began_s) * 1000, await pair.epoch() - epoch)

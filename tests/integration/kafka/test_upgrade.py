@@ -1,0 +1,95 @@
+"""A pair of controllers is exchanged for another version, and back, while clients write and a broker dies in between.
+
+``scripts/bench upgrade`` measures what this only checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aiocontroller.cli.run import READY_FILE, ControllerReady
+from aiocontroller.lab.kafka.controllers import ControllerPair, OurController
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
+from aiocontroller.lab.kafka.programs import PREVIOUS, THIS, Program, ProgramMissingError, of_revision
+from aiocontroller.lab.kafka.upgrade import Operator, Round, exchange, measured
+from aiocontroller.lab.kafka.view import led_by, moved_off, whole
+from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, under_load
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(900)]
+
+
+def previous(folder: Path) -> Program:
+    try:
+        return of_revision(PREVIOUS, folder)
+    except ProgramMissingError as missing:  # a shallow clone
+        pytest.skip(str(missing))
+
+
+def has_a_page(instance: OurController) -> bool:
+    """The earlier version has none."""
+    ready = msgspec.json.decode((instance.folder / READY_FILE).read_bytes(), type=ControllerReady)
+    try:
+        with urllib.request.urlopen(f"{ready.http}/", timeout=10) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return False
+
+
+async def test_a_pair_is_upgraded_and_downgraded_under_load(
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    earlier = previous(tmp_path / "earlier")
+    pair = stage.controllers["pair"]
+    assert isinstance(pair, ControllerPair)
+    for instance in pair.instances.values():
+        instance.program = earlier
+    await under_load(stage, kafka)
+    (topic,) = stage.topics
+    await pair.take()
+    operator = Operator(stage)
+    working = asyncio.create_task(operator.run())
+    try:
+
+        async def a_broker_dies() -> None:
+            """With a controller of one version that has followed one of the other, and no standby."""
+            victim = 2
+            assert led_by(await stage.view(), victim)
+            stage.brokers[victim].kill()
+            await stage.until(lambda view: moved_off(view, frozenset((victim,))), "its leaders have moved")
+            await stage.start(stage.brokers[victim])
+            await stage.until(whole, "every replica is in sync")
+
+        def check(found: Round, page: bool) -> None:
+            assert not found.errors
+            assert found.answered, "the operator was answered"
+            assert [has_a_page(each) for each in pair.instances.values()] == [page, page]
+
+        check(await measured(stage, operator, "upgrade", lambda: exchange(pair, THIS, a_broker_dies)), True)
+        check(await measured(stage, operator, "downgrade", lambda: exchange(pair, earlier, a_broker_dies)), False)
+        check(await measured(stage, operator, "upgrade again", lambda: exchange(pair, THIS)), True)
+        await operator.end(working)
+        assert not operator.errors
+        await check_nothing_lost(stage)
+        for instance in pair.instances.values():
+            story = told(instance, f"{topic}-1")
+            assert "broker 2" in story, "the records of both versions are one journal"
+    finally:
+        working.cancel()
+        stage.controller = stage.controllers["kafka"]
+        await pair.give()
+
+
+def told(instance: OurController, partition: str) -> str:
+    command = [sys.executable, "-m", "aiocontroller", "explain", partition, "--data", str(instance.folder)]
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert asked.returncode == 0, asked.stderr
+    return asked.stdout
