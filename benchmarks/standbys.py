@@ -246,15 +246,23 @@ def turns(given: argparse.Namespace) -> Iterator[tuple[str, int | None]]:
 
 
 async def run(given: argparse.Namespace) -> list[Took]:
-    took = []
+    took, began_s = [], time.monotonic()
+
+    def say(what: str) -> None:
+        """Before the first failover a million partitions take minutes."""
+        print(f"{time.monotonic() - began_s:.0f} s: {what}", file=sys.stderr, flush=True)
+
+    say("the cluster's znodes are written")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) if given.keep is None else given.keep
         async with preloaded_cluster(folder, shape_of(given), ensemble=given.ensemble) as cluster:
             subject = Ours(cluster.zookeeper, folder, list(given.property))
             bench = Bench(cluster, subject)
             try:
+                say("two controllers start")
                 await subject.start()
                 await cluster.brokers.quiet(0.0, bench.whole_quiet_s)
+                say("one has sent everything; failovers begin")
                 await asyncio.sleep(FRESH_S)
                 for setting, pages in turns(given):
                     one = await fail_over(bench, subject, setting, broker_dies=given.broker_dies, pages=pages)
