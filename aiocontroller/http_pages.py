@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from ssl import SSLContext
 from typing import Any
 
@@ -18,7 +19,7 @@ from aiocontroller.controller.overview import sections
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import TlsNow
 from aiocontroller.net.tasks import Tasks
-from aiocontroller.server import http, partition_pages
+from aiocontroller.server import http, partition_pages, static
 from aiocontroller.server.actions import Actions
 from aiocontroller.server.actor_check import Actors
 from aiocontroller.server.check_page import Checks
@@ -74,7 +75,9 @@ class HttpPages:
         config, shell = self._config, self._controller.shell
         commands = Commands(shell, self._controller, self._stop)
         actions = Actions(shell, self._actors())
+        page = static.digest()
         own = {
+            "page": lambda: page,
             "instances": self._known_instances,
             "check": self._checks.summary,
             "actions": actions.summary,
@@ -150,7 +153,7 @@ class HttpPages:
     def connected(self) -> None:
         """ZooKeeper answers: tell others of this instance, and learn of theirs, from now on."""
         assert self._server is not None
-        self._instances = Instances(self._controller, platform.node(), self._server.url)
+        self._instances = Instances(self._controller, platform.node(), self._server.url, _release())
         self._tasks.start_soon(self._instances.run, name="instances")
 
     async def close(self) -> None:
@@ -164,3 +167,11 @@ class HttpPages:
     def _ready(self) -> tuple[bool, str]:
         found = self._controller.readiness()
         return found.ready, str(found)
+
+
+def _release() -> str:
+    """The version that is installed; empty where the sources alone are there."""
+    try:
+        return version("aiocontroller")
+    except PackageNotFoundError:
+        return ""

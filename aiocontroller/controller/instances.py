@@ -21,12 +21,13 @@ LONGEST = 300
 
 
 class Instances:
-    """``host``: the name of this machine; ``http``: the address of this process's page."""
+    """``host``: the name of this machine; ``http``: the address of this process's page; ``release``: its version."""
 
-    def __init__(self, controller: KafkaController, host: str, http: str) -> None:
+    def __init__(self, controller: KafkaController, host: str, http: str, release: str) -> None:
         self._controller = controller
         self._host = host[:LONGEST]
         self._http = http[:LONGEST]
+        self._release = release[:LONGEST]
         self._started_ms = controller.shell.world.clock.wall_time_us() // 1000
         self._told: tuple[int, Instance] | None = None
         self._known: dict[int, Instance] = {}
@@ -73,6 +74,7 @@ class Instances:
             reason=found.reasons[0][:LONGEST] if found.reasons and not found.ready else "",
             standby=copy["state"] if stands_by else "",
             lag_s=int(copy["lag_ms"] // 1000) if stands_by else 0,
+            release=self._release,
         )
 
     def shown(self) -> dict[str, Any]:
@@ -91,6 +93,7 @@ class Instances:
                 "reason": each.reason,
                 "standby": each.standby,
                 "lag_s": each.lag_s,
+                "release": each.release,
                 "started_us": each.started_ms * 1000,
             }
             for session, each in known.items()

@@ -201,7 +201,7 @@ const sections = {
         ["Controller", i => [i.id, i.this ? " (this one)" : ""].join("")],
         ["State", i => el("span", { class: i.active || i.state === "standing by" ? "good" : "bad" }, i.state, i.reason ? `: ${i.reason}` : ""), "words"],
         ["Its copy", i => i.standby ? i.standby + (i.lag_s ? `, ${count(i.lag_s)} s behind` : "") : "", "state"],
-        ["Started", i => clock(i.started_us), "time"],
+        ["Started", i => clock(i.started_us), "time"], ["Version", i => i.release],
         ["Page", i => `${i.http} on ${i.host}`, "words"],
       ], found.instances) : nothing("None has told of itself yet."),
       found.instances.length === 1 && found.instances[0].active ? el("p", { class: "note" }, "No standby runs: when this process ends, no other takes the role.") : null,
@@ -270,6 +270,7 @@ function hear(data) {
   heardMs = performance.now();
   skewMs = data.now_us / 1000 - Date.now();
   document.getElementById("link").hidden = true;
+  if (state.page && data.page && data.page !== state.page) document.getElementById("outdated").hidden = false;
   Object.assign(state, data);
   const changed = new Set(Object.keys(data));
   if (changed.has("counts") || changed.has("controller")) changed.add("broken");
@@ -283,7 +284,11 @@ function connect() {
   source?.close();
   source = new EventSource("/events");
   source.onmessage = message => hear(JSON.parse(message.data));
-  source.onerror = () => { if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000); };
+  source.onerror = () => {
+    if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
+    ask("/overview").then(hear).catch(() => {}); // there may be as many streams as there may be: this page asks instead
+    setTimeout(connect, 3000);
+  };
 }
 
 setInterval(() => {
@@ -335,7 +340,9 @@ async function showFindings(atUs) {
 }
 
 async function post(path, body) {
-  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) })
+    .catch(() => { throw new Error(`This controller does not answer. ${path === "/confirm" ? "It may have done it or not: the events of the one in office say."
+      : "Nothing was done. Another one may be in office: see its page."}`); });
   const found = await answer.json().catch(() => ({}));
   if (!answer.ok) throw Object.assign(new Error(found.error || answer.statusText), found);
   return found;
@@ -360,7 +367,8 @@ function act(title, what) {
   [asked, confirmation, opener] = [{ ...what }, null, document.activeElement];
   part("title").textContent = plain(title);
   part("lines").replaceChildren();
-  part("said").textContent = "";
+  part("said").textContent = part("password").value = "";
+  waiting = false;
   part("go").textContent = "Show what it would do";
   part("go").hidden = part("who").hidden = false;
   part("where").hidden = !what.replicas;
@@ -409,6 +417,7 @@ async function goOn(event) {
 dialog.querySelector("form").addEventListener("submit", goOn);
 part("close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("close", () => {
+  if (dialog.open) return; // this event comes late, and another action has begun meanwhile
   part("password").value = "";
   asked = confirmation = null;
   waiting = false;

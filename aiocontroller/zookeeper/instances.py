@@ -44,7 +44,10 @@ class Instance(msgspec.Struct, frozen=True):
     """State of its copy of the cluster: ``cold``, ``loading`` or ``warm``; empty while it is active."""
     lag_s: int = 0
     """How far the copy is behind, in whole seconds."""
+    release: Text = ""
+    """Of this program; empty: an early one, which does not tell."""
     version: int = 1
+    """Of this form."""
 
 
 _decoder = msgspec.json.Decoder(Instance)

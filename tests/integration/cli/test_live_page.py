@@ -251,7 +251,7 @@ async def test_an_action_is_shown_first_and_done_after_a_second_look(cluster: Cl
     assert not service.controller.election.active
     await page.keyboard.press("Escape")
     assert not await page.locator("#act").is_visible()
-    assert await page.input_value("#act-password") == ""
+    await page.wait_for_function("() => document.getElementById('act-password').value === ''")  # by a later task
     await page.wait_for_selector("#instances:not(:has(button))")
     assert all("403" in said or "data:" in said for said in page.complaints), page.complaints
 
@@ -326,6 +326,61 @@ async def test_a_late_answer_is_not_taken_for_that_to_another_action(cluster: Cl
     await page.fill("#act-password", "sesame")
     await page.keyboard.press("Enter")
     await page.wait_for_selector("#act-said:has-text('no leader of the cluster would change')")
+
+
+async def test_an_action_that_begins_as_the_dialog_closes_is_not_forgotten(cluster: Cluster, chromium: Any) -> None:
+    """The browser tells of the end of a dialog in a later task, before which the next one may be open."""
+    page = await shown(chromium, await acting(cluster))
+    await page.get_by_role("button", name="Release the role", exact=True).click()
+    await page.fill("#act-password", "sesame")
+    again = "() => { dialog.close(); act('Release the role', { action: 'release' }); return part('password').value; }"
+    assert await page.evaluate(again) == ""
+    await page.evaluate("() => new Promise(done => setTimeout(done, 0))")
+    await page.fill("#act-name", "anna")
+    await page.fill("#act-password", "sesame")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#act-said:has-text('Nothing is done yet.')")
+    assert [said for said in page.complaints if "data:" not in said] == []
+
+
+async def test_a_tab_of_an_exchanged_controller_says_so(cluster: Cluster, chromium: Any) -> None:
+    """The browser connects again by itself, and an old page may not understand what a new controller tells."""
+    page = await shown(chromium, await broken(cluster))
+    assert not await page.locator("#outdated").is_visible()
+    await page.evaluate("() => hear({ now_us: state.now_us, page: state.page })")
+    assert not await page.locator("#outdated").is_visible()
+    await page.evaluate("() => hear({ now_us: state.now_us, page: 'another' })")
+    assert "load it again" in await page.locator("#outdated").inner_text()
+
+
+async def test_one_page_more_than_there_may_be_asks_instead_of_hearing(cluster: Cluster, chromium: Any) -> None:
+    """What it showed was that the controller gave no word, as if it were dead."""
+    service = await broken(cluster)
+    page = await (await chromium.new_context()).new_page()
+    await page.route("**/events", lambda route: route.fulfill(status=503, body="there are 24 streams, expected fewer"))
+    await page.goto(f"http://127.0.0.1:{service.http_port}/")
+    await page.wait_for_selector("#verdict:has-text('Partitions: 1 offline')")
+    await cluster.add_broker(3)
+    await page.wait_for_selector("#verdict:not(:text('offline'))")
+    assert not await page.locator("#link").is_visible()
+
+
+async def test_an_action_asked_of_a_controller_that_has_died_says_what_became_of_it(
+    cluster: Cluster, chromium: Any
+) -> None:
+    page = await shown(chromium, await acting(cluster))
+    await page.route("**/dry-run", lambda route: route.abort())
+    said = await shows_first(page, "Release the role")
+    assert "This controller does not answer. Nothing was done. Another one may be in office" in said
+    await page.unroute("**/dry-run")
+    await page.fill("#act-password", "sesame")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#act-said:has-text('Nothing is done yet.')")
+    await page.route("**/confirm", lambda route: route.abort())
+    await page.get_by_role("button", name="Do it").click()
+    await page.wait_for_selector(
+        "#act-said:has-text('It may have done it or not: the events of the one')"
+    )
 
 
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:

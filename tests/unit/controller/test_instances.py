@@ -15,7 +15,7 @@ from tests.unit.controller.virtual_cluster import SESSION_MS, begin, is_active, 
 
 
 def told_by(service: Service) -> tuple[Instances, asyncio.Task[None]]:
-    instances = Instances(service.controller, "host", f"http://{service.shell.id}")
+    instances = Instances(service.controller, "host", f"http://{service.shell.id}", f"0.{service.shell.id}")
     return instances, asyncio.create_task(instances.run())
 
 
@@ -34,6 +34,7 @@ async def test_a_standby_is_known_until_its_session_ends() -> None:
         assert (active["id"], active["active"], active["this"], active["standby"]) == (first.shell.id, True, True, "")
         assert (standby["id"], standby["active"], standby["state"]) == (1002, False, "standing by")
         assert (standby["standby"], standby["lag_s"], standby["http"]) == ("warm", 0, "http://1002")
+        assert standby["release"] == "0.1002"
         running.cancel()
         it.crash(first)
         await it.until(lambda: is_active(second))
