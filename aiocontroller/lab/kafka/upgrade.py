@@ -75,6 +75,8 @@ class Operator:
         self.errors: list[str] = []
         self._cluster = cluster
         self._ending = False
+        self._ended = 0
+        """How many requests have an answer, or an error."""
 
     async def run(self) -> None:
         """Until ``end``; a topic that was created is deleted."""
@@ -94,9 +96,18 @@ class Operator:
         self._ending = True
         await running
 
+    async def settled(self) -> None:
+        """Wait until the request under way has its answer."""
+        before = self._ended
+
+        async def one_more() -> bool:
+            return self._ended > before
+
+        await until(one_more, "the operator has an answer")
+
     def since(self, began_us: int) -> list[Answered]:
-        """Changes that ended after this moment."""
-        return [each for each in self.answered if each.began_us + each.took_ms * 1000 >= began_us]
+        """Changes that were asked for after this moment."""
+        return [each for each in self.answered if each.began_us >= began_us]
 
     async def _ask(self, what: str, asking: Awaitable[None]) -> None:
         began_us = now_us()
@@ -106,6 +117,7 @@ class Operator:
             self.errors.append(f"operator: {what}: {type(error).__name__}: {error}")
         else:
             self.answered.append(Answered(what, began_us, (now_us() - began_us) / 1000))
+        self._ended += 1
 
 
 async def measured(
@@ -116,6 +128,7 @@ async def measured(
         since_us, errors = now_us(), len(operator.errors)
         handover = await act()
         await cluster.load.settled()
+        await operator.settled()
         await interference.end()
     until_us = now_us()
     kinds, pause_ms = cluster.load.kinds(), dict[str, float]()
