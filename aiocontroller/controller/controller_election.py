@@ -174,7 +174,10 @@ class ControllerElection:
         )
 
     async def take_over(self) -> list[str]:
-        """Take over on request; returns the reasons if it is refused."""
+        """Take over on request; returns the reasons if it is refused.
+
+        A process that was released stands by again if another of this program is active: that asks for its role, too.
+        """
         await self._guard.all_asked()
         holder = await self._look()
         if self.active:
@@ -184,6 +187,12 @@ class ControllerElection:
             self.observing = False
             if not self.active:
                 reasons = ["another controller was elected first"]
+        elif self.observing and holder is not None and holder.software == SOFTWARE:
+            self.observing = False
+            if self.mirror is not None:
+                self.mirror.wake()
+            reasons = [f"{reason}; this process stands by again" for reason in reasons]
+            await self._look()
         return reasons
 
     async def roll_back(self, *, dry_run: bool, force: bool = False) -> tuple[Rollback, list[str]]:

@@ -23,7 +23,7 @@ from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from aiocontroller.zookeeper.kafka_zk_client import Change, ControllerZNode, KafkaZkClient
-from tests.unit.controller.virtual_cluster import Stage, begin, is_active, stage, terms
+from tests.unit.controller.virtual_cluster import Stage, begin, is_active, stage, take_over, terms
 
 FIRST, SECOND = 1_000_001, 1_000_002
 
@@ -553,6 +553,22 @@ async def test_observer_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> N
         assert not is_active(standby)
         assert await holder(it) == 1
         await rival.stop()
+
+
+@virtual_time
+async def test_standby_that_was_released_by_mistake_stands_by_again_when_it_is_asked_to_take_over() -> None:
+    async with pair() as (it, active, standby):
+        await release(standby)
+        assert not standby.controller.readiness().ready
+        (reason,) = await take_over(standby)
+        assert reason.endswith("have it release the role first; this process stands by again")
+        await it.until(lambda: standby.controller.readiness().ready)
+        assert standby.controller.election.mirror is not None
+        await it.until(lambda: standby.controller.election.mirror.status()["state"] == "warm")
+        (reason,) = await take_over(standby)
+        assert reason.endswith("have it release the role first")
+        it.crash(active)
+        await it.until(lambda: is_active(standby))
 
 
 @virtual_time
