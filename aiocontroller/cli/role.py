@@ -162,9 +162,7 @@ def release(data: Path | None, exit_: bool, linger_s: float | None, as_json: boo
     if answer["epoch"]:
         say(f"Controller {answer['id']} has given the role back after epoch {answer['epoch']}.")
     else:
-        say(
-            f"Controller {answer['id']} was not active. It no longer stands by, until 'aiocontroller takeover' asks it to."
-        )
+        say(f"Controller {answer['id']} was not active. It no longer stands by until 'aiocontroller takeover' asks.")
     if answer["left"]:
         say(f"{plural(len(answer['left']), 'partition')} still with a replica on it: {', '.join(answer['left'])}")
     for owed in answer["owed"]:
