@@ -12,7 +12,7 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -68,20 +68,23 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class Operator:
-    """Asks for one change after the other, on topics of its own: creates one, moves its replicas, deletes it."""
+    """Asks for one change after the other, on topics of its own: creates one, moves its replicas, deletes it.
 
-    def __init__(self, cluster: PlayedCluster) -> None:
+    ``brokers``: where these topics are; by default on all.
+    """
+
+    def __init__(self, cluster: PlayedCluster, brokers: Collection[int] = ()) -> None:
         self.answered: list[Answered] = []
         self.errors: list[str] = []
         self._cluster = cluster
+        self._ids = sorted(brokers or cluster.brokers)
         self._ending = False
         self._ended = 0
         """How many requests have an answer, or an error."""
 
     async def run(self) -> None:
         """Until ``end``; a topic that was created is deleted."""
-        ids = sorted(self._cluster.brokers)
-        number = 0
+        ids, number = self._ids, 0
         while not self._ending:
             topic = f"operators-{number}"
             number += 1
