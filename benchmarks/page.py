@@ -1,6 +1,6 @@
 """*Check now* of the page: how long it takes, and how much it holds up the controller that is asked for it.
 
-    scripts/bench page-check --partitions 100000 --runs 5
+    scripts/bench page --partitions 100000 --runs 5
 
 Two instances on a real ZooKeeper with varied data; some brokers have died, so that there is something to find.  The
 check is asked for as the page does it, of the active instance and of the standby in turn.  While it runs, a process of
@@ -141,7 +141,7 @@ def show(checked: Sequence[Checked], given: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="scripts/bench page-check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="scripts/bench page", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--partitions", type=int, default=100_000, help="default: 100000")
     parser.add_argument("--topics", type=int)
