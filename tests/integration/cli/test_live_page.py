@@ -378,9 +378,7 @@ async def test_an_action_asked_of_a_controller_that_has_died_says_what_became_of
     await page.wait_for_selector("#act-said:has-text('Nothing is done yet.')")
     await page.route("**/confirm", lambda route: route.abort())
     await page.get_by_role("button", name="Do it").click()
-    await page.wait_for_selector(
-        "#act-said:has-text('It may have done it or not: the events of the one')"
-    )
+    await page.wait_for_selector("#act-said:has-text('It may have done it or not: the events of the one')")
 
 
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:
