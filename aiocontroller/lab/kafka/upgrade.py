@@ -23,6 +23,7 @@ from aiocontroller.lab.kafka.interference import measured_interference
 from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.lab.kafka.programs import Program
 from aiocontroller.lab.kafka.view import PartitionKey
+from aiocontroller.net.tasks import task_group
 
 POLL_S = 0.005
 
@@ -190,21 +191,21 @@ async def _start(instance: OurController, program: Program) -> None:
 async def _hand_over(pair: ControllerPair, active: OurController, standby: OurController) -> Handover:
     epoch = await pair.epoch()
     began_s = time.monotonic()
-    ending = asyncio.create_task(active.give_up())
-    left_s, asking = None, None
-    while (holder := await pair.holder()) != standby.controller_id:
-        if holder != active.controller_id and left_s is None:
-            left_s = time.monotonic()
-        if holder in pair.brokers and asking is None:
-            asking = asyncio.create_task(standby.ask_to_take_over())
-        if time.monotonic() > began_s + WITHIN_S:
-            raise TimeoutError(f"not within {WITHIN_S:g} s: the standby holds /controller")
-        await asyncio.sleep(POLL_S)
-    taken_s = time.monotonic()
-    await until(standby.is_known, "every broker names the successor")
-    known_s = time.monotonic()
-    await ending
-    if asking is not None:
-        await asking
+    left_s: float | None = None
+    asked = False
+    async with task_group() as tasks:
+        tasks.start_soon(active.give_up)
+        while (holder := await pair.holder()) != standby.controller_id:
+            if holder != active.controller_id and left_s is None:
+                left_s = time.monotonic()
+            if holder in pair.brokers and not asked:
+                asked = True
+                tasks.start_soon(standby.ask_to_take_over)
+            if time.monotonic() > began_s + WITHIN_S:
+                raise TimeoutError(f"not within {WITHIN_S:g} s: the standby holds /controller")
+            await asyncio.sleep(POLL_S)
+        taken_s = time.monotonic()
+        await until(standby.is_known, "every broker names the successor")
+        known_s = time.monotonic()
     between_s = 0.0 if left_s is None else taken_s - left_s
     return Handover(between_s * 1000, (known_s - began_s) * 1000, await pair.epoch() - epoch)
