@@ -405,7 +405,7 @@ async def test_a_controller_that_is_killed_in_the_middle_of_the_elections_leaves
     usual, proxy = controller.program, await FaultProxy(kafka.zookeeper.port).start()
     try:
         proxy.on_request = first_alone
-        controller.program = (sys.executable, "-c", SMALL_TRANSACTIONS)
+        controller.program = usual._replace(command=(sys.executable, "-c", SMALL_TRANSACTIONS))
         await controller.take_through(proxy.address)
         assert await until(led, "some partitions are led") == 20
         await controller.kill()
