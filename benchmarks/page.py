@@ -54,8 +54,10 @@ class Checked(msgspec.Struct):
     load: float
 
 
-def ask(url: str, body: bytes | None = None) -> Any:
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"} if body else {})
+def ask(at: str, path: str, body: bytes | None = None) -> Any:
+    """As the page does: a browser says where a request comes from."""
+    headers = {"Content-Type": "application/json", "Origin": at} if body else {}
+    request = urllib.request.Request(at + path, body, headers)
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
@@ -67,9 +69,9 @@ async def check(subject: Ours, number: int, asked: str, quiet_s: float) -> Check
     quiet = await asyncio.to_thread(before.close)
     probe = await asyncio.to_thread(Pages, subject, number, PAGES)
     used_s, deadline = cpu_s(pid), time.monotonic() + WITHIN_S
-    was = (await asyncio.to_thread(ask, f"{at}/findings"))["at_us"]
-    await asyncio.to_thread(ask, f"{at}/check", b"{}")
-    while (found := await asyncio.to_thread(ask, f"{at}/findings"))["at_us"] == was:
+    was = (await asyncio.to_thread(ask, at, "/findings"))["at_us"]
+    await asyncio.to_thread(ask, at, "/check", b"{}")
+    while (found := await asyncio.to_thread(ask, at, "/findings"))["at_us"] == was:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the check did not end within {WITHIN_S:.0f} s")
         await asyncio.sleep(0.5)
