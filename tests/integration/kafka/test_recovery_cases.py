@@ -393,7 +393,7 @@ async def test_a_controller_that_is_killed_in_the_middle_of_the_elections_leaves
 
     def first_alone(link: int, xid: int, opcode: int, frame: bytes) -> Do:
         nonlocal multis
-        multis += opcode == MULTI and f"/brokers/topics/{topic}/partitions/".encode() in frame
+        multis += opcode == MULTI and f"/brokers/topics/{topic}/".encode() in frame and b'"leader":2,' in frame
         return Do.HOLD if multis == 2 else Do.PASS
 
     async def led() -> int:
