@@ -12,7 +12,8 @@ write carried the fence.
    (Between the write that removes a replica and the one that removes it from the ISR, the ISR contains more than the
    replicas, as in Kafka.)  Within a leader epoch, the ISR changes only to what the leader asked for.
  * I4: while unclean elections are off, a new leader was in the ISR before; or it has told where its log ends, and so
-   has a live member of the ISR, none of which lives that is known to have lost nothing.
+   has a live member of the ISR, none of which lives that is known to have lost nothing, or the partition has waited for
+   the ISR as long as ``Aggressive`` makes it wait.
  * alive: a new leader is registered, or was until a moment ago.
  * one leader for each (partition, leader epoch).
  * I8: a partition's state is deleted only if the topic's deletion was requested and brokers allow it; so is its topic,
@@ -83,6 +84,18 @@ class Writer(NamedTuple):
     """The write is a foreign client's; such writes are wrong but cannot be prevented."""
     broker: int = -1
     """The broker that owns the session; -1 for any other session."""
+
+
+class MayLead(NamedTuple):
+    """Who may lead a partition although it is not in sync."""
+
+    complete: set[int]
+    """Replicas that have all that was committed."""
+    members: Collection[int]
+    """Members of the ISR in whose place a better log may lead; empty if none may."""
+    uncleanly: bool
+    """Anybody may: unclean elections are allowed, or it has told where its log ends, and the partition has waited for
+    the ISR as long as it must."""
 
 
 class ZNodeHistory:
@@ -371,6 +384,7 @@ class ZNodeHistory:
 
     def _take_in(self, partition: Partition, state: LeaderAndIsr) -> None:
         self.states[partition] = state
+        self.unclean.led(partition, state.leader)
         known = (state.leader, state.leader_epoch, state.isr, state.partition_epoch)
         self._known.setdefault(partition, set()).add(known)
         self.answers.state(partition, state)
@@ -387,6 +401,7 @@ class ZNodeHistory:
             self.complain("I3", partition, f"unreadable state {data!r}")
             return
         before = self.states.get(partition)
+        may_lead = self._may_lead(partition, before, after)
         if writer.broker >= 0:
             self._check_leaders_own(partition, before, after, writer.broker)
         else:
@@ -396,15 +411,21 @@ class ZNodeHistory:
         self._check_version(partition, before, version, times)
         if before is None or after.leader != before.leader:
             self._check_alive(partition, after.leader)
-        complete, members = set(self.data.eligible.complete(partition)), self._unproven(partition, before, after)
         if before is not None and after.leader not in (NO_LEADER, before.leader):
             asked = before.leader != NO_LEADER or self.told(partition, after.leader_epoch) is not None
             unasked = not asked and self.must_ask(partition, after.leader)
             self.data.elected(partition, after.leader, after.leader_epoch, unasked=unasked)
-            self.on_election(partition, after.leader, after.leader_epoch, after.leader in complete.union(before.isr))
+            steady = after.leader in may_lead.complete.union(before.isr)
+            self.on_election(partition, after.leader, after.leader_epoch, steady)
         self.data.eligible.written(partition, before, after, self.assigned.get(partition, ()))
         if before is not None:
-            self._check_step(partition, before, after, complete, members)
+            self._check_step(partition, before, after, may_lead)
+
+    def _may_lead(self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> MayLead:
+        told = self.told(partition, after.leader_epoch)
+        overdue = self.unclean.overdue(partition) and told is not None and after.leader in told
+        complete = set(self.data.eligible.complete(partition))
+        return MayLead(complete, self._unproven(partition, before, after), overdue or self.unclean.allowed(partition))
 
     def _unproven(self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> set[int]:
         """The members of the ISR in whose place a better log may lead: they and the new leader have told where their
@@ -467,26 +488,23 @@ class ZNodeHistory:
         partition: Partition,
         before: LeaderAndIsr,
         after: LeaderAndIsr,
-        complete: Container[int],
-        members: Collection[int],
+        may_lead: MayLead,
     ) -> None:
-        """``complete``: the replicas that could lead before although they were not in sync; ``members``: those of the
-        ISR in whose place a better log may lead."""
         by_hand = partition[0] in self.written_by_hand  # then it is not known which replicas are in sync
         raised = after.leader_epoch - before.leader_epoch
         if raised < 0 or (raised > 1 and not by_hand):
             self.complain("I2", partition, f"leader epoch {after.leader_epoch} after {before.leader_epoch}")
         elected = after.leader not in (NO_LEADER, before.leader)
-        if after.leader in complete:
+        if after.leader in may_lead.complete:
             self.probe("an eligible replica leads")
             if after.isr != (after.leader,):
                 self.complain("I3", partition, f"ISR {after.isr} of {after.leader}, which was not in sync before")
         elif elected and after.leader not in before.isr:
             self.probe("unclean election")
-            if members:
+            if may_lead.members:
                 self._led_uncleanly[partition] = after.leader_epoch
-                self.data.elected_in_place_of(partition, after.leader_epoch, members)
-            elif not (by_hand or self.unclean.allowed(partition)):
+                self.data.elected_in_place_of(partition, after.leader_epoch, may_lead.members)
+            elif not (by_hand or may_lead.uncleanly):
                 self.complain("I4", partition, f"leader {after.leader} from outside the ISR {before.isr}")
                 self.data.not_excused(partition, after.leader_epoch)
             else:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from aiocontroller.core.ids import NO_LEADER
 from aiocontroller.lab.checkers.timeline import Timeline
 
 Partition = tuple[str, int]
@@ -34,6 +35,9 @@ class UncleanElections:
         self._requested: dict[Partition, float] = {}
         """Partition -> when a client last asked for an unclean election."""
         self._requested_for_all_s = float("-inf")
+        self.after_s = float("inf")
+        """How long a partition has no leader before any log that is known may lead (``Aggressive``)."""
+        self._leaderless_since_s: dict[Partition, float] = {}
 
     def configured(self, topic: str, data: bytes | None) -> None:
         """Take in the topic's znode of settings; None: it is gone."""
@@ -55,3 +59,14 @@ class UncleanElections:
         requested_s = max(self._requested.get(partition, float("-inf")), self._requested_for_all_s)
         own = self._settings[partition[0]].since(since_s)
         return requested_s >= since_s or any(self.by_default if value is None else value == "true" for value in own)
+
+    def led(self, partition: Partition, leader: int) -> None:
+        """Take in a state's leader, or NO_LEADER."""
+        if leader == NO_LEADER:
+            self._leaderless_since_s.setdefault(partition, self._now_s())
+        else:
+            self._leaderless_since_s.pop(partition, None)
+
+    def overdue(self, partition: Partition) -> bool:
+        """Whether the partition has waited for its in-sync replicas as long as it must."""
+        return self._now_s() - self._leaderless_since_s.get(partition, float("inf")) >= self.after_s

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from aiocontroller.config import Detection
+from aiocontroller.core.log_recovery import RecoveryStrategy
 from aiocontroller.lab.scenarios.fleet import Drawn, draw_fleet
 from aiocontroller.lab.scenarios.limits import Limits, draw_limits
 from aiocontroller.lab.scenarios.restarts import BROKERS, Happening, draw_restarts, is_of_restarts
@@ -93,6 +94,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Brokers that hang are ended by an operator's command, which may fail."""
     sickness: Sickness = "off"
     """Whether sick brokers are found, and treated."""
+    recovery: RecoveryStrategy = "None"
+    """Who is awaited before a log leads that may have lost its end (``aiocontroller.unclean.recovery.strategy``)."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
@@ -239,6 +242,7 @@ REPAIRS = ("start_broker", "start_controller", "heal", "wait")
 KINDS = (*WORKLOAD, *FAULTS, *REPAIRS)
 MODES: tuple[Detection, ...] = ("off", "refused", "full", "full")
 ALWAYS = frozenset({*REPAIRS, "create_topic", "reassign", "delete_topic"})
+STRATEGIES: tuple[RecoveryStrategy, ...] = ("None", "None", "Balanced", "Aggressive")
 
 PAUSES_S = (0.0, 0.01, 0.05, 0.2, 1.0, 3.0)
 
@@ -271,6 +275,7 @@ def restarts(seed: int) -> Plan:
         task_order=chance.random() < 0.5,
         clients=2,
         warm=chance.random() < 2 / 3,
+        recovery=_strategy(seed),
     )
 
 
@@ -334,7 +339,11 @@ def _anything(seed: int) -> Plan:
         sickness=sick,
         login="refuse_login" in known and random.Random(f"login {seed}").random() < 0.5,
     )
-    return drawn.with_data() if data else drawn
+    return msgspec.structs.replace(drawn.with_data(), recovery=_strategy(seed)) if data else drawn
+
+
+def _strategy(seed: int) -> RecoveryStrategy:
+    return random.Random(f"recovery {seed}").choice(STRATEGIES)
 
 
 def _settings(seed: int) -> tuple[tuple[str, str], ...]:

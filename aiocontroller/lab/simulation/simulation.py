@@ -72,6 +72,8 @@ HEARTBEAT_MS = 300
 FAST_BOUNCE_MS = 500
 AUDIT_INTERVAL_MS = 5_000
 HEALTHY_MS = 1_000
+RECOVERY_WITHIN_S = 15.0
+"""How long ``Aggressive`` waits for the logs of dead replicas."""
 AUTHORIZER = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -155,6 +157,8 @@ class Simulation:
         logins = [self.login(number) for number in range(1, plan.controllers + 1)]
         self.model.users = dict.fromkeys(logins, LOGIN) if plan.login else None
         self.history.unclean.by_default = "true" in self.settings.ever(UNCLEAN)
+        if plan.recovery == "Aggressive":
+            self.history.unclean.after_s = RECOVERY_WITHIN_S
         self.history.deletion_forbidden = "true" not in self.settings.ever(DELETION)
         self.zookeeper = ZooKeeperServer(self.world("zookeeper"), self.model, port=2181)
         self.zookeeper_host = self._host
@@ -286,6 +290,7 @@ class Simulation:
             "an authorizer": int(self.plan.authorizer),
             "drawn order of tasks": int(self.plan.task_order),
             "a broker that should not lead": self.plan.avoided,
+            f"recovery strategy {self.plan.recovery}": int(self.data is not None),
             "seconds without a leader that a controller could have elected": round(self.leader_watch.spent_s),
         }
         self.marks.update({f"probe/{name}": count for name, count in seen.items() if count})
@@ -417,6 +422,8 @@ class Simulation:
             aiocontroller_sickness_mode=self.plan.sickness,
             aiocontroller_sickness_healthy_ms=HEALTHY_MS,
             aiocontroller_leader_avoid_brokers=(self.plan.avoided,) if self.plan.avoided else (),
+            aiocontroller_unclean_recovery_strategy=self.plan.recovery,
+            aiocontroller_unclean_recovery_timeout_ms=round(RECOVERY_WITHIN_S * 1000),
         )
 
         async def serve(world: World) -> None:
