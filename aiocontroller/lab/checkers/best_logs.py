@@ -50,9 +50,13 @@ class BestLogs:
             return None
         return {broker for broker in told.brokers if told.electable(broker)}
 
-    def chosen(self, partition: Partition, leader: int, leader_epoch: int, complete: bool) -> None:
-        """A leader is being written; ``complete``: one of the ISR, or one that has all that was committed."""
+    def chosen(self, partition: Partition, leader: int, leader_epoch: int, complete: bool, by_order: bool) -> None:
+        """A leader is being written; ``complete``: one of the ISR, or one that has all that was committed;
+        ``by_order``: one that an operator wants, whatever its log holds."""
         told = self._told.pop(partition, None)
+        if by_order:
+            self._probe("an operator's leader")
+            return
         if told is None or leader_epoch != told.leader_epoch + 1:
             return
         logs = self._logs(partition)

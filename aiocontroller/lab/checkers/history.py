@@ -96,6 +96,8 @@ class MayLead(NamedTuple):
     uncleanly: bool
     """Anybody may: unclean elections are allowed, or it has told where its log ends, and the partition has waited for
     the ISR as long as it must."""
+    by_order: bool
+    """An operator wants the new leader, whatever its log holds."""
 
 
 class ZNodeHistory:
@@ -147,10 +149,13 @@ class ZNodeHistory:
         self.unclean = UncleanElections(now_s)
         self._led_uncleanly: dict[Partition, int] = {}
         """The leader epoch of the last unclean election."""
-        self.on_election: Callable[[Partition, int, int, bool], None] = lambda *_: None
-        """Called when a leader is written, with its epoch, and whether it is in the ISR or eligible."""
+        self.on_election: Callable[[Partition, int, int, bool, bool], None] = lambda *_: None
+        """Called when a leader is written, with its epoch, whether it is in the ISR or eligible, and whether an
+        operator wants it to lead."""
         self.told: Callable[[Partition, int], Collection[int] | None] = lambda *_: None
         """Who has told where its log ends before the election of this leader epoch; None if nobody was asked."""
+        self._ordered: dict[Partition, int] = {}
+        """Partition -> the broker that an operator wants to lead, whatever its log holds."""
         self.must_ask: Callable[[Partition, int], bool] = lambda *_: False
         """Whether the active controller knows that this broker has started uncleanly, and takes others for online."""
         self.answers = Answers(now_s, self.complain)
@@ -296,6 +301,12 @@ class ZNodeHistory:
         if asked_for:
             self.data.topic_gone(partition[0])  # for good, even if brokers forbid the rest of its deletion
 
+    def ordered(self, partition: Partition, leader: int | None) -> None:
+        """An operator asks for an election by what the logs hold, or for this leader."""
+        self.unclean.requested([partition])
+        if leader is not None:
+            self._ordered[partition] = leader
+
     def may_not_know_of_end(self, topic: str, broker: int) -> bool:
         """Return whether a broker may still know a deleted topic, or an earlier topic of the same name.
 
@@ -416,7 +427,8 @@ class ZNodeHistory:
             unasked = not asked and self.must_ask(partition, after.leader)
             self.data.elected(partition, after.leader, after.leader_epoch, unasked=unasked)
             steady = after.leader in may_lead.complete.union(before.isr)
-            self.on_election(partition, after.leader, after.leader_epoch, steady)
+            self._ordered.pop(partition, None)
+            self.on_election(partition, after.leader, after.leader_epoch, steady, may_lead.by_order)
         self.data.eligible.written(partition, before, after, self.assigned.get(partition, ()))
         if before is not None:
             self._check_step(partition, before, after, may_lead)
@@ -424,8 +436,13 @@ class ZNodeHistory:
     def _may_lead(self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> MayLead:
         told = self.told(partition, after.leader_epoch)
         overdue = self.unclean.overdue(partition) and told is not None and after.leader in told
-        complete = set(self.data.eligible.complete(partition))
-        return MayLead(complete, self._unproven(partition, before, after), overdue or self.unclean.allowed(partition))
+        by_order = self._ordered.get(partition) == after.leader
+        return MayLead(
+            set(self.data.eligible.complete(partition)),
+            set() if by_order else self._unproven(partition, before, after),
+            overdue or self.unclean.allowed(partition),
+            by_order,
+        )
 
     def _unproven(self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> set[int]:
         """The members of the ISR in whose place a better log may lead: they and the new leader have told where their

@@ -230,6 +230,8 @@ OPTIONAL = (
 DATA_FAULTS = ("power_cut",)
 """Drawn if brokers keep logs."""
 DATA_SHARE = 0.25
+RECOVER_SHARE = 0.5
+"""Of the seeds with logs, those with an operator who recovers partitions by their logs."""
 SICKNESS = ("sick_disk", "sick_disk", "lag", "block_brokers", "wait")
 """Drawn more often where sickness is judged: most of it shows only where brokers keep logs."""
 SICKNESS_SHARES = {False: 0.1, True: 0.6}
@@ -294,6 +296,8 @@ def _anything(seed: int) -> Plan:
     data = not by_hand and random.Random(f"data {seed}").random() < DATA_SHARE
     if data:
         known = (*known, *DATA_FAULTS)
+        if random.Random(f"recover {seed}").random() < RECOVER_SHARE:
+            known = (*known, "recover")
     sickness = random.Random(f"sickness {seed}")
     modes_of_sickness: tuple[Sickness, ...] = ("advise", "act", "act", "act")
     sick: Sickness = sickness.choice(modes_of_sickness) if sickness.random() < SICKNESS_SHARES[data] else "off"

@@ -100,6 +100,11 @@ _TABLE = (
         "ElectLeaders, of replicas outside the ISR where none in it lives",
     ),
     Verb(
+        "recover",
+        words(partitions=each(PARTITION)).options(leader=BROKER),
+        "`aiocontroller recover` of the first partition: the best log leads, or `leader=` whatever its log holds",
+    ),
+    Verb(
         "elect-by-znode",
         words(partitions=each(PARTITION)),
         "the preferred election by `/admin/preferred_replica_election`",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import RecoverPartitions, Reply
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.checkers.history import MOST_BROKERS
@@ -292,6 +293,26 @@ class OperatorSteps(AskingSteps):
     def step_elect_unclean(self) -> None:
         if partitions := tuple(self._partitions(3)):
             self._elect(ElectionType.UNCLEAN, partitions)
+
+    def step_recover(self) -> None:
+        """Have the best log lead, or a broker whatever its log holds, as ``aiocontroller recover`` does."""
+        simulation, partitions = self.simulation, self._partitions(1)
+        holder, leader = simulation.holder(), self._given.take("leader")
+        if not partitions or holder not in simulation.controllers:
+            return
+        partition = partitions[0]
+        if leader is None and self.chance.random() < 0.5:
+            leader = self._one(simulation.brokers)
+        simulation.history.ordered(partition, leader)
+
+        def answered(answer: object) -> None:
+            found = answer if isinstance(answer, list) else []
+            simulation.history.probe(f"recover: {found[0].result if found else 'refused'}")
+
+        asked = RecoverPartitions(
+            reply=Reply(answered), topic=partition.topic, partition=partition.partition, leader=leader
+        )
+        simulation.controllers[holder][0].queue.append(asked)
 
     def step_elect_everywhere(self) -> None:
         """Ask for elections in the whole cluster, as kafka-leader-election --all-topic-partitions does."""

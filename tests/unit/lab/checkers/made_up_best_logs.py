@@ -37,8 +37,8 @@ class Story:
     def told(self, *brokers: int, epoch: int = 7) -> None:
         self.check.told(T, self.module.Told(epoch, brokers, lambda broker: broker not in self.dead))
 
-    def chosen(self, leader: int, epoch: int = 8, *, complete: bool = False) -> None:
-        self.check.chosen(T, leader, epoch, complete)
+    def chosen(self, leader: int, epoch: int = 8, *, complete: bool = False, by_order: bool = False) -> None:
+        self.check.chosen(T, leader, epoch, complete, by_order)
 
     def asked(self, epoch: int = 8, of: tuple[str, int] = T) -> set[int] | None:
         found: set[int] | None = self.check.asked(of, epoch)
@@ -172,3 +172,10 @@ def a_leader_whose_log_is_gone(it: Story) -> None:
     it.told(1, 2)
     del it.logs[2]
     it.chosen(2)
+
+
+@case()
+def an_operators_leader_may_have_any_log(it: Story) -> None:
+    it.told(1, 2)
+    it.chosen(1, by_order=True)
+    assert it.asked() is None

@@ -32,7 +32,7 @@ def a_better_log_leads(s: Story) -> None:
     s.history.on_election = lambda *election: elections.append(election)
     s.state(3, 2, (3,), version=2)
     assert s.history.probes["unclean election"] == 1
-    assert elections == [(T, 3, 2, False)]
+    assert elections == [(T, 3, 2, False, False)]
 
 
 @case("I4")
@@ -110,7 +110,7 @@ def a_member_of_the_isr_leads(s: Story) -> None:
     s.state(1, 2, (1,), version=2)
     s.state(1, 3, (1,), version=3)
     s.state(-1, 4, (1,), version=4)
-    assert elections == [(T, 1, 2, True)]
+    assert elections == [(T, 1, 2, True, False)]
 
 
 @case()
@@ -120,7 +120,7 @@ def an_eligible_replica_leads_by_rule(s: Story) -> None:
     elections: list[tuple[object, ...]] = []
     s.history.on_election = lambda *election: elections.append(election)
     s.state(2, 2, (2,), version=2)
-    assert elections == [(T, 2, 2, True)]
+    assert elections == [(T, 2, 2, True, False)]
 
 
 # -- what may be lost then ---------------------------------------------------------------------------------------------
@@ -225,3 +225,97 @@ def a_later_one_deletes_it(s: Story) -> None:
     returned(s, 1, 3)
     s.state(3, 2, (3,), version=2)
     s.history.replica_deleted(3, T, 2)
+
+
+# -- after the deadline of Aggressive, and by order --------------------------------------------------------------------
+
+
+def waited(s: Story, *told: int, seconds: float = 15.0) -> None:
+    """All in-sync replicas of t-0 are dead, and it has had no leader for so long; 15 s are the deadline."""
+    s.history.unclean.after_s = 15.0
+    s.state(-1, 1, (1,))
+    s.delete("/brokers/ids/1")
+    s.later(seconds)
+    s.history.told = lambda partition, epoch: set(told) if told else None
+
+
+@case()
+def who_has_told_leads_after_the_deadline(s: Story) -> None:
+    waited(s, 3)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def who_has_told_leads_before_the_deadline(s: Story) -> None:
+    waited(s, 3, seconds=14.9)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def another_leads_than_those_that_have_told(s: Story) -> None:
+    waited(s, 2)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def nobody_has_told_by_the_deadline(s: Story) -> None:
+    waited(s)
+    s.state(3, 2, (3,), version=2)
+
+
+@case("I4")
+def a_partition_that_was_led_meanwhile_waits_anew(s: Story) -> None:
+    waited(s, 1, 3, seconds=10.0)
+    start(s, 1)
+    s.state(1, 2, (1,), version=2)
+    s.state(-1, 3, (1,), version=3)
+    s.later(5.0)
+    s.state(3, 4, (3,), version=4)
+
+
+@case()
+def a_partition_waits_on_when_its_state_is_written_again(s: Story) -> None:
+    waited(s, 3, seconds=10.0)
+    s.state(-1, 2, (1,), version=2)
+    s.later(5.0)
+    s.state(3, 3, (3,), version=3)
+
+
+@case("I4")
+def without_aggressive_a_partition_waits_for_ever(s: Story) -> None:
+    waited(s, 3, seconds=1e9)
+    s.history.unclean.after_s = float("inf")
+    s.state(3, 2, (3,), version=2)
+
+
+@case()
+def an_operator_may_choose_anybody(s: Story) -> None:
+    elections: list[tuple[object, ...]] = []
+    s.history.on_election = lambda *election: elections.append(election)
+    returned(s, 1, 3)
+    s.history.ordered(T, 3)
+    s.state(3, 2, (3,), version=2)
+    s.state(-1, 3, (3,), version=3)
+    s.state(3, 4, (3,), version=4)
+    assert elections == [(T, 3, 2, False, True), (T, 3, 4, True, False)]
+
+
+@case()
+def an_operator_may_ask_for_the_best_log(s: Story) -> None:
+    elections: list[tuple[object, ...]] = []
+    s.history.on_election = lambda *election: elections.append(election)
+    waited(s, 3)
+    s.history.unclean.after_s = float("inf")
+    s.history.ordered(T, None)
+    s.state(3, 2, (3,), version=2)
+    assert elections == [(T, 3, 2, False, False)]
+
+
+@case()
+def an_operators_choice_may_lack_what_was_acknowledged(s: Story) -> None:
+    """Its log has lost nothing, and it was not in sync when the records were acknowledged."""
+    returned(s, 1, 3)
+    s.history.data.acknowledged(T, Records(0, 1, 0, 10), "A" * 22)
+    s.history.ordered(T, 3)
+    s.state(3, 2, (3,), version=2)
+    s.history.data.led(3, T, 2, [Run(0, 1, 5)], "A" * 22)
