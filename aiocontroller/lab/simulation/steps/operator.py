@@ -7,7 +7,7 @@ from typing import Any
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import RecoverPartitions, Reply
-from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.ids import NO_LEADER, TopicPartition
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.checkers.history import MOST_BROKERS
 from aiocontroller.lab.scenarios.arguments import NAMES
@@ -295,8 +295,15 @@ class OperatorSteps(AskingSteps):
             self._elect(ElectionType.UNCLEAN, partitions)
 
     def step_recover(self) -> None:
-        """Have the best log lead, or a broker whatever its log holds, as ``aiocontroller recover`` does."""
-        simulation, partitions = self.simulation, self._partitions(1)
+        """Have the best log lead, or a broker whatever its log holds, as ``aiocontroller recover`` does.
+
+        Drawn, the step takes a partition without a leader, if there is one.
+        """
+        simulation, named = self.simulation, "partitions" in self._given
+        partitions, states = self._partitions(1), simulation.history.states
+        offline = [TopicPartition(*tp) for tp, state in sorted(states.items()) if state.leader == NO_LEADER]
+        if offline and not named:
+            partitions = [self.chance.choice(offline)]
         holder, leader = simulation.holder(), self._given.take("leader")
         if not partitions or holder not in simulation.controllers:
             return
