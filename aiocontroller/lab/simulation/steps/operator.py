@@ -308,7 +308,7 @@ class OperatorSteps(AskingSteps):
         if not partitions or holder not in simulation.controllers:
             return
         partition = partitions[0]
-        if leader is None and self.chance.random() < 0.5:
+        if leader is None and not named and self.chance.random() < 0.5:
             leader = self._one(simulation.brokers)
         simulation.history.ordered(partition, leader)
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from aiocontroller.core import log_evidence
+from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
+from aiocontroller.lab.simulation import simulation
 from aiocontroller.lab.simulation.simulation import Report, Simulation
 from aiocontroller.lab.simulation.zoo import injected
 from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
@@ -95,8 +97,7 @@ def test_where_no_eligible_replicas_are_kept_it_leads_as_under_kafka(seed: int) 
 
 
 STOPPED = """
-cluster seed={seed} brokers=3 controllers=1 controller-settings=1/aiocontroller.unclean.recovery.strategy:Balanced \
-settings=min.insync.replicas:2 releases=3.9,3.9,3.9 data clients=2
+cluster seed={seed} brokers=3 controllers=1 recovery=Balanced settings=min.insync.replicas:2 releases=3.9,3.9,3.9 data clients=2
 create-topic orders 1,2,3 then=3
 kill-broker 3 then=3.4
 stop-broker 2 then=0.1
@@ -118,3 +119,51 @@ def test_a_truncated_log_is_not_proven_by_a_clean_stop(seed: int) -> None:
     assert not report.violations
     assert report.marks["probe/records lost with the power"] == 1
     assert not any("excused" in mark for mark in report.marks)
+
+
+# -- strategies, and an operator's choice ------------------------------------------------------------------------------
+
+
+def test_an_operator_has_the_best_log_lead() -> None:
+    report, _ = played(DEATHS.format(election="recover orders-0 then=5\nexpect leader orders-0 2"))
+    assert not report.violations
+    assert report.marks["probe/unclean election by evidence"] == 1
+    assert report.marks["probe/recover: elected"] == 1
+
+
+def test_an_operator_has_a_worse_log_lead() -> None:
+    report, made = played(DEATHS.format(election="recover orders-0 leader=1 then=5\nexpect leader orders-0 1"))
+    assert not report.violations
+    assert report.marks["probe/an operator's leader"] == 1
+    assert made.data is not None
+    assert {runs[-1].end for runs in made.data.logs(("orders", 0)).values()} == {20}
+
+
+@pytest.mark.parametrize("waited_s, leader", [(4, "none"), (12, "2")])
+def test_aggressive_waits_for_the_isr_until_its_deadline(waited_s: int, leader: str) -> None:
+    """The controller counts from when a replica lives, 10 s before the wait begins."""
+    story = DEATHS.replace("controllers=1", "controllers=1 recovery=Aggressive")
+    report, _ = played(story.format(election=f"wait then={waited_s}\nexpect leader orders-0 {leader} within=0"))
+    assert not report.violations
+
+
+def test_who_leads_before_the_deadline_violates_i4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "RECOVERY_WITHIN_S", 3.0)
+    made = Simulation(parse_scenario(DEATHS.replace("data", "data recovery=Aggressive").format(election="")))
+    made.history.unclean.after_s = 60.0
+    assert {violation.partition(" ")[0] for violation in run(made.run()).violations} == {"I4"}
+
+
+def test_balanced_waits_for_the_isr() -> None:
+    story = DEATHS.replace("controllers=1", "controllers=1 recovery=Balanced")
+    report, made = played(story.format(election="wait then=60\nexpect leader orders-0 none"))
+    assert not report.violations
+    assert made.data is not None
+    assert {runs[-1].end for runs in made.data.logs(("orders", 0)).values()} == {45}
+
+
+def test_half_of_the_seeds_with_logs_have_a_strategy() -> None:
+    plans = [plan for seed in range(600) if (plan := draw(seed)).data]
+    for strategy in ("Balanced", "Aggressive"):
+        assert 0.15 < sum(plan.recovery == strategy for plan in plans) / len(plans) < 0.35
+    assert sum("recover" in {step.kind for step in plan.steps} for plan in plans) > 10
