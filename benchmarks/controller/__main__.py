@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks.controller.cases import CASES, LARGEST_FROM, OF_THE_LARGEST, USUAL, Bench
+from benchmarks.controller.cases import CASES, LARGEST_FROM, OF_THE_LARGEST, USUAL, Bench, IncompleteError
 from benchmarks.controller.figures import History, Measured, rows_of, show, write_json
 from benchmarks.controller.page import write_page
 from benchmarks.controller.preloaded_cluster import add_data_options, preloaded_cluster, shape_of
@@ -28,13 +30,36 @@ from benchmarks.controller.subjects import SUBJECTS, Subject
 AGAINST = {"none": (), "kafka": ("kafka",), "kafka-1000": ("kafka-1000",), "both": ("kafka", "kafka-1000")}
 
 
-async def measure(kind: type[Subject], given: argparse.Namespace, progress: Progress) -> Measured:
-    shape = shape_of(given)
+class Stage:
+    """One subject, with a cluster of its own, and what is measured of it."""
+
+    def __init__(self, bench: Bench, given: argparse.Namespace, progress: Progress, task: TaskID) -> None:
+        self.measured = Measured()
+        self.failed: Exception | None = None
+        """What has ended its measuring."""
+        self._bench, self._given, self._progress, self._task = bench, given, progress, task
+
+    async def round(self) -> None:
+        """Measure every case once."""
+        console, name = self._progress.console, self._bench.subject.name
+        for case in self._given.cases:
+            self._progress.update(self._task, now=case)
+            seconds, cost = await self._bench.measure(CASES[case])
+            self.measured.add(case, seconds, cost)
+            if not console.is_terminal:
+                figures = ", ".join(f"{row} {value:.3f}" for row, value in seconds.items())
+                console.print(f"{name}: {figures}", soft_wrap=True, highlight=False)
+            self._progress.advance(self._task)
+        self.measured.peak_rss_mib = max(map(peak_rss_mib, self._bench.subject.pids()))
+        self._progress.update(self._task, now="")
+
+
+@asynccontextmanager
+async def prepared(kind: type[Subject], given: argparse.Namespace, progress: Progress) -> AsyncIterator[Stage]:
     task = progress.add_task(kind.name, total=given.runs * len(given.cases) + 2, now="preloading")
-    measured = Measured()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) if given.keep is None else given.keep / kind.name
-        async with preloaded_cluster(folder, shape, rtt_ms=given.rtt_ms, ensemble=given.ensemble) as cluster:
+        async with preloaded_cluster(folder, shape_of(given), rtt_ms=given.rtt_ms, ensemble=given.ensemble) as cluster:
             progress.update(task, advance=1, now="starting")
             subject = kind(cluster.zookeeper, folder, given.property)
             bench = Bench(cluster, subject)
@@ -42,27 +67,34 @@ async def measure(kind: type[Subject], given: argparse.Namespace, progress: Prog
                 await subject.start()
                 await cluster.brokers.quiet(0.0, bench.whole_quiet_s)
                 progress.advance(task)
-                for _ in range(given.runs):
-                    for case in given.cases:
-                        progress.update(task, now=case)
-                        seconds, cost = await bench.measure(CASES[case])
-                        measured.add(case, seconds, cost)
-                        if not progress.console.is_terminal:
-                            figures = ", ".join(f"{row} {value:.3f}" for row, value in seconds.items())
-                            progress.console.print(f"{kind.name}: {figures}", soft_wrap=True, highlight=False)
-                        progress.advance(task)
-                measured.peak_rss_mib = max(map(peak_rss_mib, subject.pids()))
+                yield Stage(bench, given, progress, task)
             finally:
                 subject.stop()
-    progress.update(task, now="done")
-    return measured
 
 
-async def compare(given: argparse.Namespace) -> dict[str, Measured]:
+async def compare(given: argparse.Namespace) -> dict[str, Stage]:
+    """Measure the subjects in turns, a round of all cases each; the largest clusters one after the other, for room.
+
+    A subject that fails does not cost what was measured before, nor the others.
+    """
     columns = (TextColumn("{task.description:<22}"), BarColumn(), TextColumn("{task.fields[now]:<20}"))
+    stages: dict[str, Stage] = {}
+    names = ("aiocontroller", *AGAINST[given.against])
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
-        names = ("aiocontroller", *AGAINST[given.against])
-        return {SUBJECTS[n].name: await measure(SUBJECTS[n], given, progress) for n in names}
+        for together in [[name] for name in names] if given.partitions >= LARGEST_FROM else [names]:
+            async with AsyncExitStack() as stack:
+                present = []
+                for name in together:
+                    kind = SUBJECTS[name]
+                    present.append(await stack.enter_async_context(prepared(kind, given, progress)))
+                    stages[kind.name] = present[-1]
+                for _ in range(given.runs):
+                    for stage in [stage for stage in present if stage.failed is None]:
+                        try:
+                            await stage.round()
+                        except (IncompleteError, TimeoutError, OSError) as error:
+                            stage.failed = error
+    return stages
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -102,16 +134,20 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     given = parse()
-    results = asyncio.run(compare(given))
+    stages = asyncio.run(compare(given))
+    results = {name: stage.measured for name, stage in stages.items()}
     rows = rows_of(results, given.partitions)
     history = History.of("controller", given)
-    show(rows, results, history)
-    history.keep(rows)
+    if rows:
+        show(rows, results, history)
+        history.keep(rows)
     if given.json is not None:
         write_json(given.json, rows)
     if given.report is not None:
         write_page(given.report, rows, history)
         Console(stderr=True).print(f"report: {given.report}")
+    if failed := [f"{name}: {stage.failed}" for name, stage in stages.items() if stage.failed is not None]:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":

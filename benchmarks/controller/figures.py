@@ -57,13 +57,14 @@ class Past(msgspec.Struct):
 def rows_of(results: dict[str, Measured], partitions: int) -> list[Row]:
     rows = []
     peer = results.get(PEER) or next((m for name, m in results.items() if name.startswith(PEER)), None)
-    for case in next(iter(results.values())).seconds:
+    for case in dict.fromkeys(case for measured in results.values() for case in measured.seconds):
+        theirs = None if peer is None else peer.seconds.get(case)
         for name, measured in results.items():
+            if case not in measured.seconds:
+                continue  # it failed before
             values = measured.seconds[case]
             median = statistics.median(values)
-            ratio = (
-                None if peer is None or measured is peer else round(statistics.median(peer.seconds[case]) / median, 1)
-            )
+            ratio = None if theirs is None or measured is peer else round(statistics.median(theirs) / median, 1)
             numbers = (round(v, 4) for v in (median, min(values), max(values)))
             rows.append(Row(case, partitions, name, *numbers, len(values), ratio))
     return rows
@@ -151,8 +152,10 @@ def _costs(results: dict[str, Measured], partitions: int) -> Table:
     table = Table(title="what a case cost (median of the runs; whole case with what surrounds it)")
     for heading in ("case", "subject", "CPU s", "ZooKeeper CPU s", "ZooKeeper requests", "broker requests", "MB sent"):
         table.add_column(heading, justify="left" if heading in ("case", "subject") else "right")
-    for case in next(iter(results.values())).costs:
+    for case in dict.fromkeys(case for measured in results.values() for case in measured.costs):
         for name, measured in results.items():
+            if case not in measured.costs:
+                continue
             costs = measured.costs[case]
             cells = (
                 f"{statistics.median(c.usage.cpu_s for c in costs):.2f}",

@@ -15,6 +15,7 @@ from aiocontroller.lab.cluster.real_kafka import kafka_missing
 from aiocontroller.lab.recording_brokers.views import Views
 from benchmarks.controller.__main__ import parse
 from benchmarks.controller.cases import USUAL
+from benchmarks.controller.figures import Measured, rows_of
 from benchmarks.failovers import KINDS, histogram, percentile, schedule
 
 ROOT = Path(__file__).parents[3]
@@ -52,6 +53,21 @@ def test_every_usual_case_runs_and_every_row_is_there(tmp_path: Path) -> None:
         assert row["ratio"] is None
     assert "AlterPartition p99" in printed
     assert "Plotly" in page.read_text()
+
+
+def test_a_subject_that_fails_does_not_cost_what_was_measured() -> None:
+    ours, theirs = Measured(), Measured()
+    for seconds in (1.0, 3.0, 2.0):
+        ours.seconds.setdefault("failover", []).append(seconds)
+        ours.seconds.setdefault("broker failure", []).append(seconds)
+    theirs.seconds["failover"] = [20.0]
+    rows = rows_of({"aiocontroller": ours, "kafka": theirs}, 100)
+    assert [(row.case, row.subject, row.median_s, row.runs, row.ratio) for row in rows] == [
+        ("failover", "aiocontroller", 2.0, 3, 10.0),
+        ("failover", "kafka", 20.0, 1, None),
+        ("broker failure", "aiocontroller", 2.0, 3, None),
+    ]
+    assert rows_of({"aiocontroller": Measured(), "kafka": Measured()}, 100) == []
 
 
 @pytest.mark.benchmark
