@@ -16,8 +16,8 @@ from aiocontroller.lab.simulation.simulation import DATA_RULES, Report, Simulati
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import DATA_BUGS
 
-WITH_DATA = [*[n for n in range(200, 260) if draw(n).data and not is_of_restarts(n)][:7], 85, 108]
-"""The last two, one of them of the family restarts, leave probes that few others do."""
+WITH_DATA = [*[n for n in range(200, 260) if draw(n).data and not is_of_restarts(n)][:7], 85, 108, 881]
+"""The last three, one of them of the family restarts, leave probes that few others do."""
 
 
 @functools.cache
