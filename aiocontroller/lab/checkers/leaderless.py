@@ -107,14 +107,10 @@ class LeaderWatch:
         failed = {number for number, (broker, _) in simulation.brokers.items() if broker.replicas.failed}
         alive = self._alive()
         if simulation.plan.recovery != "None":
-            states = {tp: state for tp, state in states.items() if not self._waits_for_logs(tp, alive - failed)}
+            # where none lives that is known to have lost nothing, logs decide, and a sick broker may not tell its own
+            steady = simulation.history.data.eligible.steady
+            states = {tp: state for tp, state in states.items() if not steady(tp).isdisjoint(alive - failed)}
         self._leaderless.look(simulation.clock.monotonic(), states, alive, failed, able=self._able())
-
-    def _waits_for_logs(self, partition: Partition, alive: set[int]) -> bool:
-        """Return whether logs decide who leads, and one is awaited that cannot be asked."""
-        history = self._simulation.history
-        steady = history.data.eligible.steady(partition)
-        return steady.isdisjoint(alive) and not alive.issuperset(history.assigned.get(partition, ()))
 
     def _alive(self) -> set[int]:
         """Return the brokers that run and are registered; the set is only asked for members."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from aiocontroller.lab.simulation.simulation import Simulation
 
 LOCK_POLL_S = 0.1
+RECOVERY_WITHIN_S = 15.0
+"""How long ``Aggressive`` waits for the logs of dead replicas."""
 ELIGIBLE_FROM = (3, 7, 0)
 """``inter.broker.protocol.version`` from which controllers keep eligible leader replicas."""
 
@@ -50,6 +52,8 @@ class SimulatedData:
         simulation.history.on_election = self.best_logs.chosen
         simulation.history.told = self.best_logs.asked
         simulation.history.must_ask = self._must_ask
+        if simulation.plan.recovery == "Aggressive":
+            simulation.history.unclean.after_s = RECOVERY_WITHIN_S
         self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
         self._users: dict[int, Process] = {}
         self._clients: dict[asyncio.Task[None], DataClient] = {}

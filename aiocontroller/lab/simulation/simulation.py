@@ -45,7 +45,7 @@ from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
 from aiocontroller.lab.simulation.broker_settings import IMBALANCE_CHECK, BrokerSettings
 from aiocontroller.lab.simulation.chance import Chance, FirstTimes, Lookout
-from aiocontroller.lab.simulation.data import SimulatedData
+from aiocontroller.lab.simulation.data import RECOVERY_WITHIN_S, SimulatedData
 from aiocontroller.lab.simulation.fencing import fence
 from aiocontroller.lab.simulation.observed_journal import ObservedJournal
 from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
@@ -72,8 +72,6 @@ HEARTBEAT_MS = 300
 FAST_BOUNCE_MS = 500
 AUDIT_INTERVAL_MS = 5_000
 HEALTHY_MS = 1_000
-RECOVERY_WITHIN_S = 15.0
-"""How long ``Aggressive`` waits for the logs of dead replicas."""
 AUTHORIZER = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -157,8 +155,6 @@ class Simulation:
         logins = [self.login(number) for number in range(1, plan.controllers + 1)]
         self.model.users = dict.fromkeys(logins, LOGIN) if plan.login else None
         self.history.unclean.by_default = "true" in self.settings.ever(UNCLEAN)
-        if plan.recovery == "Aggressive":
-            self.history.unclean.after_s = RECOVERY_WITHIN_S
         self.history.deletion_forbidden = "true" not in self.settings.ever(DELETION)
         self.zookeeper = ZooKeeperServer(self.world("zookeeper"), self.model, port=2181)
         self.zookeeper_host = self._host
