@@ -31,8 +31,6 @@ ALTERED_BY_EACH = 500
 CREATIONS = (Shape(1, 1000), Shape(500, 1), Shape(100, 10))
 POLL_S = 0.02
 LONGEST_QUIET_S = 30.0
-WHOLE_WITHIN_S = 120.0
-"""A slow controller may be silent between decisions for longer than the time after which an event seems over."""
 
 Seconds = Mapping[str, float]
 """By row of the table."""
@@ -59,7 +57,7 @@ class Bench:
         self.subject = subject
         self.zk: KafkaZkClient = cluster.zk
         self.brokers = cluster.brokers
-        self.whole_quiet_s = min(1.5 + cluster.shape.partitions / 10_000, LONGEST_QUIET_S)
+        self.whole_quiet_s = min(1.5 + cluster.shape.partitions * subject.silent_s, LONGEST_QUIET_S)
         """Between reading, deciding and sending a slow controller may be silent for long."""
         self.victims = (n % self.cluster.shape.brokers + 1 for n in count())
         self.names = count()
@@ -87,12 +85,6 @@ class Bench:
             raise IncompleteError(
                 f"{self.subject.name}: {found['differences']} differences from ZooKeeper: {'; '.join(found['samples'])}"
             )
-
-    async def whole(self, started: float) -> float:
-        """The time of the last request after ``started``, once every broker knows what stands in ZooKeeper."""
-        await self.brokers.quiet(started, self.whole_quiet_s)
-        await self.check_in_time(WHOLE_WITHIN_S)
-        return await self.brokers.quiet(started, self.whole_quiet_s)
 
     async def check_in_time(self, within_s: float = 60.0) -> None:
         """As ``check``, for a storm: what is behind may catch up."""
@@ -147,7 +139,7 @@ async def failover(bench: Bench) -> Seconds:
     """``/controller`` goes; one of two running candidates wins, loads, and tells all brokers everything."""
     started = time.monotonic()
     await bench.zk.client.delete(paths.CONTROLLER)
-    ended = await bench.whole(started)
+    ended = await bench.brokers.quiet(started, bench.whole_quiet_s)
     _everything_was_said(bench, await bench.heard())
     return {"failover": ended - started}
 
@@ -158,7 +150,7 @@ async def first_failover(bench: Bench) -> Seconds:
     bench.subject.kill_one(active)
     started = time.monotonic()
     await bench.zk.client.delete(paths.CONTROLLER)
-    ended = await bench.whole(started)
+    ended = await bench.brokers.quiet(started, bench.whole_quiet_s)
     _everything_was_said(bench, await bench.heard())
     other = next(number for number in bench.subject.ids if number != active)
     assert await bench.subject.active(bench.zk) == other
@@ -177,13 +169,14 @@ async def broker_failure(bench: Bench) -> Seconds:
     """A broker's registration goes; first and last LeaderAndIsr.  Then it registers; its last UpdateMetadata."""
     victim = next(bench.victims)
     started: float = await bench.brokers.ask_async(f"kill-broker {victim}")
-    await bench.whole(started)
+    await bench.brokers.quiet(started, bench.whole_quiet_s)
     heard = await bench.heard()
     informed = [report for report in heard.values() if "LEADER_AND_ISR" in report["last"]]
     last = max(report["last"]["LEADER_AND_ISR"] for report in informed)
     first = min(report["first"]["LEADER_AND_ISR"] for report in informed)
+    await bench.check()
     back: float = await bench.brokers.ask_async(f"start-broker {victim}")
-    await bench.whole(back)
+    await bench.brokers.quiet(back, bench.whole_quiet_s)
     report = (await bench.heard())[str(victim)]
     return {
         "broker failure": last - started,
@@ -207,7 +200,7 @@ async def bounce(bench: Bench) -> Seconds:
     """A broker's registration is replaced by a new one in one transaction; the last request to it."""
     victim = next(bench.victims)
     started: float = await bench.brokers.ask_async(f"bounce-broker {victim}")
-    await bench.whole(started)
+    await bench.brokers.quiet(started, bench.whole_quiet_s)
     report = (await bench.heard())[str(victim)]
     await bench.restore(victim)
     return {"broker bounce": max(report["last"].values()) - started}
@@ -219,7 +212,7 @@ async def controlled_shutdown(bench: Bench) -> Seconds:
     started = time.monotonic()
     await bench.brokers.ask_async(f"controller {await bench.address()}")
     seconds: float = await bench.brokers.ask_async(f"controlled-shutdown {victim}")
-    await bench.whole(started)
+    await bench.brokers.quiet(started, bench.whole_quiet_s)
     await _restart(bench, victim)
     await bench.restore(victim)
     return {"controlled shutdown": seconds}
@@ -230,7 +223,7 @@ async def _restart(bench: Bench, broker: int) -> None:
     await asyncio.sleep(0.5)
     back: float = await bench.brokers.ask_async(f"start-broker {broker}")
     assert back > gone
-    await bench.whole(back)
+    await bench.brokers.quiet(back, bench.whole_quiet_s)
 
 
 async def rolling_restart(bench: Bench) -> Seconds:
@@ -241,7 +234,7 @@ async def rolling_restart(bench: Bench) -> Seconds:
         await bench.brokers.ask_async(f"controlled-shutdown {broker}")
         await bench.brokers.ask_async(f"kill-broker {broker}")
         await bench.brokers.ask_async(f"start-broker {broker}")
-    ended = await bench.whole(time.monotonic() - 0.1)
+    ended = await bench.brokers.quiet(time.monotonic() - 0.1, bench.whole_quiet_s)
     for broker in range(1, bench.cluster.shape.brokers + 1):
         await bench.restore(broker)
     return {"rolling restart": ended - started}

@@ -29,6 +29,8 @@ class Subject:
 
     name: str
     ids: tuple[int, int]
+    silent_s = 0.0001
+    """How long it may be silent between reading, deciding and sending, for each partition of the cluster."""
 
     def __init__(self, zookeeper: str, folder: Path, properties: Sequence[str] = ()) -> None:
         self.zookeeper = zookeeper
@@ -112,6 +114,7 @@ class Kafka(Subject):
     """As shipped: Kafka's own flags for the JVM, ``zookeeper.max.in.flight.requests`` 10."""
 
     name = "kafka"
+    silent_s = 0.00025
     ids = (1001, 1002)
     in_flight = 10
 
