@@ -59,6 +59,7 @@ OF_NO_MODULE = {
     "controller/recovery_stories": "random stories: who leads before whom, and that somebody does in the end",
     "controller/recovery_strategies": "who waits for whose log, by unclean.recovery.strategy",
     "controller/recovery_under_way": "what happens while replicas are asked how far their logs reach",
+    "controller/role_given_back": "the role after an operator's release, and after the end of a process",
     "controller/stack_depth": "the number of calls from the consumer to a rule",
     "controller/steps_of_standbys": "for how long a warm standby keeps the loop busy",
     "server/admin_apis": "the admin requests that several modules answer",

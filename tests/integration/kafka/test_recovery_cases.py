@@ -330,11 +330,9 @@ async def test_an_awaited_broker_that_does_not_answer_is_waited_for(
 PARTITIONS = 50
 
 
-async def test_a_controller_that_is_killed_while_it_asks_leaves_the_rest_to_the_next(stage: PlayedCluster) -> None:
-    """The first time before any election, the second time as soon as some are led; in between, a broker is controller.
-
-    It would elect broker 1, where that is allowed; so here the controller's strategy decides.
-    """
+async def waiting_for_broker_3(stage: PlayedCluster) -> tuple[OurController, str]:
+    """Partitions without a leader: the last of the ISR is dead, and broker 2 has more than broker 1; a broker is
+    controller."""
     controller, topic = await created(stage, partitions=PARTITIONS)
     await write(stage, topic, 5, PARTITIONS)
     await die(stage, topic, 1, 2, 3)
@@ -344,6 +342,15 @@ async def test_a_controller_that_is_killed_while_it_asks_leaves_the_rest_to_the_
     await start(stage, 1, 2)
     await controller.give()
     with_strategy(stage, "Aggressive", **{TIMEOUT: "2000"})
+    return controller, topic
+
+
+async def test_a_controller_that_is_killed_while_it_asks_leaves_the_rest_to_the_next(stage: PlayedCluster) -> None:
+    """The first time before any election, the second time as soon as some are led; in between, a broker is controller.
+
+    It would elect broker 1, where that is allowed; so here the controller's strategy decides.
+    """
+    controller, topic = await waiting_for_broker_3(stage)
 
     async def led() -> list[int]:
         return [state.leader for state in await states_of(controller.zk, topic) if state.leader != -1]
@@ -380,15 +387,7 @@ async def test_a_controller_that_is_killed_in_the_middle_of_the_elections_leaves
     stage: PlayedCluster, kafka: KafkaCluster
 ) -> None:
     """ZooKeeper gets the first transaction and not the second; then a broker is controller for a while."""
-    controller, topic = await created(stage, partitions=PARTITIONS)
-    await write(stage, topic, 5, PARTITIONS)
-    await die(stage, topic, 1, 2, 3)
-    await write(stage, topic, 5, PARTITIONS)
-    await die(stage, topic, 2, 3)
-    await die(stage, topic, 3, 3)
-    await start(stage, 1, 2)
-    await controller.give()
-    with_strategy(stage, "Aggressive", **{TIMEOUT: "2000"})
+    controller, topic = await waiting_for_broker_3(stage)
     multis = 0
 
     def first_alone(link: int, xid: int, opcode: int, frame: bytes) -> Do:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,88 +11,16 @@ import pytest
 
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.core import events as ev
-from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.events import GuardChange, Release, Reply
+from aiocontroller.core.events import GuardChange
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.lab.virtual_time import virtual_time
-from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.service import Service
 from aiocontroller.zookeeper import registration
-from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
-from aiocontroller.zookeeper.kafka_zk_client import Change, ControllerZNode, KafkaZkClient
-from tests.unit.controller.virtual_cluster import Stage, begin, is_active, stage, take_over, terms
-
-FIRST, SECOND = 1_000_001, 1_000_002
-
-
-BROKERS = b'{"version":1,"brokerid":%d,"timestamp":"0"}'
-
+from tests.unit.controller.rivals import BROKERS, FIRST, SECOND, BrokersController, holder, pair
+from tests.unit.controller.virtual_cluster import Stage, begin, is_active, stage, terms
 
 WITHDRAWALS = "aiocontroller_guard_withdrawals_total"
-
-
-class BrokersController:
-    """The controller in a broker: it stands for election as Kafka's does, by the same round trips."""
-
-    def __init__(self, it: Stage, broker_id: int = 1) -> None:
-        self.id = broker_id
-        self.client = ZooKeeperClient(it.zookeeper.address, world=it.world, session_timeout_s=60)
-        self.zk = KafkaZkClient(self.client)
-        self.zk.on_change = self._on_change
-        self.terms = 0
-        self._elections: list[asyncio.Task[None]] = []
-
-    async def start(self) -> BrokersController:
-        await self.client.start(10.0)
-        await self._elect()
-        return self
-
-    def _on_change(self, change: Change, _: str) -> None:
-        if change in (Change.CONTROLLER_DELETED, Change.CONTROLLER_CHANGED):
-            self._elections.append(asyncio.create_task(self._elect()))
-
-    async def _elect(self) -> None:
-        """``maybeResign`` and ``elect``: watch, look, read the epoch, register."""
-        if await self.zk.get_controller(watch=True) is not None:
-            return
-        epoch, version = await self.zk.get_controller_epoch() or (0, 0)
-        results = await self.client.multi(
-            [
-                SetData("/controller_epoch", b"%d" % (epoch + 1), version),
-                Create("/controller", BROKERS % self.id, ephemeral=True),
-            ]
-        )
-        self.terms += all(result.code == 0 for result in results)
-        await self.zk.get_controller(watch=True)
-
-    async def stop(self) -> None:
-        self.zk.on_change = lambda *_: None  # closing may cause changes
-        await asyncio.gather(*self._elections)
-        await self.client.close()
-
-
-@asynccontextmanager
-async def pair(**second: Any) -> AsyncIterator[tuple[Stage, Service, Service]]:
-    """A broker, an active controller, and its standby with these properties."""
-    async with stage() as it:
-        await it.add_broker(1)
-        active = await it.add_controller(aiocontroller_id=FIRST)
-        await it.until(lambda: is_active(active))
-        standby = await it.add_controller(aiocontroller_id=SECOND, **second)
-        assert not is_active(standby)
-        yield it, active, standby
-
-
-async def release(service: Service) -> None:
-    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    service.queue.append(Release(reply=Reply(answer.set_result)))
-    await answer
-
-
-async def holder(it: Stage) -> int | None:
-    found = await it.zk.get_controller(watch=False)
-    return found.controller_id if isinstance(found, ControllerZNode) else None
 
 
 async def broker_first(it: Stage, active: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,18 +180,6 @@ async def test_reason_that_appears_after_the_guards_last_look_ends_it_before_the
         assert await it.zk.get_controller_epoch() == (2, 2), "it does not try again and again"
         await it.delete("/migration")
         await it.until(lambda: is_active(standby), 5)
-
-
-@virtual_time
-async def test_brokers_win_what_is_given_back() -> None:
-    async with pair() as (it, active, _):
-        it.crash(active)
-        rival = await BrokersController(it).start()
-        await it.client.multi([Create("/migration", b"{}"), Delete("/controller")])
-        await it.sleep(5)
-        assert await holder(it) == 1
-        assert rival.terms == 1
-        await rival.stop()
 
 
 @virtual_time
@@ -496,88 +410,6 @@ async def test_aiocontroller_that_was_faster_keeps_the_role(monkeypatch: pytest.
         await it.sleep(10)
         assert [is_active(standby), is_active(third)].count(True) == 1
         assert await it.zk.get_controller_epoch() == (2, 2)
-
-
-@pytest.mark.parametrize("policy", ["wait", "standby"])
-@virtual_time
-async def test_release_is_not_undone_by_a_standby(policy: str) -> None:
-    """Neither at the vacancy that it makes nor afterwards; the epoch's version tells it from a death."""
-    async with pair(aiocontroller_takeover_policy=policy) as (it, active, standby):
-        rival = await BrokersController(it).start()
-        await release(active)
-        await it.until(lambda: rival.terms, 1)
-        assert await it.zk.get_controller_epoch() == (2, 3)
-        await expire_session(standby.client)  # and it looks anew
-        await it.sleep(10)
-        assert await holder(it) == 1
-        assert not is_active(standby)
-        await rival.stop()
-
-
-@virtual_time
-async def test_process_that_ends_hands_the_role_to_its_standby() -> None:
-    """As in a rolling upgrade: brokers get it only where no standby runs."""
-    async with pair() as (it, active, standby):
-        rival = await BrokersController(it).start()
-        await it.until(lambda: standby.controller.readiness().ready)
-        active.leave()
-        await it.until(lambda: is_active(standby), 5)
-        assert await it.zk.get_controller_epoch() == (2, 2)
-        assert rival.terms == 0
-        standby.leave()
-        await it.until(lambda: rival.terms, 5)
-        await rival.stop()
-
-
-@virtual_time
-async def test_process_that_ends_during_a_release_leaves_the_role_to_the_brokers() -> None:
-    async with pair() as (it, active, standby):
-        rival = await BrokersController(it).start()
-        await it.until(lambda: standby.controller.readiness().ready)
-        active.queue.append(Release(reply=Reply(lambda _: None)))
-        active.leave()
-        await it.until(lambda: rival.terms, 5)
-        assert not is_active(standby)
-        await rival.stop()
-
-
-@virtual_time
-async def test_observer_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
-        await release(standby)
-        assert standby.controller.election.observing
-        rival = await BrokersController(it).start()
-        it.crash(active)
-        await it.until(lambda: rival.terms)
-        await it.sleep(5)
-        assert not is_active(standby)
-        assert await holder(it) == 1
-        await rival.stop()
-
-
-@virtual_time
-async def test_standby_that_was_released_by_mistake_stands_by_again_when_it_is_asked_to_take_over() -> None:
-    async with pair() as (it, active, standby):
-        await release(standby)
-        assert not standby.controller.readiness().ready
-        (reason,) = await take_over(standby)
-        assert reason.endswith("have it release the role first; this process stands by again")
-        await it.until(lambda: standby.controller.readiness().ready)
-        assert standby.controller.election.mirror is not None
-        await it.until(lambda: standby.controller.election.mirror.status()["state"] == "warm")
-        (reason,) = await take_over(standby)
-        assert reason.endswith("have it release the role first")
-        it.crash(active)
-        await it.until(lambda: is_active(standby))
-
-
-@virtual_time
-async def test_stale_release_raises_and_deletes_nothing() -> None:
-    async with pair() as (it, _, _standby):
-        with pytest.raises(ControllerMovedError):
-            await registration.release_controller(it.client, 0, 0)
-        assert await holder(it) == FIRST
-        assert await it.zk.get_controller_epoch() == (1, 1)
 
 
 @virtual_time
