@@ -1,4 +1,4 @@
-"""Which releases of Kafka the scenarios run on, and what an old one cannot do (docs/operating.md has the table)."""
+"""Which releases of Kafka the scenarios run on, and what an old one cannot do (docs/releases.md has the table)."""
 
 from __future__ import annotations
 
