@@ -41,13 +41,11 @@ ON_REQUEST = {
 """Marker -> what its tests do."""
 
 
-WAITING = {"admin_answers", "authorization", "differential"}
-"""Folders whose tests mostly wait for processes that they start; so do those of ``integration`` but the pipeline's."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--half", choices=("waiting", "computing"), help="only the tests that wait for processes, or only the others"
+        "--half",
+        choices=("integration", "others"),
+        help="only integration tests but the pipeline's, or only the others: they take about the same time",
     )
     parser.addoption(
         "--kafka",
@@ -114,8 +112,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     half, folder = config.getoption("--half"), collection_path.parent
     if half is None or folder not in (tests, tests / "integration") or collection_path.name == "integration":
         return None
-    waits = collection_path.name in WAITING if folder == tests else collection_path.name != "analytics"
-    return True if waits != (half == "waiting") else None
+    integrates = folder != tests and collection_path.name != "analytics"
+    return True if integrates != (half == "integration") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

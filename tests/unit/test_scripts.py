@@ -161,7 +161,7 @@ def test_each_test_is_in_one_half_of_a_run() -> None:
     """`scripts/test` runs both halves at the same time."""
     tests = ROOT / "tests"
     halves: dict[Path, list[str]] = {file: [] for file in tests.rglob("test_*.py")}
-    for half, file in itertools.product(("waiting", "computing"), halves):
+    for half, file in itertools.product(("integration", "others"), halves):
         config = cast(pytest.Config, SimpleNamespace(getoption={"--kafka": None, "--half": half}.get))
         steps = (file, *file.parents)
         if not any(pytest_ignore_collect(step, config) for step in steps[: steps.index(tests)]):
