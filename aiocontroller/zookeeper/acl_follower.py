@@ -28,7 +28,7 @@ RETRY_S = 0.5
 
 
 class AclFollower:
-    """``run`` never ends by itself; ``wake`` and ``on_session`` tell it of changes."""
+    """Follows the ACLs in ``run``; ``wake`` and ``on_session`` report changes to it."""
 
     def __init__(self, store: AclStore, world: World, on_bad_znode: Callable[[], object]) -> None:
         self._store = store
@@ -42,11 +42,11 @@ class AclFollower:
         """Damage already logged that still exists; membership only."""
 
     def wake(self) -> None:
-        """There are new notifications."""
+        """Report new notifications."""
         self._woken.set()
 
     def on_session(self, event: SessionEvent) -> None:
-        """A new session has no watches, so everything is read again."""
+        """Read everything again in a new session, which has no watches."""
         if event is SessionEvent.NEW_SESSION:
             self._stale = True
             self._woken.set()

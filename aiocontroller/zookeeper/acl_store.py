@@ -66,7 +66,7 @@ class AclStore:
         self._lock = asyncio.Lock()
         """Held while reading and updating the authorizer, so that an older state never follows a newer one."""
         self._unannounced: dict[ResourcePattern, object] = {}
-        """Patterns perhaps written but not announced yet: a change may be cancelled when ZooKeeper takes too long.  The
+        """Patterns that may be written but not announced: a change may be cancelled when ZooKeeper takes too long.  The
         value identifies the attempt."""
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class AclStore:
         return [f"{root}/{name}" for root in CHANGES for name in await self._znodes.children(root, watch=True)]
 
     async def changed_patterns(self, notifications: Sequence[str]) -> tuple[list[ResourcePattern], list[BadZNode]]:
-        """Each pattern once."""
+        """The patterns that the notifications name, each once, and the damaged notifications."""
         found: dict[ResourcePattern, None] = {}
         damaged: list[BadZNode] = []
         for path, data in await self._znodes.read_present(notifications, damaged):

@@ -56,7 +56,7 @@ _VANISHING = frozenset({"users", "clients", "ips"})
 
 CONFIGS_AT_ONCE = 8
 TOPICS_AT_ONCE = 20
-"""Number checked before other tasks may run."""
+"""Topics checked before other tasks may run."""
 
 
 class TopicToCreate(msgspec.Struct, frozen=True):
@@ -218,7 +218,7 @@ class AdminZkClient:
         count = len(present.partitions)
         if not assignment or min(assignment) < count:
             raise TopicError(
-                _E.INVALID_PARTITIONS, f"Topic {present.topic!r} has {count} partitions, which can only become more"
+                _E.INVALID_PARTITIONS, f"Topic {present.topic!r} has {count} partitions; the number can only grow"
             )
         first = present.partitions.get(0)
         if first is None:
@@ -227,12 +227,12 @@ class AdminZkClient:
         check_assignment(present.topic, assignment, first_partition=count)
 
     async def delete_topic(self, topic: str) -> None:
-        """Ask for the topic's deletion; the controller does it."""
+        """Mark the topic for deletion; the controller deletes it.  Raises TopicError if refused."""
         for error in (await self.delete_topics([topic])).values():
             raise error
 
     async def delete_topics(self, topics: Sequence[str]) -> dict[str, TopicError]:
-        """Ask for the topics' deletion; returns the errors of those not marked for deletion."""
+        """Mark the topics for deletion; returns the errors of those not marked."""
         refused: dict[str, TopicError] = {}
         topics = list(dict.fromkeys(topics))
         present = await self._znodes.present([paths.topic(topic) for topic in topics])
@@ -297,7 +297,7 @@ class AdminZkClient:
         return await self.update_entity_configs("topics", topic, change)
 
     async def change_topic_configs(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Replace the topic's whole configuration and tell the brokers."""
+        """Replace the topic's whole configuration and notify the brokers."""
         check_topic_name(topic)
         if not await self._znodes.exists(paths.topic(topic)):
             raise _unknown(topic)
@@ -305,7 +305,7 @@ class AdminZkClient:
         await self.change_entity_configs("topics", topic, configs)
 
     async def change_entity_configs(self, entity_type: str, entity_name: str, configs: Mapping[str, str]) -> None:
-        """Replace a sanitized entity's configuration, unchecked, and tell brokers; TopicError for an unknown type."""
+        """Replace a sanitized entity's configuration, unchecked, and notify brokers; TopicError for an unknown type."""
         if entity_type not in paths.CONFIG_ENTITY_TYPES:
             raise TopicError(
                 _E.INVALID_CONFIG, f"unknown entity type {entity_type!r}, expected one of {paths.CONFIG_ENTITY_TYPES}"
@@ -318,8 +318,8 @@ class AdminZkClient:
     ) -> dict[str, str]:
         """Apply ``change`` to an entity's configuration and notify the brokers; returns the new configuration.
 
-        No concurrent change is lost: ``change`` is called again if another write came between, and a TopicError that
-        it raises changes nothing.  Users, clients and addresses without settings are deleted, as by Kafka's tools.
+        No concurrent change is lost: ``change`` is called again after a concurrent write, and a TopicError that it
+        raises changes nothing.  Users, clients and addresses without settings are deleted, as by Kafka's tools.
         """
         path = paths.config_entity(entity_type, entity_name)
         _check_config_size(path)
@@ -333,7 +333,7 @@ class AdminZkClient:
         raise TopicError(_E.INVALID_REQUEST, f"{path} keeps changing")
 
     async def _replace(self, entity_type: str, path: str, configs: dict[str, str], version: int | None) -> bool:
-        """Returns whether it was written: not if the znode is no longer at ``version`` (None: if it exists)."""
+        """Write the configuration; returns False if the znode is no longer at ``version`` (None: if it exists)."""
         data = cluster_znodes.encode_config(configs)
         _check_config_size(path, data)
         if not configs and entity_type in _VANISHING:
@@ -370,7 +370,7 @@ class AdminZkClient:
             results = await self.zk.client.multi([*checks, op])
         except (NotSentError, MaybeAppliedError):
             await self.zk.client.sync("/")
-            return Code.BAD_VERSION  # to be read again
+            return Code.BAD_VERSION  # the caller reads again
         if self.fence is not None and results[0].code not in (0, Code.RUNTIME_INCONSISTENCY):
             raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {self.fence}")
         code = next((r.code for r in results if r.code not in (0, Code.RUNTIME_INCONSISTENCY)), 0)
@@ -447,7 +447,7 @@ class AdminZkClient:
             return []
         if holder.kraft_controller_epoch > 0:
             raise ControllerMovedError(
-                f"{paths.CONTROLLER} belongs to KRaft controller {holder.controller_id}: configurations are its own"
+                f"{paths.CONTROLLER} belongs to KRaft controller {holder.controller_id}, which owns configurations"
             )
         return [Check(paths.CONTROLLER, holder.version)]
 

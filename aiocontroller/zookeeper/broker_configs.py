@@ -148,7 +148,7 @@ QUOTAS = (
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
-"""Those of them that brokers cannot have in their files: DescribeConfigs reports them as read-only."""
+"""Dynamic settings that cannot be in a broker's file; DescribeConfigs reports them as read-only."""
 
 STATIC_CONFIGS = BROKER_PROPERTIES - DYNAMIC_CONFIGS.keys()
 """Settings that brokers read only when they start."""

@@ -2,7 +2,7 @@
 
 A change carries no data: its handler reads again, which re-arms the one-shot watch.  Events that need no read give no
 change: the parent's children report the creation and deletion of a broker's or topic's znode.  A topic's deletion is
-reported all the same: if the topic is created again at once, the parent's children look unchanged.
+reported nevertheless: if the topic is created again at once, the parent's children look unchanged.
 
 ``/admin/reassign_partitions`` and ``/admin/preferred_replica_election`` also report deletions and data changes, though
 Kafka reads only new ones: an event uses up the watch, so without another read the next request would go unnoticed
@@ -19,8 +19,8 @@ from aiocontroller.zookeeper.watches import CHANGED, CHILD, CREATED, DELETED
 
 
 class Change(Enum):
-    """The second half of an ``on_change`` call is a name for BROKER (its id), TOPIC, TOPIC_DELETED and PARTITION_STATE
-    (``topic-0``), else ''."""
+    """What changed, the first argument of ``on_change``.  The second is a name for BROKER (its id), TOPIC,
+    TOPIC_DELETED and PARTITION_STATE (``topic-0``), else ''."""
 
     CONTROLLER_CHANGED = "CONTROLLER_CHANGED"
     CONTROLLER_DELETED = "CONTROLLER_DELETED"

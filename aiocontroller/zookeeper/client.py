@@ -148,10 +148,10 @@ class ZooKeeperClient:
     async def start(
         self, timeout_s: float | None = None, *, tasks: Tasks | None = None, create_chroot: bool = True
     ) -> None:
-        """Open a session and create the chroot, unless the caller must write nothing; keeps trying.
+        """Open a session and, with ``create_chroot``, create the chroot; keeps trying.
 
-        The session's task runs in ``tasks``, a task group that the client must be closed before; without one, for
-        commands and tests, it runs by itself.
+        The session's task runs in ``tasks``, a task group that must not end before the client is closed; without one,
+        for commands and tests, it runs outside of any group.
         Raises TimeoutError, naming the addresses, after ``timeout_s``; and AuthFailedError.
         """
         await self.session.start(timeout_s, tasks)
@@ -288,7 +288,7 @@ class ZooKeeperClient:
         return (await self.session.send(request)).stat
 
     async def set(self, path: str, data: bytes | str, version: int) -> Stat:
-        """``set_data`` with a version that must be given."""
+        """``set_data`` with a required version."""
         return await self.set_data(path, data, version)
 
     async def delete(self, path: str, version: int = -1) -> None:
@@ -379,7 +379,7 @@ class ZooKeeperClient:
         return await self._writer.write_together(groups, raw, where)
 
     async def check(self, path: str, version: int) -> bool:
-        """Whether the znode has that version according to the ensemble, not to a server that lags behind."""
+        """Whether the znode has that version according to the ensemble, not just to a server that may lag."""
         check = codec.multi([codec.check_op(self._full(path), version)])
         [(code, payload)] = await self.session.exchange([check], retry=True)
         if code != OK and not payload:
@@ -418,7 +418,7 @@ class ZooKeeperClient:
     async def delete_all_recursive(self, paths: Sequence[str], fence: int | None = None) -> int:
         """Delete distinct znodes, none below another, and their descendants, deepest first; returns the number deleted.
 
-        Children that appear meanwhile are deleted too, for a while: then NotEmpty.
+        Children that appear meanwhile are deleted too; raises NotEmpty if some appear in each of many rounds.
         """
         deleted, remaining = 0, list(paths)
         for _ in range(MAX_DELETE_ROUNDS):
@@ -469,9 +469,9 @@ class ZooKeeperClient:
             raise response_error(code)
 
     async def remove_recursive_watch(self, path: str) -> None:
-        """Remove the watch, and this session's one-shot watches on the same path; none is fine.
+        """Remove the watch, and this session's one-shot watches on the same path.
 
-        So is a server without such watches.
+        Does nothing if there are none, or if the server does not support recursive watches.
         """
         full = self._full(path)
         self.session.registry.removed(full)

@@ -74,7 +74,7 @@ def _address(name: str | None) -> str:
 
 
 def quotas_of(entity_type: str) -> Mapping[str, tuple[ConfigType, int]]:
-    """Name of each quota of this kind of entity -> its type, and the least value."""
+    """Name of each quota of this kind of entity -> its type and minimum."""
     return OF_ADDRESSES if entity_type == "ips" else OF_USERS_AND_CLIENTS
 
 

@@ -1,6 +1,6 @@
-"""Everything that ZooKeeper holds of a cluster, read once: without watches, without a write, without a controller.
+"""Everything that ZooKeeper holds of a cluster, read once: without watches, writes or a controller.
 
-The reads are not of one instant, so what changes meanwhile may look torn; who judges by it reads twice.
+The reads are not atomic, so what changes meanwhile may look inconsistent; callers that judge by it read twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aiocontroller.zookeeper.znodes import ControllerZNode
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
-"""What is being read, how many are read, of how many."""
+"""Called with what is being read, how many have been read, and how many there are."""
 
 
 class Partition(NamedTuple):
@@ -56,7 +56,7 @@ class ClusterTree(msgspec.Struct, frozen=True):
     preferred_election: list[TopicPartition] | None
     isr_notifications: list[str]
     topic_configs: dict[str, dict[str, str]]
-    """Of each entity below ``/config/topics``, which may have no topic."""
+    """By entity below ``/config/topics``; its topic may not exist."""
     broker_configs: dict[str, dict[str, str]]
     known_controllers: frozenset[int]
     debts: list[Owed]
@@ -70,10 +70,10 @@ class ClusterTree(msgspec.Struct, frozen=True):
 
 
 async def read_cluster_tree(zk: KafkaZkClient, progress: Progress | None = None) -> ClusterTree:
-    """Read everything; ``progress`` hears of topics and states as they come.
+    """Read everything; ``progress`` is called after each slice of partitions' states.
 
-    AioControllerError if ZooKeeper does not answer.  ``exc.NoAuth`` if it does not show the controller, the brokers or
-    the topics, without which nothing can be said; what else it does not show is in ``bad``.
+    Raises AioControllerError if ZooKeeper does not answer, and ``exc.NoAuth`` if we may not read the controller, the
+    brokers or the topics, without which the rest is useless.  Other znodes that we may not read are in ``bad``.
     """
     bad: list[BadZNode] = []
 
@@ -188,7 +188,7 @@ async def _read_epoch(zk: KafkaZkClient) -> int | BadZNode | None:
 
 
 def _ids(bad_brokers: Sequence[BadZNode]) -> frozenset[int]:
-    """Of those whose name is a broker's id."""
+    """The broker ids among the names of these znodes."""
     ids = (znodes.decode_broker_id(bad.path.rpartition("/")[2]) for bad in bad_brokers)
     return frozenset(found for found in ids if isinstance(found, int))
 

@@ -109,7 +109,7 @@ MAX_INT64 = 2**63 - 1
 
 
 def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | BadZNode:
-    """The block that was given out last, of ``/latest_producer_id_block``."""
+    """The last allocated block, from ``/latest_producer_id_block``."""
 
     def read(data: bytes) -> ProducerIdBlock:
         found = _producer_id_block_decoder.decode(data)
@@ -180,7 +180,7 @@ def decode_feature(data: bytes | None) -> FeatureZNode | BadZNode:
 
 
 def encode_feature(feature: FeatureZNode) -> bytes:
-    """The content of ``/feature``; version 1 has a lowest level for each feature, too."""
+    """The content of ``/feature``; version 1 also has a minimum level for each feature."""
     levels: dict[str, dict[str, int]] = {}
     for name in sorted(feature.features):
         level = feature.features[name]
@@ -268,7 +268,7 @@ class MigrationZNode(msgspec.Struct, frozen=True, rename={"controller_id": "kraf
 
     @property
     def claimed(self) -> bool:
-        """Whether a KRaft controller has begun to migrate; before, it is provisioned only."""
+        """Whether a KRaft controller has begun to migrate; until then, it is only provisioned."""
         return self.controller_id >= 0
 
 
@@ -276,7 +276,7 @@ _migration_decoder = msgspec.json.Decoder(MigrationZNode)
 
 
 def decode_migration(data: bytes | None) -> MigrationZNode | BadZNode:
-    """The state of a migration to KRaft, of ``/migration``."""
+    """The state of a migration to KRaft, from ``/migration``."""
 
     def read(data: bytes) -> MigrationZNode:
         found = _migration_decoder.decode(data)
@@ -312,7 +312,7 @@ class DelegationToken(msgspec.Struct, frozen=True):
         return min(self.max_timestamp_ms, self.expiry_timestamp_ms)
 
     def has_expired(self, now_ms: int) -> bool:
-        """``now_ms``: milliseconds since 1970."""
+        """Whether the token has expired at ``now_ms``, in milliseconds since 1970."""
         return self.expires_ms < now_ms
 
 

@@ -240,7 +240,7 @@ def multi(encoded_ops: Sequence[bytes]) -> bytes:
 
 
 def parse_stat(payload: bytes, offset: int) -> Any:
-    """An aiozk ``Stat``; its own parser takes eleven Struct objects; BadReplyError if it is cut short."""
+    """An aiozk ``Stat``, read in one step (its own parser takes eleven); BadReplyError if it is truncated."""
     stat = Stat.__new__(Stat)
     try:
         stat.__dict__.update(zip(_STAT_NAMES, _STAT.unpack_from(payload, offset), strict=True))
@@ -336,7 +336,7 @@ def _results(payload: bytes) -> Iterator[OpResult]:
 
 
 def parse_strings(payload: bytes, at: int = 0) -> tuple[list[str], int]:
-    """A vector of strings, and the offset after it; BadReplyError if it is cut short."""
+    """A vector of strings, and the offset after it; BadReplyError if it is truncated."""
     found = []
     with reading("a vector of strings", payload):
         count = unpack_int(payload, at)[0]

@@ -199,7 +199,7 @@ class Connection(asyncio.Protocol):
     # -- asyncio's side ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, and set when its buffer is full; sends nothing."""
+        """Keep the transport and limit its write buffer; sends nothing."""
         # uvloop's transports are not asyncio.Transport by class
         self._transport = out = cast(asyncio.Transport, transport)
         out.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -250,7 +250,7 @@ class Connection(asyncio.Protocol):
     # -- receiving -----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Answer the requests of all complete frames; damage to the stream closes the connection."""
+        """Complete the requests that complete frames answer; damage to the stream closes the connection."""
         self.last_received = self._clock.monotonic()
         self._counters.bytes_received += len(data)
         if self._needed > 0:
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
         if stop - at < 16:
             raise ZooKeeperError(f"a reply has {stop - at} bytes, expected at least 16")
         xid, zxid, code = _REPLY_HEAD.unpack_from(data, at)
-        if code == Code.SESSION_CLOSED_REQUIRE_SASL_AUTH:  # it hangs up; nothing that it had not answered is applied
+        if code == Code.SESSION_CLOSED_REQUIRE_SASL_AUTH:  # it hangs up without applying unanswered requests
             self.refused = True
             self._lose("the server requires a login by SASL")
         elif xid >= 0:

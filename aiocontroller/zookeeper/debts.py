@@ -191,7 +191,7 @@ class DebtZNodes:
             codes = await self._znodes.create_many([(parent, None) for parent in parents], fence)
         except exc.NoAuth as error:
             log.error("Cannot record which controller keeps the debts: %s", ", ".join(error.__notes__))
-        found = (await self._client.exists_many(parents)).code  # one that is there may be refused, too
+        found = (await self._client.exists_many(parents)).code  # creating an existing one may be refused, too
         return {b: code if missing else 0 for b, code, missing in zip(brokers, codes, found, strict=True)}
 
     async def write(self, changes: Sequence[Owed], *, fence: int) -> list[int]:

@@ -36,7 +36,7 @@ def token_id(chance: int) -> str:
 
 
 class DelegationTokens:
-    """Changes are based on the present znode and retried after a concurrent change, so none is lost."""
+    """Reads and changes tokens.  A change is retried after a concurrent change of the same znode, so none is lost."""
 
     def __init__(self, zk: KafkaZkClient) -> None:
         self._zk = zk
@@ -56,7 +56,7 @@ class DelegationTokens:
         return next((name for name in names if hmac.compare_digest(token_hmac(name, secret_key), hmac_given)), None)
 
     async def get(self, token_id: str) -> DelegationToken | None:
-        """The token by its id, which may be invalid; None if it does not exist or is damaged."""
+        """The token by its id; None if the id is invalid or the token does not exist or is damaged."""
         if not _TOKEN_ID.fullmatch(token_id):
             return None
         path = paths.delegation_token(token_id)
@@ -70,7 +70,7 @@ class DelegationTokens:
         return token
 
     async def change(self, token_id: str, change: Callable[[DelegationToken], DelegationToken | None]) -> bool:
-        """Returns whether the token exists; ``change`` returns its new state (None: delete), or raises to keep it."""
+        """Change a token; returns whether it exists.  ``change`` returns its new state (None: delete) or raises."""
         path = paths.delegation_token(token_id)
         for _ in range(MAX_ATTEMPTS):
             reads = await self._znodes.read(path)

@@ -1,8 +1,8 @@
 """Errors of the ZooKeeper client.
 
 A server's error codes are values in bulk results; methods of a single znode raise aiozk's exceptions (``exc``) for
-them.  The classes here concern the connection and the session: whether a request
-may have been applied, and whether the session (with its ephemerals and watches) still exists.
+them.  The classes here concern the connection and the session: whether a request may have been applied, and whether
+the session (with its ephemerals and watches) still exists.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CONFLICTS = (Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS)
 
 
 def is_refusal(code: int) -> bool:
-    """The write was refused, and would be again."""
+    """Whether a write with this code was refused, and would be refused again."""
     return code != Code.OK and code not in CONFLICTS
 
 

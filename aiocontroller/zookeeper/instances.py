@@ -1,9 +1,9 @@
-"""The instances of this program on a cluster: each keeps an ephemeral znode that tells of it, named by its session.
+"""The instances of this program on a cluster: each describes itself in an ephemeral znode named after its session.
 
     /aiocontroller_instances/10002c6b5d30001 = {"version":1,"id":1002,"host":"b","state":"standing by",…}
 
-They are for people and decide nothing, so no fence guards them.  Kafka's brokers read no znode of this name.  An entry
-counts only if the session that it names owns it, so it ends with its process, and nobody tells of another's.
+The znodes inform people and decide nothing, so no fence guards them.  Kafka's brokers do not read them.  An entry
+counts only if it is owned by the session in its name: it ends with its process, and no process adds one for another.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from aiocontroller.zookeeper.znode_access import error_at
 from aiocontroller.zookeeper.znode_json import Id
 
 MOST = 50
-"""More are not read."""
+"""Limit on the entries read."""
 MOST_BYTES = 4_096
 Text = Annotated[str, msgspec.Meta(max_length=300)]
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """What an instance tells of itself."""
+    """What an instance reports about itself."""
 
     id: Id
     host: Text
@@ -39,15 +39,15 @@ class Instance(msgspec.Struct, frozen=True):
     state: Text
     """As ``/readyz`` says."""
     reason: Text = ""
-    """What keeps it from being ready; of several the first."""
+    """The first of the reasons why it is not ready."""
     standby: Text = ""
     """State of its copy of the cluster: ``cold``, ``loading`` or ``warm``; empty while it is active."""
     lag_s: int = 0
     """How far the copy is behind, in whole seconds."""
     release: Text = ""
-    """Of this program; empty: an early one, which does not tell."""
+    """The program's release; empty from early ones, which do not report it."""
     version: int = 1
-    """Of this form."""
+    """Version of this format."""
 
 
 _decoder = msgspec.json.Decoder(Instance)
@@ -59,7 +59,7 @@ def _name(session: int) -> str:
 
 
 async def tell(client: ZooKeeperClient, instance: Instance) -> None:
-    """Write this session's entry; raises ZooKeeper's error, with the path in a note, where that is refused."""
+    """Write this session's entry; raises ZooKeeper's error, with the path in a note, if that is refused."""
     path, data = paths.instance(_name(client.session_id)), _encoder.encode(instance)
     written = await client.write_many([SetData(path, data)], fence=None)
     if written.code[0] == Code.NO_NODE:
@@ -70,7 +70,7 @@ async def tell(client: ZooKeeperClient, instance: Instance) -> None:
 
 
 async def read_instances(client: ZooKeeperClient) -> dict[int, Instance]:
-    """Session -> instance; what cannot be read is left out.  Raises ZooKeeper's error where reading is refused."""
+    """Session -> instance; unreadable entries are left out.  Raises ZooKeeper's error if reading is refused."""
     found = await client.children_many([paths.INSTANCES])
     if found.code[0] == Code.NO_NODE:
         return {}

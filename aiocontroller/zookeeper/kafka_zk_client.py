@@ -124,7 +124,7 @@ class KafkaZkClient(RequestZNodes):
         )
 
     async def check_controller_epoch(self, *, fence: int) -> None:
-        """Raises ControllerMovedError if it has changed; for answers that only the active controller may give."""
+        """Raises ControllerMovedError if the fence is stale; for answers that only the active controller may give."""
         if not await self.client.check(paths.CONTROLLER_EPOCH, fence):
             raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {fence}")
 
@@ -138,14 +138,14 @@ class KafkaZkClient(RequestZNodes):
             raise error_at(paths.CONTROLLER_EPOCH, writes.code[0])
 
     async def get_known_controllers(self) -> tuple[frozenset[int] | BadZNode, int]:
-        """(ids of all aiocontrollers that have been active, znode version); none and -1 without a znode."""
+        """(ids of all aiocontrollers that have been active, znode version); (no ids, -1) without a znode."""
         reads = await self._znodes.read(paths.KNOWN_CONTROLLERS, watch=False)
         if reads is None:
             return frozenset(), -1
         return cluster_znodes.decode_known_controllers(reads.data[0]), reads.version[0]
 
     async def set_known_controllers(self, ids: Collection[int], version: int, *, fence: int) -> bool:
-        """Whether it was written: not if the znode has left ``version`` (-1: it did not exist)."""
+        """Write the ids; returns False if the znode is no longer at ``version`` (-1: if it exists)."""
         path, data = paths.KNOWN_CONTROLLERS, cluster_znodes.encode_known_controllers(ids)
         return await self._znodes.write(Create(path, data) if version < 0 else SetData(path, data, version), fence)
 
@@ -183,7 +183,7 @@ class KafkaZkClient(RequestZNodes):
         return brokers, bad
 
     async def count_registrations(self) -> int:
-        """How many registrations there have been since ``/brokers/ids`` was created; 0 without it."""
+        """Number of registrations since ``/brokers/ids`` was created; 0 without it."""
         stat = (await self.client.exists_many([paths.BROKER_IDS])).stat(0)
         return 0 if stat is None else int(stat.child_version + stat.num_children) // 2
 
@@ -360,8 +360,8 @@ class KafkaZkClient(RequestZNodes):
     ) -> Writes:
         """Create the first leadership of new partitions, with missing parents; takes parallel columns.
 
-        ``Writes.code`` is NODE_EXISTS if another writer was faster, NO_NODE if the topic is gone.  So is one whose
-        znode has another id than ``ids`` says (16 bytes): it was made anew, and nothing is created in it.
+        ``Writes.code`` is NODE_EXISTS if another writer was faster, NO_NODE if the topic is gone or its znode has
+        another id than in ``ids`` (16 bytes): then the topic was recreated, and nothing is created below it.
         """
         codes: list[int] = []
         for start in range(0, len(topics), SLICE):
@@ -382,8 +382,8 @@ class KafkaZkClient(RequestZNodes):
         datas = znodes.encode_partition_states(leaderships)
         codes = [int(Code.NO_NODE)] * len(topics)
         remaining = list(range(len(topics)))
-        # NO_NODE may only mean that a conflict split the batch with the parent, so that it was sent after the child's:
-        # repeat as long as that creates anything.
+        # NO_NODE may only mean that a conflict split the batch with the parent, which was then sent after the child's:
+        # repeat until nothing more is created.
         while remaining:
             ops, at = await self._creates([(topics[i], partitions[i], datas[i]) for i in remaining], ids)
             written = (await self.client.write_many(ops, fence=fence)).code
@@ -398,7 +398,7 @@ class KafkaZkClient(RequestZNodes):
     async def _creates(
         self, states: Sequence[tuple[str, int, bytes]], ids: Mapping[str, bytes]
     ) -> tuple[list[WriteOp], list[int | None]]:
-        """The creates of states, missing parents first, and each state's index among them; None in another topic.
+        """The creates of states, missing parents first, and each state's index among them; None in a recreated topic.
 
         A create of an existing znode costs its batch another round, so partitions' shared parents are checked first.
         """
@@ -477,7 +477,7 @@ class KafkaZkClient(RequestZNodes):
     async def set_latest_producer_id_block(
         self, block: ProducerIdBlock, version: int, *, fence: int | None = None
     ) -> bool:
-        """Returns whether the block was allocated: not if the znode has left ``version`` (-1: it did not exist)."""
+        """Allocate the block; returns False if the znode is no longer at ``version`` (-1: if it exists)."""
         path, data = paths.LATEST_PRODUCER_ID_BLOCK, cluster_znodes.encode_producer_id_block(block)
         op: WriteOp = Create(path, data) if version < 0 else SetData(path, data, version)
         return await self._znodes.write(op, fence)
@@ -488,7 +488,7 @@ class KafkaZkClient(RequestZNodes):
         return (None, -1) if reads is None else (cluster_znodes.decode_feature(reads.data[0]), reads.version[0])
 
     async def set_feature(self, feature: FeatureZNode, version: int, *, fence: int | None = None) -> bool:
-        """Whether it was written: not if the znode has left ``version`` (-1: it did not exist)."""
+        """Write the features; returns False if the znode is no longer at ``version`` (-1: if it exists)."""
         path, data = paths.FEATURE, cluster_znodes.encode_feature(feature)
         return await self._znodes.write(Create(path, data) if version < 0 else SetData(path, data, version), fence)
 

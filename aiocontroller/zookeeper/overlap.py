@@ -23,7 +23,7 @@ async def overlapped(
 ) -> None:
     """Run ``finish(item, await begin(item))`` for each item in order; each item begins while the one before finishes.
 
-    The first error ends all: work that has begun is cancelled and awaited.
+    The first error ends everything: work that has begun is cancelled and awaited.
     """
     waiting = list(items)
     if len(waiting) == 1:
@@ -36,7 +36,7 @@ async def overlapped(
             done.set_result(await begin(item))
         except Exception as error:  # raised when its turn comes, after what was begun before it
             done.set_exception(error)
-            done.exception()  # it counts as seen, even if an earlier error ends all
+            done.exception()  # marks it as retrieved, even if an earlier error ends everything
 
     async with task_group() as tasks:
         for at, item in enumerate(waiting):
@@ -49,7 +49,7 @@ async def overlapped(
 
 
 async def in_window(workers: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run ``work`` (which ends when nothing is left to do) several times at once; the first error ends all."""
+    """Run ``work`` (which ends when nothing is left to do) several times at once; the first error ends them all."""
     if workers <= 1:
         await work()
         return
@@ -66,9 +66,9 @@ class Give(Protocol):
 
 
 async def taken_in(readers: int, read: Callable[[Give], Coroutine[Any, Any, None]]) -> None:
-    """Run ``read`` in several tasks, and everything that they give in this task, one after the other.
+    """Run ``read`` in several tasks, and the functions that they give in this task, one after the other.
 
-    ``read`` ends when nothing is left to read.  The first error, of a reader or of a given function, ends all.
+    ``read`` ends when nothing is left to read.  The first error, of a reader or of a given function, ends everything.
     """
     if readers <= 1:
         await read(_taken_in_at_once)
@@ -85,7 +85,7 @@ async def taken_in(readers: int, read: Callable[[Give], Coroutine[Any, Any, None
     async def run() -> None:
         try:
             await in_window(readers, lambda: read(give))
-        except Exception as error:  # raised after everything that was given before it is taken in
+        except Exception as error:  # raised once everything given before it has been taken in
             errors.append(error)
         given.put_nowait(None)
 

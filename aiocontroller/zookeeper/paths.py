@@ -18,7 +18,7 @@ DEBTS = "/aiocontroller_debts"
 BROKER_STARTS = "/aiocontroller_broker_starts"
 """Ours, not Kafka's: which brokers have started uncleanly."""
 INSTANCES = "/aiocontroller_instances"
-"""Ours, not Kafka's: the instances of this program that run, an ephemeral znode each."""
+"""Ours, not Kafka's: the running instances of this program, one ephemeral znode each."""
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"
@@ -151,27 +151,27 @@ def debts(broker: int, topic: str) -> str:
 
 
 def instance(name: str) -> str:
-    """What one instance tells of itself; ``name`` is that of its session."""
+    """One instance's description of itself; ``name`` is that of its session."""
     return f"{INSTANCES}/{name}"
 
 
 def isr_change(name: str) -> str:
-    """``name`` is the child's name, prefix and sequence number (``isr_change_0000000012``)."""
+    """An ISR change notification; ``name`` is prefix and sequence number (``isr_change_0000000012``)."""
     return f"{ISR_CHANGE_NOTIFICATION}/{name}"
 
 
 def log_dir_event(name: str) -> str:
-    """``name`` is the child's name, prefix and sequence number."""
+    """A log directory event notification; ``name`` is prefix and sequence number."""
     return f"{LOG_DIR_EVENT_NOTIFICATION}/{name}"
 
 
 def config_change(name: str) -> str:
-    """``name`` is the child's name, prefix and sequence number."""
+    """A configuration change notification; ``name`` is prefix and sequence number."""
     return f"{CONFIG_CHANGES}/{name}"
 
 
 def config_entity(entity_type: str, entity_name: str) -> str:
-    """``entity_name`` is already sanitized if it may have any character (users, clients)."""
+    """An entity's configuration; ``entity_name`` must be sanitized if it may have any character (users, clients)."""
     return f"{CONFIG}/{entity_type}/{entity_name}"
 
 
@@ -207,7 +207,7 @@ _NO_PATH = re.compile(
 
 
 def is_path(path: str) -> bool:
-    """Whether ZooKeeper's clients in Java, so Kafka's brokers, accept the path of a znode below the root."""
+    """Whether ZooKeeper's Java client, and so Kafka's brokers, accept the path of a znode below the root."""
     return path.startswith("/") and not _NO_PATH.search(path)
 
 

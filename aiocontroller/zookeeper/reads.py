@@ -1,7 +1,7 @@
 """Bulk reads: columns of results, hundreds of znodes per request.
 
 getData is sent as multiRead (ZooKeeper 3.6 and later; a server that answers Unimplemented gets pipelined getData from
-then on), unless a few znodes are to be watched, too; exists and getChildren2 are pipelined, since multiRead does not
+then on), unless a few znodes are also to be watched; exists and getChildren2 are pipelined, since multiRead does not
 support them.  Everything is repeated after a lost connection.
 
 SetWatches arms the watches after a multiRead, relative to the highest mzxid in the batch.  A server runs a multiRead
@@ -30,7 +30,7 @@ FIRST_READS = 250
 WANTED_REPLY_BYTES = 2 << 20
 MAX_REQUEST_BYTES = 400_000
 FEW_WATCHED = 16
-"""So many znodes are read and watched by getData, in one round trip; a multiRead and SetWatches take two."""
+"""Up to this many znodes are read and watched by getData, in one round trip; multiRead and SetWatches take two."""
 PIPELINED = 250
 WINDOW = 4
 """Requests of one bulk call that may be in flight together."""

@@ -1,7 +1,7 @@
 """The two registrations by ephemeral znodes: the controller's and a broker's.
 
-Each is one multi, so that no observer sees half of it, and may lose its reply.  A multi is never sent again blindly;
-the ephemeral znode's owner tells afterwards whether it was applied.  Our own id does not: two controllers outside the
+Each is one multi, so that no observer sees half of it; its reply may be lost.  A multi is never sent again blindly: the
+ephemeral znode's owner shows afterwards whether it was applied.  Our own id does not: two controllers outside the
 brokers may share one.
 
 Winning ``/controller``, step by step (Kafka's ``registerControllerAndIncrementControllerEpoch``):
@@ -20,8 +20,8 @@ A rollback of a migration to KRaft (``roll_back_migration``) is the same multi w
 written, and with the deletion of what KRaft has claimed.
 
 A standby reads e and v in advance, while another controller holds the role, and registers by step 2 alone
-(``seize_controller``).  A release on request raises v without e (``release_controller``): what standbys have read is
-outdated then, and the difference between e and v tells, also later, that the role was given back on purpose.
+(``seize_controller``).  A release on request raises v but not e (``release_controller``): what standbys have read is
+then outdated, and the difference between e and v shows, even later, that the role was given back on purpose.
 """
 
 from __future__ import annotations
@@ -105,15 +105,15 @@ class KnownEpoch(NamedTuple):
 
     @property
     def releases(self) -> int:
-        """Compared with that of another term: a difference means a release in between, or a write by hand."""
+        """To be compared with another term's: a difference means a release in between, or a write by hand."""
         return self.version - self.epoch
 
 
 async def known_epoch(client: ZooKeeperClient, holder: znodes.ControllerZNode) -> KnownEpoch | None:
-    """The epoch of the holder's term; None if it is the holder no more, or the epoch cannot be read.
+    """The epoch of the holder's term; None if it no longer holds the role, or the epoch cannot be read.
 
-    One multiRead sees both at one moment.  ZooKeeper before 3.6 reads the epoch first, so that after an election in
-    between it is outdated, and ``seize_controller`` fails.
+    One multiRead sees both at one moment.  ZooKeeper before 3.6 reads the epoch first: after an election in between, it
+    is outdated, and ``seize_controller`` fails.
     """
     generation = client.session.generation
     reads = await client.get_many([paths.CONTROLLER_EPOCH, paths.CONTROLLER])
@@ -176,7 +176,7 @@ async def register_controller(
     deposing: int | None = None,
     address: str = "",
 ) -> tuple[int, int]:
-    """(new epoch, its znode version); raises ControllerMovedError if another controller has the role; see the module.
+    """(new epoch, its znode version); raises ControllerMovedError if another controller has the role.
 
     A takeover that is ``deposing`` a session takes the role from that session only: of several standbys, one wins.
     Raises SessionExpiredError if the session ends meanwhile, since the role would have ended with it.
@@ -244,7 +244,7 @@ async def _round(
 
 
 async def _resolve(client: ZooKeeperClient, session: _Session, epoch: int) -> tuple[int, int] | None:
-    """Step 4: (epoch, znode version) if the round that was to write ``epoch`` was won by us after all."""
+    """Step 4: (epoch, znode version) if we won the round that was to write ``epoch`` after all, else None."""
     stat = await _stat_of(client, paths.CONTROLLER)
     found = await read_controller_epoch(client)
     written = (await client.exists_many([paths.CONTROLLER_EPOCH])).stat(0)
@@ -260,7 +260,7 @@ async def roll_back_migration(
 ) -> tuple[int, int]:
     """Take the role from a KRaft controller as planned: (new epoch, its znode version).
 
-    Nothing is written, and ControllerMovedError raised, if one of the znodes has changed since the plan was made.
+    Raises ControllerMovedError and writes nothing if one of the znodes has changed since the plan was made.
     Raises SessionExpiredError like ``register_controller``.
     """
     session = _Session(client)
@@ -272,7 +272,7 @@ async def roll_back_migration(
         won = await _resolve(client, session, plan.epoch)
     if won is None:
         changed = ", ".join(each.path for each in (plan.epoch_before, *plan.deleted))
-        raise ControllerMovedError(f"one of {changed} has changed meanwhile: somebody still writes")
+        raise ControllerMovedError(f"one of {changed} has changed meanwhile: another process is still writing")
     client.fence_generation = session.generation
     return won
 
@@ -285,9 +285,9 @@ async def delete_controller(client: ZooKeeperClient, fence: int) -> None:
 
 
 async def release_controller(client: ZooKeeperClient, epoch: int, fence: int) -> None:
-    """Give the role back on request: the same in one multi with a write of the same epoch, which standbys notice.
+    """Give the role back on request: as above, in one multi that also rewrites the epoch, which standbys notice.
 
-    Raises ControllerMovedError if the fence does not hold, also where our own write broke it and its answer was lost.
+    Raises ControllerMovedError if the fence does not hold, even if our own write broke it and its reply was lost.
     """
     mark = SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), fence)
     [code] = await client.write_together([[mark, Delete(paths.CONTROLLER)]], fence=fence)
@@ -299,11 +299,11 @@ async def release_controller(client: ZooKeeperClient, epoch: int, fence: int) ->
 
 
 async def register_broker(client: ZooKeeperClient, info: znodes.BrokerInfo, previous_session: int | None) -> int:
-    """Returns the broker epoch: czxid of the new ephemeral ``/brokers/ids/N`` (Kafka's ``CheckedEphemeral``).
+    """Register a broker; returns its epoch: czxid of the ephemeral ``/brokers/ids/N`` (Kafka's ``CheckedEphemeral``).
 
     The znode is created empty and set in one multi, since the reply to a set has the Stat.  A znode left by our own
     ``previous_session``, which the server should have removed (KAFKA-7165, ZOOKEEPER-2985), is replaced;
-    another's costs BrokerIdInUseError.
+    BrokerIdInUseError for one of another session.
     """
     path = paths.broker_id(info.broker.id)
     session = _Session(client)

@@ -1,6 +1,6 @@
 """What brokers and operators leave in ZooKeeper for the controller: notifications, and requests below ``/admin``.
 
-A handler reads all of a kind, does what they ask, and deletes what it has done, under the fence.  Damaged znodes are
+A handler reads all of a kind, carries them out, and deletes those that are done, under the fence.  Damaged znodes are
 returned as ``BadZNode``.
 """
 

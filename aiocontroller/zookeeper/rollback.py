@@ -1,13 +1,13 @@
-"""What a rollback of a migration to KRaft (KIP-866) will write: one multi, which leaves no time in between.
+"""What a rollback of a migration to KRaft (KIP-866) will write: one multi, so that no broker is elected in between.
 
-By Kafka's own notes an operator deletes ``/controller``.  A broker is elected at once, with the next epoch after
+By Kafka's own instructions an operator deletes ``/controller``.  A broker is elected at once, with the next epoch after
 ``/controller_epoch``.  The states bear the KRaft controller's epoch, which may be far above it: the broker cannot write
 them, and other brokers refuse its requests (KAFKA-20488).  Here the same transaction raises the epoch above everything
 that KRaft has written.
 
  1. Read ``/migration`` at version m, and everything else after it.
  2. Each write of a migrating KRaft controller also sets ``/migration``.
- 3. The multi demands version m.  So what it was planned by has not changed, or nothing is written.
+ 3. The multi demands version m: if anything that the plan is based on has changed, nothing is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aiocontroller.zookeeper.znodes import SOFTWARE, ControllerZNode, PartitionS
 
 
 class RollbackRefusedError(AioControllerError):
-    """There is nothing to roll back, or not by this command; the message says what to do."""
+    """Nothing can be rolled back, or not by this command; the message says what to do."""
 
 
 class ZNodeAt(NamedTuple):
@@ -54,13 +54,13 @@ class Rollback(NamedTuple):
 async def plan_rollback(zk: KafkaZkClient) -> Rollback:
     """Read everything that bears an epoch.
 
-    RollbackRefusedError if no migration is to be rolled back, ControllerEpochError for an epoch that cannot be raised.
+    RollbackRefusedError if there is no migration to roll back, ControllerEpochError for an epoch that cannot be raised.
     """
     await zk.client.sync(paths.MIGRATION)
     reads = await zk.client.get_many([paths.MIGRATION])
     if reads.code[0] == Code.NO_NODE:
         raise RollbackRefusedError(
-            f"there is no {paths.MIGRATION}: no migration is to be rolled back; for the role: aiocontroller takeover"
+            f"there is no {paths.MIGRATION}: nothing to roll back; to take the role: aiocontroller takeover"
         )
     if reads.code[0]:
         raise error_at(paths.MIGRATION, reads.code[0])
@@ -97,7 +97,7 @@ async def plan_rollback(zk: KafkaZkClient) -> Rollback:
 
 
 def _check(migration: MigrationZNode | BadZNode, holder: ControllerZNode | BadZNode | None) -> None:
-    """RollbackRefusedError if this is not the state to roll back from.  What cannot be read is rolled back."""
+    """RollbackRefusedError if this is not a state to roll back from.  Unreadable znodes are no reason to refuse."""
     of_kraft = isinstance(holder, ControllerZNode) and holder.kraft_controller_epoch > 0
     if isinstance(holder, ControllerZNode) and holder.software == SOFTWARE:
         raise RollbackRefusedError(

@@ -32,7 +32,7 @@ class DigestMd5:
         if nonce is None or fields.get("algorithm") != "md5-sess":
             raise AuthFailedError(f"SASL: found the challenge {challenge!r}, expected a nonce and algorithm=md5-sess")
         if "auth" not in fields.get("qop", "auth").split(","):
-            raise AuthFailedError(f"SASL: the server wants qop {fields['qop']!r}, expected 'auth' among them")
+            raise AuthFailedError(f"SASL: the server requires qop {fields['qop']!r}, expected 'auth' among them")
         secret = md5(f"{self._username}:{realm}:{self._password}".encode()).digest()
         ha1 = md5(secret + f":{nonce}:{self._cnonce}".encode()).hexdigest()
         self._expected = self._hash(ha1, nonce, "")

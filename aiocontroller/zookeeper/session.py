@@ -61,7 +61,7 @@ GONE = (Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION)
 STABLE_AFTER_S = 1.0
 """A connection that lived this long, or served a request, resets the back-off."""
 REFUSED_FOR_S = 1.0
-"""As Kafka's client: a refused login gives the session up, which every attempt keeps alive, and with it the role."""
+"""How long to retry a refused login, as Kafka does: each attempt keeps the session alive, and with it the role."""
 MAX_AUTH_ATTEMPTS = 10
 CLOSE_WITHIN_S = 6.0
 CLOSE_GRACE_S = 1.0
@@ -104,7 +104,7 @@ class ZooKeeperSession:
         self._world = world
         self._clock = world.clock
         self.ssl = ssl
-        """Of connections from now on."""
+        """Used for connections from now on."""
         self._sasl_digest = sasl_digest
         self._requested_timeout_s = timeout_s
         self._max_in_flight = max_in_flight
@@ -113,7 +113,7 @@ class ZooKeeperSession:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._opening: Connection | None = None
         self._running: anyio.CancelScope | None = None
-        """Of the session's task; None before the start."""
+        """Cancels the session's task; None before the start."""
         self._ended = anyio.Event()
         self._closed = False
         self._heartbeat: Heartbeat | None = None
@@ -134,7 +134,7 @@ class ZooKeeperSession:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def start(self, timeout_s: float | None = None, tasks: Tasks | None = None) -> None:
-        """Open the first session.  TimeoutError names addresses and last failure; ClientClosedError after ``close``.
+        """Open the first session.  Raises TimeoutError, naming the last failure, and ClientClosedError after ``close``.
 
         The session's task runs in ``tasks``, and ends with ``close``.
         """
@@ -180,7 +180,7 @@ class ZooKeeperSession:
         self._wake_all()
 
     async def _connection_for_close(self, within_s: float) -> Connection | None:
-        """The live connection; a suspended session gets a moment to come back, so that its ephemerals go at once."""
+        """The live connection; waits a little for a suspended session, so that its ephemerals are deleted at once."""
         if self.conn is None and self.session_id and not self._ended.is_set():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(future)
@@ -285,7 +285,7 @@ class ZooKeeperSession:
         """Connect and shake hands; do so a second time if the server says that the session is gone."""
         conn = await self._attempt(host, port) or await self._attempt(host, port)
         if conn is None:
-            raise ZooKeeperError("the server calls a session expired that was never opened")
+            raise ZooKeeperError("the server says that a session has expired that was never opened")
         return conn
 
     async def _attempt(self, host: str, port: int) -> Connection | None:
@@ -472,7 +472,7 @@ class ZooKeeperSession:
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called; for good."""
+        """Whether ``close`` was called."""
         return self._closed
 
     @property
@@ -488,7 +488,7 @@ class ZooKeeperSession:
         return self._generation
 
     async def _first_turn(self) -> None:
-        """Wait for a session; one that ends at once is followed by another."""
+        """Wait for a session; if it ends at once, for the next."""
         while True:
             try:
                 await self._turn(0, 0, self._generation)

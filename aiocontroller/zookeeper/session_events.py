@@ -14,7 +14,7 @@ class SessionEvent(enum.Enum):
     SUSPENDED = "suspended"
     """The connection is lost; the session may live on."""
     RECONNECTED = "reconnected"
-    """Connected again, same session; watches are armed again."""
+    """Connected again in the same session; watches are armed again."""
     EXPIRED = "expired"
     """The server says that the session is gone; reported before a new one is opened."""
     NEW_SESSION = "new_session"

@@ -29,7 +29,7 @@ class _State(msgspec.Struct, gc=False):
     controller_epoch: Id
     leader_recovery_state: int = 0
     eligible_leader_replicas: Any = None
-    """Ours, not Kafka's, whose controller drops it when it writes the state."""
+    """Our own key; Kafka's controller drops it when it writes the state."""
 
 
 class _Eligible(msgspec.Struct):
@@ -70,7 +70,7 @@ def decode_partition_state(path: str, data: bytes | None, version: int) -> Leade
 
 
 def _eligible(found: Any) -> Eligible | None:
-    """None for a field that cannot be read: the leadership counts without it."""
+    """The eligible replicas; None if the field is unreadable: the leadership is valid without it."""
     try:
         read = msgspec.convert(found, _Eligible)
     except msgspec.ValidationError:

@@ -21,7 +21,7 @@ _BELOW_TOPICS = paths.TOPICS + "/"
 
 
 class TopicsListener(Protocol):
-    """What a standby hears; the methods return at once."""
+    """What a standby is notified of; the methods return at once."""
 
     def topic_changed(self, name: str, *, deleted: bool = False) -> None:
         """The topic's znode was created, changed or deleted."""
@@ -31,7 +31,7 @@ class TopicsListener(Protocol):
 
 
 class TopicsWatch:
-    """One per client, made after the owner of ``client.on_watch``, which gets all other events."""
+    """One per client; takes over ``client.on_watch``, whose previous handler gets all other events."""
 
     def __init__(self, client: ZooKeeperClient) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class TopicsWatch:
         client.on_watch = self._on_watch
 
     async def listen(self, listener: TopicsListener) -> None:
-        """Arm the watch; what is read after this call misses no change.  Raises RecursiveWatchUnsupportedError."""
+        """Arm the watch; reads after this call miss no change.  Raises RecursiveWatchUnsupportedError."""
         self._listener, self._is_moving = listener, None
         await self._client.add_recursive_watch(paths.BROKERS)
 
@@ -50,7 +50,7 @@ class TopicsWatch:
         self._listener, self._is_moving = None, is_moving
 
     async def remove(self) -> None:
-        """Remove the watch; none is fine."""
+        """Remove the watch, if any."""
         await self._client.remove_recursive_watch(paths.BROKERS)
         self._listener = self._is_moving = None
 
@@ -66,7 +66,7 @@ class TopicsWatch:
             self._others(kind, path)
 
     def _is_reported(self, kind: int, path: str, is_moving: Callable[[str, int], bool]) -> bool:
-        """Whether a one-shot watch on the path would report this; a list's change is reported at once."""
+        """Whether a one-shot watch on the path would report this; reports a change of the list of topics itself."""
         state = _state_at(path) if path.startswith(_BELOW_TOPICS) else None
         if state is not None:
             return is_moving(*state)

@@ -5,7 +5,7 @@ a session empties the registry, since its watches die too.  Paths are full paths
 
 Watches that a bulk read's SetWatches is about to arm are in ``arming`` until it is answered.  A new connection does not
 re-arm them: the bulk read repeats its request itself, relative to its own data, which is older than the registry's
-zxid. Doing both would report one change (by the bulk read's request) and leave a watch behind (by the registry's).
+zxid.  Doing both would report one change (by the bulk read's request) and leave a watch behind (by the registry's).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WatchRegistry:
         return len(self.data) + len(self.exist) + len(self.child)
 
     def clear(self) -> None:
-        """Forget all watches, also the recursive ones: the session is another."""
+        """Forget all watches, including the recursive ones, when the session has ended."""
         self.forget()
         self.recursive.clear()
 
@@ -51,7 +51,7 @@ class WatchRegistry:
         self.child.clear()
 
     def armed(self, opcode: int, path: str, code: int) -> None:
-        """A request with its watch flag set was answered with ``code``."""
+        """Record the answer, ``code``, to a request with its watch flag set."""
         if opcode in (codec.GET_CHILDREN, codec.GET_CHILDREN2):
             if code == codec.OK:
                 self.child[path] = None
@@ -61,19 +61,19 @@ class WatchRegistry:
             self.exist[path] = None
 
     def begin(self, data: Iterable[str], exist: Iterable[str]) -> None:
-        """A SetWatches relative to what was just read is about to be written; its events come before its reply."""
+        """Record that a SetWatches relative to what was just read will be sent: its events precede its reply."""
         self.arming.update(dict.fromkeys(data, self.data))
         self.arming.update(dict.fromkeys(exist, self.exist))
 
     def end(self, paths: Iterable[str]) -> None:
-        """The SetWatches was answered, or abandoned and maybe applied: watches that have not fired are armed."""
+        """Record that it was answered, or abandoned and maybe applied: watches that have not fired are armed."""
         for path in paths:
             table = self.arming.pop(path, None)
             if table is not None:
                 table[path] = None
 
     def fired(self, kind: int, path: str) -> None:
-        """A notification has arrived, so this one-shot watch is gone; ``kind`` is ZooKeeper's event type."""
+        """Record a notification, which ends this one-shot watch; ``kind`` is ZooKeeper's event type."""
         if kind == CHILD:
             self.child.pop(path, None)
             return
@@ -84,7 +84,7 @@ class WatchRegistry:
             self.child.pop(path, None)
 
     def removed(self, path: str) -> None:
-        """A RemoveWatches of every kind on the path was answered."""
+        """Record a RemoveWatches of every kind on the path."""
         for table in (self.recursive, self.data, self.exist, self.child):
             table.pop(path, None)
 

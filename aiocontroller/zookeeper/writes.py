@@ -281,7 +281,7 @@ class BulkWriter:
             results = [result.code for result in codec.parse_multi(payload)]
             if results[0] not in (OK, Code.RUNTIME_INCONSISTENCY):
                 raise ControllerMovedError(
-                    f"{fence[0]} is no longer at version {fence[1]} (code {results[0]}): another has been elected"
+                    f"{fence[0]} is no longer at version {fence[1]} (code {results[0]}): another controller took over"
                 )
             return next((code for code in results if code not in (OK, Code.RUNTIME_INCONSISTENCY)), OK)
 
@@ -327,7 +327,7 @@ class BulkWriter:
             return
         if fence is not None and culprit == 0:
             raise ControllerMovedError(
-                f"{fence[0]} is no longer at version {fence[1]} (code {results[0].code}): another has been elected"
+                f"{fence[0]} is no longer at version {fence[1]} (code {results[0].code}): another controller took over"
             )
         self.conflicts += 1
         await self._settle_hopeless(batch, culprit - first, results[culprit].code, generation)

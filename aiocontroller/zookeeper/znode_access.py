@@ -55,7 +55,7 @@ class ZNodeAccess:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def read(self, path: str, *, watch: bool = False) -> Reads | None:
-        """Read one znode, or None if missing; ``watch`` then waits for its creation."""
+        """Read one znode; None if it is missing, whose creation ``watch`` then watches for."""
         reads = await self._client.get_many([path], watch=watch)
         code = reads.code[0]
         if code not in (0, Code.NO_NODE):
@@ -63,7 +63,7 @@ class ZNodeAccess:
         return reads if code == 0 else None
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Sorted names; none if the parent is missing, whose creation ``watch`` then waits for."""
+        """Sorted names; none if the parent is missing, whose creation ``watch`` then watches for."""
         while True:
             children = await self._client.children_many([path], watch=watch)
             names = children.names[0]
@@ -75,7 +75,7 @@ class ZNodeAccess:
                 return []
 
     async def exists(self, path: str, *, watch: bool = False) -> bool:
-        """Whether the znode exists; with ``watch``, the next change of that is reported.  Raises ``exc.ZKError``."""
+        """Whether it exists; ``watch`` also reports its next creation, deletion or change.  Raises ``exc.ZKError``."""
         code = (await self._client.exists_many([path], watch=watch)).code[0]
         if code not in (0, Code.NO_NODE):
             raise error_at(path, code)
@@ -103,14 +103,14 @@ class ZNodeAccess:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     async def write(self, op: WriteOp, fence: int | None) -> bool:
-        """Returns whether it was applied: not if the version changed, or the znode's existence is not as expected."""
+        """Apply ``op``; returns False if the znode's version or its existence is not as expected."""
         code = (await self._client.write_many([op], fence=fence)).code[0]
         if is_refusal(code):
             raise error_at(op.path, code)
         return code == 0
 
     async def create(self, path: str, data: bytes | None, fence: int | None) -> bool:
-        """Returns whether it was created: not if it exists.  Missing parents are created."""
+        """Create the znode and its missing parents; returns False if it exists."""
         for _ in range(MAX_ATTEMPTS):
             code = (await self._client.write_many([Create(path, data)], fence=fence)).code[0]
             if code in (0, Code.NODE_EXISTS):

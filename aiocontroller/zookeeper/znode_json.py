@@ -27,7 +27,7 @@ Id = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)]
 """A broker's id, or an epoch."""
 MAX_LEADER_EPOCH = MAX_INT32 - (1 << 20)
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_LEADER_EPOCH)]
-"""A leader's epoch.  Partitions never get this far; one that was set this high must still have a next epoch."""
+"""A leader epoch.  Partitions never get this far; one that was set to the maximum must still have a next epoch."""
 Leader = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, lt=MAX_PARTITIONS_PER_TOPIC)]
 TopicName = Annotated[str, msgspec.Meta(min_length=1)]
@@ -87,7 +87,7 @@ def check_replicas(replicas: tuple[int, ...], what: str) -> None:
 
 
 def check_distinct(ids: tuple[int, ...], what: str) -> None:
-    """Raises Wrong if a broker is among the ids twice; ``what`` names the list."""
+    """Raises Wrong if a broker occurs twice; ``what`` names the list."""
     if len(set(ids)) != len(ids):
         raise Wrong(f"{what} names a broker twice: {list(ids)}")
 

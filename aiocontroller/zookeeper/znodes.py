@@ -13,7 +13,7 @@ Rules.
    ignores.
 
 Theory of the hot path.  A cluster of a million partitions has few distinct states: leaders, epochs and ISRs repeat.
-So decoding caches decoded states by their bytes during one call, and encoding does the reverse; each partition then
+So decoding caches decoded states by their bytes during one call, and encoding does the reverse: each partition then
 costs one dict look-up and one struct.
 """
 

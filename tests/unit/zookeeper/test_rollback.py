@@ -88,7 +88,7 @@ async def test_nothing_is_written_if_anything_has_changed_since_the_plan(changed
         [before] = (await zk.client.get_many([changed])).data
         assert before is not None
         await zk.client.set_data(changed, before, -1)
-        with pytest.raises(ControllerMovedError, match="somebody still writes"):
+        with pytest.raises(ControllerMovedError, match="another process is still writing"):
             await roll_back_migration(zk.client, plan, 7, 0)
         assert (await zk.client.get_many(["/controller"])).data == [OF_KRAFT % 2]
         assert await zk.client.exists("/migration")
