@@ -46,7 +46,7 @@ def encode_update_features_response(
 
 
 def decode_update_features_response(version: int, body: Buffer) -> tuple[int, dict[str, Outcome]]:
-    """Returns the error code of the whole and feature -> outcome. Raises FrameError for a malformed body."""
+    """Returns the top-level error code and feature -> outcome.  Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.UPDATE_FEATURES, version, body)
     return int(message.error_code), {r.feature: (int(r.error_code), r.error_message or "") for r in message.results}
 

@@ -43,7 +43,7 @@ _RESULT = Struct(">ihii")
 
 
 class AlterPartitionRequest(msgspec.Struct, frozen=True):
-    """What a broker asks as the leader of partitions."""
+    """The ISR changes that a broker requests as the leader of partitions."""
 
     broker: int
     broker_epoch: int
@@ -59,7 +59,7 @@ class AlterPartitionResponse(msgspec.Struct, frozen=True):
 
 
 def decode_alter_partition_request(version: int, body: Buffer) -> AlterPartitionRequest:
-    """Raises FrameError when the body is truncated or malformed; ignores trailing bytes, as in any request."""
+    """Decode a request.  FrameError for a truncated or malformed one; trailing bytes are ignored, as in any request."""
     cursor = _cursor(version, body, "request")
     broker, broker_epoch = cursor.unpack(_REQUEST, "broker id and epoch")
     partitions = []
@@ -131,7 +131,7 @@ def encode_alter_partition_request(version: int, message: AlterPartitionRequest)
 def encode_alter_partition_response(
     version: int, error_code: int, results: Sequence[AlterPartitionResult] = ()
 ) -> bytes:
-    """Takes results in any order; topics appear once, in order of first appearance.  No leadership is all zeros."""
+    """Takes results in any order; topics appear once, in order of first appearance.  No leadership is sent as zeros."""
     check_supported(_KEY, version)
     by_topic: dict[str | bytes, list[AlterPartitionResult]] = {}
     for result in results:

@@ -54,8 +54,8 @@ def encode_response(api_key: int, version: int, entity: Entity) -> bytes:
 
 
 def decode_request(api_key: int, version: int, body: Buffer, most_elements: int = MAX_REQUEST_ELEMENTS) -> Entity:
-    """Raises FrameError when the body is truncated or malformed, or its arrays are too long; UnsupportedApiError for an
-    unknown API or version.
+    """Decode a body.  Raises FrameError if it is truncated or malformed, or its arrays are too long;
+    UnsupportedApiError for an unknown API or version.
 
     Ignores trailing bytes, as brokers do: librdkafka sends some in Metadata and other requests.
     """
@@ -82,7 +82,7 @@ def response(api_key: int, version: int, **fields: Any) -> Entity:
 
 
 def request_class(api_key: int, version: int) -> EntityClass:
-    """The dataclass of a request, for who makes requests from its fields."""
+    """The dataclass of a request, for callers that need its fields."""
     return _entity_class(api_key, version, "request")
 
 
@@ -108,9 +108,7 @@ def preloading(offered: Mapping[int, VersionRange]) -> Iterator[None]:
 
 @cache
 def _load_kio() -> None:
-    """Import kio without hypothesis, which kio imports if installed and which creates ``.hypothesis`` in the working
-
-    folder.
+    """Import kio without hypothesis, which kio imports if installed and which creates a folder ``.hypothesis``.
 
     Hypothesis is hidden during the import, unless it is already loaded.
     """

@@ -100,7 +100,7 @@ class DescribeConfigsQuestion:
 
 
 def encode_config_entry(version: int, entry: ConfigEntry) -> bytes:
-    """One setting of a resource in DescribeConfigs' answer, whose version this is."""
+    """Encode one setting of a resource for a DescribeConfigs response of this version."""
     flexible = is_flexible(ApiKey.DESCRIBE_CONFIGS, version)
     tags = NO_TAGS if flexible else b""
     pieces = [

@@ -21,7 +21,7 @@ _THROTTLED_AND_CODE = Struct(">ih")
 
 
 class ElectLeadersRequest(msgspec.Struct, frozen=True):
-    """The partitions, and which kind of election they shall have."""
+    """The partitions whose leaders are to be elected, and the kind of election."""
 
     partitions: tuple[TopicPartition, ...] | None
     """None: all."""
@@ -40,7 +40,7 @@ class ElectLeadersResponse(msgspec.Struct, frozen=True):
 def encode_elect_leaders_request(
     version: int, partitions: Sequence[TopicPartition] | None, election_type: int = 0
 ) -> bytes:
-    """Raises ValueError for an unclean election in version 0, which cannot express it."""
+    """``partitions``: None for all.  ValueError for an unclean election in version 0, which cannot express it."""
     if version == 0 and election_type:
         raise ValueError(f"ElectLeaders version 0: found election type {election_type}, expected 0 (preferred)")
     message = cold.request(
@@ -56,7 +56,7 @@ def encode_elect_leaders_request(
 
 
 def decode_elect_leaders_request(version: int, body: Buffer) -> ElectLeadersRequest:
-    """None asks for all partitions, version 0 for preferred leaders. Raises FrameError for a malformed body."""
+    """Partitions are None for all; version 0 is a preferred election.  Raises FrameError for a malformed body."""
     cursor = request_cursor(_KEY, version, body)
     election_type = cursor.int8("election type") if version >= 1 else 0
     n = cursor.nullable_array_length("topics", 3)
@@ -74,7 +74,7 @@ def decode_elect_leaders_request(version: int, body: Buffer) -> ElectLeadersRequ
 
 
 def encode_elect_leaders_response(version: int, error_code: int, results: Mapping[TopicPartition, Outcome]) -> bytes:
-    """``results``: partition -> outcome, in their order; version 0 has no error code of the whole."""
+    """``results``: partition -> outcome, in their order; version 0 has no top-level error code."""
     check_supported(_KEY, version)
     flexible = is_flexible(_KEY, version)
     head = _THROTTLED_AND_CODE.pack(0, error_code) if version >= 1 else INT32.pack(0)
@@ -82,7 +82,7 @@ def encode_elect_leaders_response(version: int, error_code: int, results: Mappin
 
 
 def decode_elect_leaders_response(version: int, body: Buffer) -> ElectLeadersResponse:
-    """The error code of the whole is 0 in version 0. Raises FrameError for a malformed body."""
+    """The top-level error code is 0 in version 0.  Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.ELECT_LEADERS, version, body)
     results = {
         TopicPartition(t.topic, p.partition_id): (int(p.error_code), p.error_message or "")

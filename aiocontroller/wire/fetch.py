@@ -1,9 +1,9 @@
 """Fetch (API key 1), version 12: where an epoch ends in a replica's log.
 
-A follower sends the epoch of its last record with the offset that it wants (KIP-595).  If the log that is asked does
-not have this epoch up to this offset, the answer has no records but the *diverging epoch*: the log's highest epoch that
-is not above the one sent, and the offset where it ends.  So a question with an offset beyond every log asks where an
-epoch ends.  A broker answers it for any replica that it holds, whether it leads, follows or waits for a leader; an
+A follower sends the epoch of its last record with the offset that it wants (KIP-595).  If the queried log does not
+have this epoch up to this offset, the answer has, instead of records, the *diverging epoch*: the log's highest epoch
+that is not above the one sent, and the offset where it ends.  So a question with an offset beyond every log asks where
+an epoch ends.  A broker answers it for any replica that it holds, whether it leads, follows or waits for a leader; an
 epoch above all those of the log, or below them, is OFFSET_OUT_OF_RANGE.
 
 Version 12 is the first with epochs (Kafka 2.7) and the last with topics' names; Kafka 3.9 still has it.  Written by
@@ -24,7 +24,7 @@ VERSION = 12
 BEYOND_EVERY_LOG = 1 << 60
 """A fetch offset that no log reaches."""
 NO_SESSION = -1
-"""The session epoch of a request outside of fetch sessions, which a broker has few of."""
+"""The session epoch of a request outside of fetch sessions, whose number a broker limits."""
 
 _HEAD = Struct(">iiiibii")
 _UNLIMITED_BYTES = (1 << 31) - 1
@@ -63,7 +63,7 @@ class EpochEnd(NamedTuple):
 def encode_fetch_request(
     topics: Mapping[str, Sequence[EpochQuestion]], replica: int = DEBUGGING_CONSUMER, max_bytes: int = 1
 ) -> bytes:
-    """Asks the broker to answer at once, without waiting for records; ``topics``: name -> questions."""
+    """Ask the broker to answer at once, without waiting for records; ``topics``: name -> questions."""
     max_wait_ms = min_bytes = isolation_level = session_id = 0
     parts = [
         _HEAD.pack(replica, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, NO_SESSION),
@@ -88,7 +88,7 @@ class FetchResponse(NamedTuple):
 
 
 def decode_fetch_response(body: Buffer) -> FetchResponse:
-    """Raises FrameError when the body is truncated, too long or malformed, or answers twice about a partition."""
+    """Decode a response.  FrameError if it is truncated, too long or malformed, or answers twice about a partition."""
     cursor = Cursor(f"FETCH(1) version {VERSION} response", body, flexible=True)
     cursor.tags_left = UNLIMITED  # each partition may have one
     _, error_code, _ = cursor.unpack(_RESPONSE, "throttle time, error code and session")

@@ -162,7 +162,7 @@ _TAGGED_PARTITION_BYTES = 7
 
 
 def decode_leader_and_isr_response(version: int, body: Buffer) -> LeaderAndIsrResponse:
-    """Returns only the errors.  Raises FrameError when the body is truncated, too long or malformed."""
+    """Decode a response; only its errors are returned.  FrameError if it is truncated, too long or malformed."""
     check_supported(_KEY, version)
     subject = f"LEADER_AND_ISR(4) version {version} response"
     cursor = Cursor(subject, body, flexible=is_flexible(_KEY, version))

@@ -26,7 +26,7 @@ from aiocontroller.wire.primitives import INT32, NO_TAGS, UNLIMITED, Buffer, Cur
 
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
-"""Replica ids of clients that are no replica."""
+"""Replica ids of clients that are not replicas."""
 LATEST = -1
 EARLIEST = -2
 """Special timestamps: the end and the beginning of the log."""
@@ -40,12 +40,12 @@ _TAGGED_ANSWER = Struct(">ihqqiB")
 
 
 class ListedOffset(NamedTuple):
-    """A broker's answer about one partition; ``offset`` means nothing beside an error code."""
+    """A broker's answer about one partition; ``offset`` is meaningless with an error code."""
 
     error_code: int
     offset: int
     leader_epoch: int = -1
-    """For a special timestamp the epoch in which the partition is led, as the broker knows it; -1 if it knows none."""
+    """For a special timestamp, the partition's current leader epoch as the broker knows it; -1 if it knows none."""
 
 
 def encode_list_offsets_request(
@@ -72,7 +72,7 @@ def encode_list_offsets_request(
 
 
 def decode_list_offsets_response(version: int, body: Buffer) -> dict[TopicPartition, ListedOffset]:
-    """Raises FrameError when the body is truncated, too long or malformed, or answers twice about a partition."""
+    """Decode a response.  FrameError if it is truncated, too long or malformed, or answers twice about a partition."""
     check_supported(ApiKey.LIST_OFFSETS, version, _API)
     flexible = is_flexible(ApiKey.LIST_OFFSETS, version)
     cursor = Cursor(f"LIST_OFFSETS(2) version {version} response", body, flexible=flexible)

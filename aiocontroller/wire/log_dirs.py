@@ -1,4 +1,4 @@
-"""DescribeLogDirs 0-4, as its client: how many bytes a broker's replicas have."""
+"""DescribeLogDirs 0-4, the client's side: the sizes of a broker's replicas in bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY = ApiKey.DESCRIBE_LOG_DIRS
 
 
 def encode_describe_log_dirs_request(version: int, partitions: Sequence[TopicPartition] | None) -> bytes:
-    """None asks about every replica of the broker."""
+    """``partitions`` None requests every replica of the broker."""
     topics = None
     if partitions is not None:
         topics = [{"topic": t, "partitions": [tp.partition for tp in own]} for t, own in by_topic(partitions).items()]
@@ -22,7 +22,7 @@ def encode_describe_log_dirs_request(version: int, partitions: Sequence[TopicPar
 
 
 def decode_describe_log_dirs_response(version: int, body: Buffer) -> tuple[int, dict[TopicPartition, int]]:
-    """The error code, and the bytes of each replica in a directory that works.
+    """The error code, and the bytes of each replica in a working directory.
 
     The code is Kafka's; 0 below version 3, which has none.  FrameError for a malformed answer.
     """

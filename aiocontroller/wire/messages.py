@@ -75,7 +75,7 @@ def encode_api_versions_response(version: int, offered: Mapping[Any, VersionRang
 
 @lru_cache(maxsize=64)
 def _encoded_offer(version: int, offered: tuple[tuple[Any, VersionRange], ...], error_code: int) -> bytes:
-    """Every connection begins with this answer, and it is the same for all of a listener."""
+    """Cached: every connection begins with this answer, and it is the same for all connections of a listener."""
     keys = [{"api_key": int(api), "min_version": v.min, "max_version": v.max} for api, v in offered]
     message = cold.response(ApiKey.API_VERSIONS, version, error_code=error_code, api_keys=keys)
     return cold.encode_response(ApiKey.API_VERSIONS, version, message)
@@ -116,7 +116,7 @@ def _decode_oldest_api_versions(body: Buffer) -> ApiVersions:
 
 
 class ControlledShutdownRequest(msgspec.Struct, frozen=True):
-    """A broker asks that its leaders move."""
+    """A broker asks the controller to move its leaders to other brokers."""
 
     broker: int
     broker_epoch: int
@@ -331,7 +331,7 @@ def _metadata_topic(version: int, topic: MetadataTopic) -> dict[str, Any]:
 
 
 def decode_metadata_response(version: int, body: Buffer) -> MetadataResponse:
-    """What a version lacks has Kafka's default: leader epoch -1, no rack. Raises FrameError for a malformed body."""
+    """Fields that a version lacks have Kafka's defaults: leader epoch -1, no rack.  FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.METADATA, version, body)
     return MetadataResponse(
         tuple(MetadataBroker(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in message.brokers),

@@ -119,8 +119,11 @@ def encode_metadata(version: int, head: MetadataHead, topics: Sequence[bytes], c
 
 
 class MetadataTopicEncoder:
-    """``nodes``: the ids with an endpoint for the client; ``alive``: all registered ids; ``live``: the ids whose
-    replicas count as online; ``offline_dirs``: by broker, the rows in its failed log directories."""
+    """Encodes topics for one client.
+
+    ``nodes``: the ids with an endpoint for the client; ``alive``: all registered ids; ``live``: the ids whose replicas
+    count as online; ``offline_dirs``: by broker, the rows in its failed log directories.
+    """
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ def unsigned_varint(n: int) -> bytes:
 
 
 def string(text: str, *, flexible: bool) -> bytes:
-    """Raises BadInputError when the text is too long for the legacy dialect."""
+    """A string with its length.  Raises BadInputError if it is too long for the legacy dialect."""
     data = text.encode()
     if flexible:
         return unsigned_varint(len(data) + 1) + data

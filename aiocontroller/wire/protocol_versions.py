@@ -1,8 +1,8 @@
-"""Which version of a controller's request goes with which ``inter.broker.protocol.version``.
+"""The versions of a controller's requests for each ``inter.broker.protocol.version``.
 
-By its own setting, Kafka's controller sends the versions that every broker of the cluster understands *and expects*.  A
-broker of a newer release accepts a newer version too, but then behaves as in a cluster of the newer protocol (it
-expects topic ids, for example).  The table is that of Kafka 3.9.
+Kafka's controller derives them from its own setting, so that every broker understands *and expects* them.  A broker of
+a newer release accepts a newer version too, but then behaves as in a cluster of the newer protocol (it expects topic
+ids, for example).  The table is that of Kafka 3.9.
 """
 
 from __future__ import annotations

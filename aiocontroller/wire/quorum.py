@@ -42,7 +42,7 @@ def encode_describe_quorum_request(version: int) -> bytes:
 
 
 def decode_describe_quorum_response(version: int, body: Buffer) -> DescribedQuorum:
-    """FrameError for a malformed body, or without an error for another partition than asked for."""
+    """FrameError for a malformed body, or for one without an error that has not exactly one partition."""
     message = cold.decode_response(ApiKey.DESCRIBE_QUORUM, version, body)
     if message.error_code:
         return DescribedQuorum(int(message.error_code))

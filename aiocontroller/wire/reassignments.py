@@ -65,7 +65,7 @@ def encode_alter_partition_reassignments_request(version: int, targets: Targets)
 def decode_alter_partition_reassignments_request(
     version: int, body: Buffer
 ) -> dict[TopicPartition, tuple[int, ...] | None]:
-    """If a partition is named twice, the last entry counts, as in Kafka."""
+    """Partition -> replicas, None to cancel.  If a partition is named twice, the last entry counts, as in Kafka."""
     cursor = request_cursor(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, body)
     cursor.int32("timeout")
     targets: dict[TopicPartition, tuple[int, ...] | None] = {}
@@ -141,7 +141,7 @@ class ListPartitionReassignmentsResponse(msgspec.Struct, frozen=True):
 
 
 def encode_list_partition_reassignments_request(version: int, partitions: Sequence[TopicPartition] | None) -> bytes:
-    """Partitions, or None for all."""
+    """``partitions`` None requests all."""
     message = cold.request(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         version,
@@ -156,7 +156,7 @@ def encode_list_partition_reassignments_request(version: int, partitions: Sequen
 
 
 def decode_list_partition_reassignments_request(version: int, body: Buffer) -> tuple[TopicPartition, ...] | None:
-    """The length is not limited, since the response holds only reassignments in progress."""
+    """The partitions; None for all.  Their number is not limited: the response has only reassignments in progress."""
     cursor = request_cursor(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, body)
     cursor.int32("timeout")
     n = cursor.nullable_array_length("topics", 3)
@@ -173,7 +173,7 @@ def decode_list_partition_reassignments_request(version: int, body: Buffer) -> t
 def encode_list_partition_reassignments_response(
     version: int, error_code: int, ongoing: Mapping[TopicPartition, ReplicaAssignment], *, error_message: str = ""
 ) -> bytes:
-    """``ongoing``: partition -> its replicas, those that are added and those that are removed."""
+    """``ongoing``: partition -> its replicas, the adding and the removing ones."""
     check_supported(ApiKey.LIST_PARTITION_REASSIGNMENTS, version)
     topics = by_topic(ongoing)
     out = [_head(error_code, error_message), array_length(len(topics), flexible=True)]

@@ -50,7 +50,7 @@ class ScramCredential(msgspec.Struct, frozen=True):
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """Raises BadInputError without the text, which is secret."""
+    """Parse a credential; the BadInputError for an invalid one does not quote the text, which is secret."""
     try:
         fields = dict(part.split("=", 1) for part in text.split(","))
         return ScramCredential(
@@ -66,7 +66,7 @@ def parse_credential(text: str) -> ScramCredential:
 
 
 def credential(digest: str, salt: bytes, salted_password: bytes, iterations: int) -> ScramCredential:
-    """What ZooKeeper keeps of a password (RFC 5802); ``digest`` as hashlib names it."""
+    """The data that ZooKeeper stores for a password (RFC 5802); ``digest`` is hashlib's name."""
     client_key = _hmac(digest, salted_password, b"Client Key")
     stored_key = hashlib.new(digest, client_key).digest()
     return ScramCredential(salt, stored_key, _hmac(digest, salted_password, b"Server Key"), iterations)
@@ -114,9 +114,9 @@ class ScramServer:
         self.by_token = False
 
     def receive(self, first: bytes) -> None:
-        """The client's first message: ``n,,n=user,r=nonce``, and Kafka's extension ``,tokenauth=true``.
+        """Receive the client's first message: ``n,,n=user,r=nonce``, and Kafka's extension ``,tokenauth=true``.
 
-        ``n,a=user,…`` asks to act as another user, and is accepted only for the user itself; ScramError otherwise.
+        ``n,a=user,…`` names a user to act as, which must be the user itself; ScramError otherwise.
         """
         found = _FIRST.fullmatch(_text(first))
         if found is None:

@@ -103,7 +103,7 @@ class StateMatrix:
         return topics[starts].tolist(), starts.tolist()
 
     def used(self, places: Places) -> Used:
-        """Which leaders, assignments and recovery states the places name, each once."""
+        """The distinct leaders, assignments and recovery states in these places."""
         columns = self._leaders, self._assignments, self._recovery_states
         return Used(*({*np.unique(column[places]).tolist()} for column in columns))
 

@@ -51,7 +51,7 @@ class DeleteTopicsRequest(msgspec.Struct, frozen=True):
 
 
 class CreatePartitionsRequest(msgspec.Struct, frozen=True):
-    """Topics that shall have more partitions."""
+    """Topics that are to have more partitions."""
 
     topics: tuple[NewPartitions, ...]
     timeout_ms: int
@@ -59,7 +59,7 @@ class CreatePartitionsRequest(msgspec.Struct, frozen=True):
 
 
 def decode_create_topics_request(version: int, body: Buffer) -> CreateTopicsRequest:
-    """Topics in their order, one entry each time that one is named. Raises FrameError for a malformed body."""
+    """Topics in their order, with an entry for each time one is named.  Raises FrameError for a malformed body."""
     cursor = request_cursor(ApiKey.CREATE_TOPICS, version, body)
     n = cursor.array_length("topics", 10)
     cursor.count("topics", n)
@@ -124,7 +124,7 @@ def _configs(configs: Sequence[TopicSetting]) -> bytes:
 
 
 def decode_delete_topics_request(version: int, body: Buffer) -> DeleteTopicsRequest:
-    """Names, or from version 6 on ids; topics with both stand apart. Raises FrameError for a malformed body."""
+    """Names, or ids from version 6 on; ``contradictory`` has those with both.  FrameError for a malformed body."""
     cursor = request_cursor(ApiKey.DELETE_TOPICS, version, body)
     n = cursor.array_length("topics", 1)
     cursor.count("topics", n)

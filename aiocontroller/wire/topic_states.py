@@ -4,7 +4,7 @@ Theory.  A partition on the wire is a *core* of six parts, the same in both requ
 epoch, leader, leader epoch), the ISR, one number (partition epoch) and the replicas; and an *end*, which differs
 between the two requests and is the same for nearly all partitions of one.  The table interns ISRs and assignments, so
 both arrays are encoded once per distinct value, and a core costs one call of a compiled ``struct`` form chosen by the
-two lengths. From ``MANY`` partitions on, ``state_matrix`` does all of that, once for all brokers that receive the same
+two lengths.  From ``MANY`` partitions on, ``state_matrix`` does all of that, once for all brokers that receive the same
 partitions; the bytes are the same.
 
 A topic must appear only once, or brokers reject the request as malformed.  As rows are reused, a topic's rows need not
@@ -192,7 +192,7 @@ class TopicStatesEncoder:
         return [array_length(count, flexible=self._flexible), states, end], used
 
     def _many_states(self, rows: Sequence[int]) -> tuple[list[bytes], Used] | None:
-        """The same bytes; None if a topic's partitions are not contiguous or some cores differ from the table."""
+        """The same by a matrix; None if a topic's partitions are not contiguous or some cores differ from the table."""
         found = self._matrix(rows)
         if found is None:
             return None
@@ -222,7 +222,7 @@ class TopicStatesEncoder:
         return None if matrix is None or places is None else (matrix, places)
 
     def _matrix_of(self, rows: Sequence[int]) -> StateMatrix | None:
-        """None for few rows, rows without leadership or not ascending, or if one would make all rows very wide."""
+        """The matrix of these rows; None if they are few, lack leadership or do not ascend, or one would widen all."""
         if len(rows) < MANY:
             return None
         isrs, assigned = map(set, take(rows, self._table.isr_of, self._table.assignment_of))
