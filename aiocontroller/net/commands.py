@@ -14,7 +14,7 @@ import anyio
 KEPT_BYTES = 2_000
 """The end of a command's output that is kept; the rest is read and dropped."""
 LAST_OUTPUT_S = 0.5
-"""A process that the command left behind may keep its output open; it is waited for this long."""
+"""How long to wait for the end of the output, which a process that the command left behind may keep open."""
 
 
 class CommandResult(NamedTuple):
@@ -29,11 +29,11 @@ class CommandResult(NamedTuple):
 async def run_command(
     command: Sequence[str], environment: Mapping[str, str], *, timeout_s: float, leave: bool = False
 ) -> CommandResult:
-    """Run a program with these arguments, and with variables beside our own, until it ends or ``timeout_s`` has passed.
+    """Run a program, with ``environment`` added to our own, until it ends or ``timeout_s`` has passed.
 
-    Then what is left of its process group is killed; a process that cannot be killed is left behind, and with ``leave``
-    what a command that has ended leaves running.  Raises OSError if the program cannot be started, and ValueError for
-    an argument that holds a NUL.
+    Then the rest of its process group is killed, unless the program has ended and ``leave`` is set; a process that
+    cannot be killed is left behind.  Raises OSError if the program cannot be started, and ValueError for an argument
+    that contains a NUL.
     """
     kept = bytearray()
     code: int | None = None
@@ -61,7 +61,7 @@ async def run_command(
                 os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        except PermissionError as error:  # another user's by now: ``sudo``
+        except PermissionError as error:  # it runs as another user now: ``sudo``
             kept += f"\n(cannot be killed: {error.strerror})".encode() if code is None else b""
         with anyio.move_on_after(LAST_OUTPUT_S, shield=True):
             await process.wait()
@@ -71,7 +71,7 @@ async def run_command(
 
 
 async def _keep_the_end(output: AsyncIterable[bytes], kept: bytearray, ended: anyio.Event) -> None:
-    """A failure to read ends what is kept, and nothing else: the command's exit code is what counts."""
+    """Keep the end of ``output`` in ``kept``.  A read error ends only this: the command's exit code is what counts."""
     with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for piece in output:
             kept += piece
@@ -80,4 +80,4 @@ async def _keep_the_end(output: AsyncIterable[bytes], kept: bytearray, ended: an
 
 
 RunCommand = Callable[..., Awaitable[CommandResult]]
-"""As ``run_command``."""
+"""The type of ``run_command``."""

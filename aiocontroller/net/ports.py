@@ -79,7 +79,7 @@ class Gate(Protocol):
 
 
 TlsNow = Callable[[], ssl_module.SSLContext]
-"""Returns what secures the next connection; certificates are renewed while a listener is open."""
+"""Returns the context of the next connection; certificates are renewed while a listener is open."""
 
 
 class Network(Protocol):

@@ -27,8 +27,8 @@ OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 MOST_DESCRIPTORS = 1 << 20
 """Used if the operating system has no limit; no more than Linux allows by default."""
 ACCEPTED_PER_TURN = 8
-"""Connections accepted per turn of the loop.  With one, a new connection would wait for a turn of the loop behind each
-of a crowd; with many, a crowd would take the places of connections that have not sent anything yet."""
+"""Connections accepted per turn of the loop.  With one, each of a crowd of connections would delay a new one by a turn;
+with many, a crowd would displace connections that have not sent anything yet."""
 ACCEPT_AGAIN_S = 0.1
 """How long to stop accepting after descriptors ran out."""
 
@@ -54,7 +54,7 @@ class RealClock:
 
 
 class OpenGate:
-    """Takes every connection."""
+    """Accepts every connection."""
 
     def __init__(self, protocol_factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self._protocol_factory = protocol_factory
@@ -107,11 +107,11 @@ class RealListener:
             try:
                 connected, peer = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return  # none waits, or it was closed meanwhile
+                return  # none is waiting, or it was closed meanwhile
             except OSError as error:
                 if error.errno not in OUT_OF_DESCRIPTORS:
                     raise
-                self._complaints.warn("connections that wait", "No connection can be taken: %s", error)
+                self._complaints.warn("connections that wait", "No connection can be accepted: %s", error)
                 self._loop.remove_reader(listening)
                 self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
                 return
@@ -176,7 +176,7 @@ class RealNetwork:
     ) -> tuple[asyncio.Transport, P]:
         """Connect within ``timeout_s`` seconds, name lookup and TLS included; OSError (TimeoutError) otherwise.
 
-        Also for an address that is none: anybody may register a broker with a label of 64 characters, or port -1.
+        OSError also for an invalid address: anyone may register a broker with a label of 64 characters, or port -1.
         """
         loop = asyncio.get_running_loop()
         try:

@@ -30,8 +30,8 @@ def taken(error: OSError, host: str, port: int) -> OSError:
 
 
 def holder_of_port(port: int) -> str:
-    """``process 4711 (java)`` for a TCP port that is listened on; empty where the system does not say (only Linux does,
-    and of other users' processes only to root)."""
+    """``process 4711 (java)`` for a TCP port that is listened on; empty if the system does not show it (only Linux
+    does, and other users' processes only to root)."""
     inodes = {f"socket:[{inode}]" for inode in _listening(port)}
     if not inodes:
         return ""

@@ -162,7 +162,7 @@ def test_without_descriptors_the_loop_does_not_spin_and_connections_wait(loop: s
         timeout=60,
     )
     assert child.returncode == 0, child.stderr
-    assert "No connection can be taken" in child.stderr
+    assert "No connection can be accepted" in child.stderr
 
 
 def test_memory_is_returned_and_descriptors_are_counted() -> None:
