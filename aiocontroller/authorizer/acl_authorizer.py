@@ -78,12 +78,12 @@ class AclAuthorizer:
         self.loaded = True
 
     def update(self, pattern: ResourcePattern, entries: Collection[AccessControlEntry]) -> None:
-        """Replace the ACLs of a resource; none of them removes it.  Duplicates count once."""
+        """Replace the ACLs of a resource; an empty collection removes it.  Duplicates count once."""
         self.damaged.pop(pattern, None)
         self._set(pattern, dict.fromkeys(entries))
 
     def damage(self, pattern: ResourcePattern, why: str) -> None:
-        """The ACLs of a resource cannot be read, for this reason: everybody is denied until an ``update``."""
+        """Record why the ACLs of a resource cannot be read; everyone is denied access to it until an ``update``."""
         self.damaged[pattern] = why
         self._set(pattern, DENY_ALL)
 
@@ -96,7 +96,7 @@ class AclAuthorizer:
         return [pattern for pattern in self._acls if pattern not in self.damaged]
 
     def acls(self, acl_filter: AclBindingFilter) -> Iterator[AclBinding]:
-        """Sorted by resource type, pattern type and name."""
+        """The bindings that the filter covers, sorted by resource type, pattern type and name."""
         for pattern in sorted(self.patterns(), key=lambda p: (p.resource, p.pattern, p.name)):
             if acl_filter.matches_pattern(pattern):
                 for entry in self._acls[pattern]:
@@ -128,7 +128,7 @@ class AclAuthorizer:
     # -- decisions -------------------------------------------------------------------------------------------------
 
     def authorize(self, principal: str, host: str, operation: AclOperation, resource: ResourceType, name: str) -> bool:
-        """Kafka's decision; False for everybody but super users until the ACLs are loaded."""
+        """Kafka's decision; until the ACLs are loaded, True for super users only."""
         if principal in self.super_users:
             return True
         if not self.loaded:

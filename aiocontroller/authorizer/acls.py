@@ -65,7 +65,7 @@ class AclBindingFilter(NamedTuple):
         )
 
     def patterns(self) -> list[ResourcePattern]:
-        """The resources that it names, literal before prefixed; only where ``names_a_resource``."""
+        """The resources that it names, literal before prefixed; only if ``names_a_resource``."""
         assert self.names_a_resource and self.name is not None
         kinds = (PatternType.LITERAL, PatternType.PREFIXED) if self.pattern == PatternType.ANY else (self.pattern,)
         return [ResourcePattern(self.resource, self.name, kind) for kind in kinds]

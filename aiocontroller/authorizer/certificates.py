@@ -1,4 +1,4 @@
-"""Fields of an X.509 certificate, read from its DER: Python's ssl tells none of our own, and too little of a name."""
+"""Fields of an X.509 certificate, read from its DER: Python's ssl parses only a peer's, and too little of a name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
 
 
 class Element(NamedTuple):
-    """``whole`` has the tag and the length before the content."""
+    """A DER element; ``whole`` has the tag and the length before the content."""
 
     tag: int
     content: bytes
@@ -18,15 +18,15 @@ class Element(NamedTuple):
 
 
 def subject(certificate: bytes) -> bytes:
-    """Its DER ``Name``; IndexError or ValueError if there is none."""
+    """The subject's DER ``Name``; IndexError or ValueError if there is none."""
     return _fields(certificate)[4].whole
 
 
 def not_after(certificate: bytes) -> datetime:
-    """Until when it is valid; IndexError or ValueError if it does not say."""
+    """The end of its validity; IndexError or ValueError if there is none."""
     _, ends = elements(_fields(certificate)[3].content)
     text = ends.content.decode("ascii")
-    if ends.tag == _UTC_TIME:  # RFC 5280: 50 to 99 are of the last century
+    if ends.tag == _UTC_TIME:  # RFC 5280: 50 to 99 are in the last century
         text = ("19" if text >= "5" else "20") + text
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
@@ -38,7 +38,7 @@ def _fields(certificate: bytes) -> list[Element]:
 
 
 def only(data: bytes) -> Element:
-    """The sequence that all of it is; ValueError otherwise."""
+    """The single sequence that ``data`` consists of; ValueError otherwise."""
     [element] = elements(data)
     if element.tag != _SEQUENCE:
         raise ValueError(f"type {element.tag:#x}")
@@ -46,7 +46,7 @@ def only(data: bytes) -> Element:
 
 
 def elements(data: bytes) -> list[Element]:
-    """The elements that stand one after the other; IndexError or ValueError if it ends within one."""
+    """The consecutive elements in ``data``; IndexError or ValueError if it ends within one."""
     return list(_each(data))
 
 

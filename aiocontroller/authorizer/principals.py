@@ -53,7 +53,7 @@ def distinguished_name(certificate: bytes) -> str:
 
 
 def name_of(name: bytes) -> str:
-    """A DER ``Name`` in the same form; PrincipalError if it is none."""
+    """A DER ``Name`` in the same form; PrincipalError if it is not one."""
     try:
         parts = [
             "+".join(_attribute(attribute) for attribute in elements(rdn.content))
