@@ -1,9 +1,9 @@
-"""What has happened lately, in words: of each event one sentence, made of the records that it has left in the journal.
+"""What has happened lately, in words: one sentence for each event, made from its records in the journal.
 
     broker 2 died: 19 leaders elected, 40 ISRs without it, 3 partitions without a leader, in 43 ms
 
-A chronicle hears every record as it is appended; it counts partitions and keeps none, so that an event of a million
-partitions costs it no more than one.  It also keeps the failovers, with their steps.
+A chronicle receives every record as it is appended.  It counts partitions and keeps none, so that an event of a million
+partitions costs no more than one of a single partition.  It also keeps the failovers, with their steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BROKERS = {
     "controlled shutdown": "broker {} shuts down",
     "log directory failed": "a log directory of broker {} failed",
 }
-"""Detail of a record of the kind ``broker`` -> what it says of it."""
+"""Detail of a record of the kind ``broker`` -> its sentence."""
 SUSPICIONS = {
     "alarm": "{} seems to be dead ({})",
     "false alarm": "{} answers again",
@@ -35,12 +35,12 @@ SUSPICIONS = {
     "held": "many brokers seem to be dead at once, so none is suspected",
     "registration removed": "{}: its registration was removed, since it restarted before its session ended",
 }
-"""Event of a record of the kind ``suspicion`` -> what it says of a peer, and of the detail."""
+"""Event of a record of the kind ``suspicion`` -> its sentence, with the peer and the detail."""
 _SICKNESS = {
     "sick": "broker {} was judged sick: {}",
     "held": "too many brokers seem sick, or too often, to judge one",
     "well again": "broker {} is well again",
-    "taken back": "broker {} is treated as sick no longer",
+    "taken back": "broker {} is no longer treated as sick",
 }
 
 
@@ -69,7 +69,7 @@ class Failover(msgspec.Struct):
 
 
 class Chronicle:
-    """Times are given by the caller, in microseconds since 1970."""
+    """The latest events and failovers.  The caller passes times, in microseconds since 1970."""
 
     def __init__(self) -> None:
         self.events: deque[Happening] = deque(maxlen=EVENTS_KEPT)
@@ -86,7 +86,7 @@ class Chronicle:
     # -- what the journal says ---------------------------------------------------------------------------------------
 
     def heard(self, kind: str, at_us: int, fields: Mapping[str, Any]) -> None:
-        """A record was appended."""
+        """Take in an appended record."""
         match kind:
             case "request" | "response" | "write" | "event":
                 return
@@ -145,8 +145,8 @@ class Chronicle:
             self.failovers[-1].steps.append(step)
 
     def heard_partitions(self, kind: str, count: int, entering: int, to_state: str | None, detail: str | None) -> None:
-        """Records of so many partitions were appended; all have this state and detail, and ``entering`` had another
-        state before."""
+        """Take in the appended records of ``count`` partitions, each with this state and detail; ``entering`` had
+        another state before."""
         if kind == "isr":
             what = "ISRs changed by their leaders"
         elif detail == "deletion":
@@ -167,14 +167,16 @@ class Chronicle:
     # -- what follows ------------------------------------------------------------------------------------------------
 
     def event_ended(self, at_us: int, took_us: int, detail: str, asked: str = "") -> list[str]:
-        """The event's records are complete; returns what caused something, for a timeline.  ``asked``: who asked for
-        what."""
+        """End the event, all of whose records have been taken in.  ``asked``: who requested what.
+
+        Returns causes and lasting effects for a timeline, as one text or none.
+        """
         counts = [f"{n:,} {_of(n, what)}" for what, n in self._counts.items()]
         causes = [*self._causes, asked] if asked else self._causes
         said = ": ".join(filter(None, (" and ".join(causes), ", ".join([*counts, *self._facts]))))
         if detail:
             said = f"{said}; {detail}" if said else detail
-        causes = list(self._causes)  # what somebody asked for breaks nothing by itself
+        causes = list(self._causes)  # a request by itself breaks nothing
         lasting = [text for text in counts if "leader" in text and "ISR" not in text]
         self._clear()
         if said:
@@ -203,7 +205,7 @@ def _of(count: int, what: str) -> str:
 
 
 def microseconds(us: float) -> str:
-    """In the unit that people read best."""
+    """The time in the unit that is easiest to read."""
     if us < 1000:
         return f"{us:.0f} µs"
     if us < 1_000_000:

@@ -24,7 +24,7 @@ class DiskThread:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
-        """From any thread."""
+        """Queue a function; may be called from any thread."""
         future: Future[T] = Future()
         self._jobs.put((future, function))
         return future

@@ -36,20 +36,20 @@ class JournalStatistics(msgspec.Struct, frozen=True):
 
 
 class Listener(Protocol):
-    """Hears what is appended."""
+    """Receives what is appended."""
 
     def heard(self, kind: str, at_us: int, fields: Mapping[str, Any]) -> None:
         """One record; ``fields`` are those of ``Record``."""
 
     def heard_partitions(self, kind: str, count: int, entering: int, to_state: str | None, detail: str | None) -> None:
-        """A record for each of so many partitions; ``entering`` were in another state before."""
+        """A record for each of ``count`` partitions, of which ``entering`` were in another state before."""
 
 
 class Journal:
     """Numbers and timestamps records; subclasses store them."""
 
     listener: Listener | None = None
-    """Hears of every record as it is appended, whether it is stored or not."""
+    """Receives every record as it is appended, whether it is stored or not."""
     enabled: bool = True
     """False if records are discarded, so that callers can skip building many of them."""
 
@@ -114,7 +114,7 @@ class Journal:
         """Flush and end; idempotent.  Later records, and those not written in this time, count as dropped."""
 
     def rescue(self, within_s: float) -> None:
-        """Write pending records from a thread other than the loop's; nothing may be appended any more."""
+        """Write pending records from a thread other than the loop's; nothing may be appended after that."""
 
     def statistics(self) -> JournalStatistics:
         """Return the counts so far."""
@@ -122,7 +122,7 @@ class Journal:
 
 
 class NullJournal(Journal):
-    """Forgets everything."""
+    """Discards all records."""
 
     enabled = False
 

@@ -71,10 +71,10 @@ KINDS: Final[Mapping[str, Kind]] = {
         "A partition without an in-sync replica, whose replicas have been asked how far their logs reach.",
         _fields(
             "topic partition leader_epoch",
-            event="`evidence`: what they have told; `elected`: the best log leads",
+            event="`evidence`: what they have reported; `elected`: the best log leads",
             leader="the leader, -1 before the election",
-            replicas="brokers that have told where their logs end",
-            count="records at most that the other logs hold and the leader's lacks",
+            replicas="brokers that have reported where their logs end",
+            count="maximum number of records that the other logs hold and the leader's lacks",
             brokers="brokers that may have held more and have not answered",
             duration_us="how long the brokers were asked",
             detail="the same in words, with each log's end, what is known of the dead, and whether clients can read",
@@ -100,7 +100,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             detail="`cancelled` if they are those from before a reassignment that was in progress",
         ),
     ),
-    "topic_deleted": Kind("A topic's znodes are deleted, and all its replicas.", _fields("topic")),
+    "topic_deleted": Kind("All replicas and znodes of a topic have been deleted.", _fields("topic")),
     "broker": Kind(
         "A broker started, died, changed, began its controlled shutdown or lost a log directory.",
         _fields("broker", detail="which of them"),
@@ -115,11 +115,11 @@ KINDS: Final[Mapping[str, Kind]] = {
         _fields("", detail="`name: old value -> new value`"),
     ),
     "suspicion": Kind(
-        "Early detection suspected a peer, or took it back.",
+        "Early detection suspected a peer, or withdrew a suspicion.",
         _fields(
             "broker broker_epoch",
             event="`suspected`; `held` (too many peers seem dead at once); `alarm` (leaders move, or the standby takes "
-            "the role); `false alarm` (the suspect answers again); `heard elsewhere` (silent to us, and it answers a "
+            "the role); `false alarm` (the suspect answers again); `heard elsewhere` (silent to us, but it answers a "
             "standby); `registration removed`",
             state="`broker` or `controller`: what the peer is",
             count="of `held`: the peers in doubt",
@@ -129,10 +129,10 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
     ),
     "sickness": Kind(
-        "A broker was judged [sick](../sick-brokers.md), or what followed.",
+        "A broker was judged [sick](../sick-brokers.md), or a consequence of that.",
         _fields(
             "broker broker_epoch brokers",
-            event="`sick`; `held` (too many seem sick, or too often); `well again`; and of a broker that is treated "
+            event="`sick`; `held` (too many seem sick, or too often); `well again`; and, for a broker treated as sick, "
             "`relieved` (it left ISRs), `unlisted` (it is left out of the live brokers), `taken back`",
             state="how it looks: `disk`, `network in`, `network out` or `cpu`",
             partitions="of `relieved`: the ISRs that it left",
@@ -151,7 +151,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
     ),
     "debt": Kind(
-        "Replicas that a broker has still to delete, as ZooKeeper holds them now ([debts.md](../debts.md)).",
+        "Replicas that a broker still has to delete, as ZooKeeper holds them now ([debts.md](../debts.md)).",
         _fields(
             "broker topic",
             event="what changed them: `reassigned`, `topic deleted`, `replica is none any more`, `paid`, `given up`",
@@ -174,13 +174,13 @@ KINDS: Final[Mapping[str, Kind]] = {
         "A broker's answer arrived.",
         _fields(
             "broker broker_epoch api api_version correlation_id bytes",
-            code="the answer's own error code unless 0; partitions have theirs",
+            code="the answer's top-level error code, unless 0; partitions have their own",
             duration_us="since the request was sent",
         ),
     ),
     "bad_znode": Kind(
         "A znode could not be decoded and was left out.",
-        _fields("", detail="its path, the content found, and expected"),
+        _fields("", detail="its path, the content found, and the form expected"),
     ),
     "finding": Kind(
         "The audit found that memory and ZooKeeper differ.",

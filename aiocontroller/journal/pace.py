@@ -15,11 +15,11 @@ WINDOW_US = 600_000_000
 LEAST_ENDED = 3
 """With fewer there is no pace."""
 STEP_US = 5_000_000
-"""An expectation changes at most this often, so that whoever shows it need not be told all the time."""
+"""An expectation changes at most this often, which spares its displays constant updates."""
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """``ended`` pieces since ``since_us``; ``expected_us`` is when the rest ends at this pace, None: no saying."""
+    """``ended`` pieces since ``since_us``; ``expected_us`` is when the rest ends at this pace, None if unknown."""
 
     ended: int
     since_us: int | None
@@ -27,17 +27,17 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 class Pace:
-    """Each call costs O(1), and what is kept is bounded."""
+    """Measures a pace; each call costs O(1), and memory is bounded."""
 
     def __init__(self) -> None:
         self._began_us: int | None = None
-        """When there was work again; None: there is none."""
+        """When the present work began; None if there is none."""
         self._ended = 0
         self._ends: deque[tuple[int, int]] = deque()
         """(a time, how many ended in the step from then on)."""
 
     def left(self, now_us: int, count: int) -> None:
-        """So many pieces of work are left: when none is, the next ones are a new work."""
+        """Report that ``count`` pieces of work are left; after 0, the next ones count as new work."""
         if not count:
             self._began_us, self._ended = None, 0
             self._ends.clear()
@@ -45,7 +45,7 @@ class Pace:
             self._began_us = now_us
 
     def one_ended(self, at_us: int) -> None:
-        """A piece of work was done, as opposed to given up."""
+        """Report that a piece of work was completed, as opposed to given up."""
         self._ended += 1
         step = at_us - at_us % STEP_US
         if self._ends and self._ends[-1][0] == step:
@@ -59,7 +59,7 @@ class Pace:
             self._ends.popleft()
 
     def expectation(self, now_us: int, left: int) -> Expectation:
-        """For ``left`` pieces that are still to end."""
+        """The expectation for ``left`` remaining pieces."""
         if self._began_us is None:
             return Expectation(0, None, None)
         now_us += STEP_US - now_us % STEP_US

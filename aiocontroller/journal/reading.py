@@ -14,7 +14,7 @@ from aiocontroller.journal.records import Record, decode_record
 def journal_files(data: Path, *, since_us: int = 0) -> list[Path]:
     """All segments below ``data``, complete or not, of processes that started after ``since_us``; each process's in the
     order in which it wrote them, and processes in the order in which they started."""
-    # os.walk, unlike Path.rglob, passes over folders that go meanwhile: brokers' folders of deleted topics do
+    # os.walk, unlike Path.rglob, skips folders that vanish meanwhile, as brokers' folders of deleted topics do
     found = (Path(folder, name) for folder, _, names in os.walk(data) for name in names)
     journals = (p for p in found if p.match("*journal-*.jsonl") and p.is_file() and _written(p)[0] >= since_us)
     return sorted(journals, key=lambda path: (_written(path), path))
@@ -28,7 +28,7 @@ def _written(path: Path) -> tuple[int, int]:
 
 
 def lines(files: Iterable[Path]) -> Iterator[bytes]:
-    """The lines of all files, each with its end if it has one; a file that has gone meanwhile is passed over."""
+    """The lines of all files, each with its end if it has one; a file that has vanished meanwhile is skipped."""
     for path in files:
         try:
             with path.open("rb") as file:

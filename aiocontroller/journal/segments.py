@@ -36,7 +36,7 @@ class SegmentName(NamedTuple):
 
     @property
     def complete(self) -> str:
-        """The file's name once nothing is appended any more."""
+        """The file's name once it is complete."""
         return f"journal-{self.node}-{self.epoch}-{self.start_us}-{self.segment:06d}.jsonl"
 
     @property
@@ -130,9 +130,9 @@ def adopt_leftovers(directory: Path) -> list[str]:
 
 
 def expire(directory: Path, retention_bytes: int) -> int:
-    """Delete the oldest complete files until the rest has at most ``retention_bytes``; returns how many that were.
+    """Delete the oldest complete files until the rest has at most ``retention_bytes``; returns how many it deleted.
 
-    Whichever process wrote them: those of a dead node would stay for ever.  Other files are left alone.  Raises OSError
+    It may be any process's: those of a dead node would stay for ever.  Other files are left alone.  Raises OSError
     after the others if one cannot be deleted.
     """
     found = []
@@ -187,7 +187,7 @@ class SegmentWriter:
         return adopt_leftovers(self.directory)
 
     def write(self, batch: list[Record]) -> None:
-        """Write and sync ``batch``; durable records leave it at once, so a failure half way repeats nothing."""
+        """Write and sync ``batch``; durable records leave it at once, so that a retry after a failure repeats none."""
         while batch:
             epoch = batch[0].epoch
             data, taken = bytearray(), 0

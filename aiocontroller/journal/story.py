@@ -10,7 +10,7 @@ from aiocontroller.journal.records import Record
 
 _REASONS = {
     "initialized": "it was created",
-    "OfflineReplica": "a replica went away",
+    "OfflineReplica": "a replica went offline",
     "OfflinePartitionLeaderElectionStrategy": "its leader was gone",
     "PreferredReplicaPartitionLeaderElectionStrategy": "the preferred replica is to lead",
     "ControlledShutdownPartitionLeaderElectionStrategy": "its leader shuts down",
@@ -43,7 +43,7 @@ class Story:
         self._state: str | None = None
 
     def tell(self, record: Record) -> Chapter | None:
-        """The chapter; None if the record tells nothing new of the partition."""
+        """The chapter; None if the record has nothing new about the partition."""
         text = self._of_cluster(record) if record.topic is None else self._of_topic(record)
         return None if not text else Chapter(record.ts, record.node, record.epoch, text)
 

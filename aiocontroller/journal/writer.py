@@ -44,8 +44,8 @@ __all__ = ["FileJournal", "Journal"]
 class FileJournal(Journal):
     """JSON lines in ``directory``; a segment is completed after ``rotate_bytes`` or ``rotate_s`` seconds.
 
-    Every ``rotate_s`` seconds the oldest complete segments are deleted that exceed ``retention_bytes`` together (None:
-    all are kept).
+    Every ``rotate_s`` seconds the oldest complete segments are deleted until the rest has at most ``retention_bytes``
+    (None: all are kept).
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class FileJournal(Journal):
         self._wake, self._hurry = asyncio.Event(), asyncio.Event()
         self._thread: DiskThread | None = None
         self._writing: anyio.CancelScope | None = None
-        """Of the task that writes; None before the start."""
+        """Cancels the writing task; None before the start."""
         self._ended = anyio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._rotate_timer: Timer | None = None
