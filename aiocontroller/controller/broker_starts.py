@@ -1,7 +1,7 @@
 """Keeps the record of brokers' starts in ZooKeeper (``core.broker_starts``).
 
-The record is written after what it tells of has been dealt with: a controller that ends in between leaves a start that
-its successor finds again.
+The record is written after the starts in it have been dealt with: if a controller ends in between, its successor finds
+the same starts again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from aiocontroller.zookeeper.znodes import BadZNode
 log = logging.getLogger(__name__)
 
 OLD_SESSION_TIMEOUT_S = 6.0
-"""The brokers' default of ``zookeeper.session.timeout.ms`` before Kafka 2.5, for brokers that have not told theirs."""
+"""The default of ``zookeeper.session.timeout.ms`` before Kafka 2.5, for brokers that have not reported theirs."""
 ELIGIBLE = "aiocontroller.eligible.leader.replicas"
 
 
 async def read(shell: ControllerShell) -> BrokerStarts | BadZNode | None:
-    """An earlier controller's record; None if there is none, it may not be read, or it is of no use."""
+    """Return an earlier controller's record; None if there is none, access is denied, or it is not needed."""
     if not _are_needed(shell):
         return None
     try:
@@ -41,11 +41,11 @@ async def read(shell: ControllerShell) -> BrokerStarts | BadZNode | None:
 async def take_over(
     shell: ControllerShell, registered: Sequence[Broker], registrations: int, found: BrokerStarts | BadZNode | None
 ) -> Sequence[Broker]:
-    """At failover, go on with an earlier controller's record; returns the brokers that count as registered for now.
+    """At failover, continue an earlier controller's record; returns the brokers that count as registered for now.
 
     A broker that has started uncleanly since that controller looked is left out, so that the failover elects others as
-    if it were dead; then it is taken in as one that starts.  Kafka's controller would let it lead on with what its log
-    has left.
+    if it were dead; afterwards it is taken in as a starting broker.  Kafka's controller would let it go on leading with
+    whatever is left of its log.
     """
     if not _are_needed(shell):
         return registered
@@ -70,7 +70,7 @@ async def take_over(
 
 
 def _are_needed(shell: ControllerShell) -> bool:
-    """Recovery needs to know who has started uncleanly, even if nobody is eligible."""
+    """Whether starts are recorded: recovery needs to know the unclean ones, even if no replica is eligible."""
     return shell.policy.eligible_leader_replicas or shell.config.recovery.compares
 
 
@@ -89,11 +89,11 @@ async def look(
 
 
 def _closed(shell: ControllerShell, starts: BrokerStarts) -> list[int]:
-    """The brokers that stop and were alive so recently that their sessions cannot have expired yet.
+    """Return the stopping brokers that were alive so recently that their sessions cannot have expired yet.
 
-    A session ends at least two thirds of its timeout after its client was last alive, which pings after a third; half
-    leaves room for clocks that differ.  ZooKeeper may grant less than a broker asks for, but no less than it granted
-    us, unless the broker asks for less.
+    A client pings after a third of its session timeout, so its session expires at the earliest two thirds of the
+    timeout after it was last alive.  Half is used here, as clocks differ.  ZooKeeper may grant a broker less than it
+    asks for, but no less than it granted us, unless the broker asks for less.
     """
     channels, now_s = shell.channels, shell.world.clock.monotonic()
     assert channels is not None
@@ -112,22 +112,22 @@ async def record(shell: ControllerShell, starts: BrokerStarts | None) -> None:
 
 
 async def stopping(shell: ControllerShell, broker: int, epoch: int) -> None:
-    """This incarnation of the broker has asked for its controlled shutdown, so that its next start is clean."""
+    """Record that this incarnation of the broker has asked for controlled shutdown, so that its next start is clean."""
     await _change(shell, lambda starts: plan.stopping(starts, broker, epoch))
 
 
 async def removed(shell: ControllerShell, broker: int, epoch: int) -> None:
-    """We are about to remove the registration of this incarnation: its next start is unclean, whatever it asked for."""
+    """Record that we are about to remove this registration: the next start is unclean, whatever was asked for."""
     await _change(shell, lambda starts: plan.removed(starts, broker, epoch))
 
 
 async def disk_failed(shell: ControllerShell, broker: int) -> None:
-    """A log directory of the broker has failed: its replicas do not count as eligible until its next start."""
+    """Record that a log directory of the broker has failed: until its next start its replicas are not eligible."""
     await _change(shell, lambda starts: plan.disk_failed(starts, broker))
 
 
 async def follow_min_isr(shell: ControllerShell) -> None:
-    """Take in the brokers' own ``min.insync.replicas``, which topics without their own have."""
+    """Take in the brokers' ``min.insync.replicas``, which applies to topics without their own."""
     starts = shell.context.starts
     if starts is None:
         return
@@ -168,7 +168,7 @@ async def _change(shell: ControllerShell, change: Callable[[BrokerStarts], Broke
 
 
 async def _write(shell: ControllerShell) -> None:
-    """Write the record under the fence; without it, no replica is eligible."""
+    """Write the record under the fence; if ZooKeeper denies it, no replica is eligible."""
     starts = shell.context.starts
     assert starts is not None
     try:

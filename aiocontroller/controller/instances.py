@@ -1,7 +1,7 @@
-"""Which instances of this program there are on the cluster, active and standing by, as each tells of itself.
+"""The instances of this program on the cluster, active and standing by, as each reports itself in ZooKeeper.
 
-Every few seconds this process writes what has changed of its own entry, and reads those of all.  Nothing depends on it:
-where ZooKeeper refuses, the page says so.
+Every few seconds this process writes its own entry if it has changed, and reads all entries.  Nothing depends on them:
+if ZooKeeper refuses access, the page says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ LONGEST = 300
 
 
 class Instances:
-    """``host``: the name of this machine; ``http``: the address of this process's page; ``release``: its version."""
+    """Writes the entry of this process, and reads all entries.
+
+    ``host``: the name of this machine; ``http``: the address of this process's page; ``release``: its version.
+    """
 
     def __init__(self, controller: KafkaController, host: str, http: str, release: str) -> None:
         self._controller = controller
@@ -34,7 +37,7 @@ class Instances:
         self._problem = ""
 
     async def run(self) -> None:
-        """Until the client is closed."""
+        """Write and read entries until the client is closed."""
         clock = self._controller.shell.world.clock
         while True:
             try:
@@ -42,11 +45,11 @@ class Instances:
                 self._problem = ""
             except ClientClosedError:
                 return
-            except Exception as error:  # also a bug here must not end the controller
+            except Exception as error:  # even a bug here must not end the controller
                 bug = None if isinstance(error, (exc.ZKError, OSError)) else error
                 problem = "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
                 if not self._problem:
-                    log.warning("The instances of this program cannot be told or read: %s", problem, exc_info=bug)
+                    log.warning("Cannot write or read the list of this program's instances: %s", problem, exc_info=bug)
                 self._problem = problem[:LONGEST]
             await clock.sleep(EVERY_S)
 
@@ -58,7 +61,7 @@ class Instances:
             self._told = told
         self._known = await read_instances(client)
         if self._known.get(told[0]) != told[1]:
-            self._told = None  # somebody has deleted or overwritten it, or there is another session now
+            self._told = None  # the entry was deleted or overwritten, or the session is a new one
 
     def _own(self) -> Instance:
         controller = self._controller
@@ -78,7 +81,7 @@ class Instances:
         )
 
     def shown(self) -> dict[str, Any]:
-        """For the page: the active instance first, then those that started first."""
+        """Return what the page shows: the active instance first, then the others by start time."""
         election, own = self._controller.election, self._controller.shell.zk.client.session_id
         known = {**self._known, own: self._own()} if own in self._known else self._known  # a few seconds fresher
         holder = None if election.holder is None else election.holder.owner_session

@@ -1,7 +1,7 @@
 """Asks a broker where its logs and their epochs end, on a connection of its own.
 
-A broker tells this about every replica that it holds, also when the partition has no leader.  Questions about many
-partitions are split, so that no step of coding takes long.
+A broker answers for every replica that it holds, even if the partition has no leader.  Questions about many partitions
+are split, so that no encoding or decoding step takes long.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LogClient:
     """Questions about logs to one broker, one at a time.
 
     Each raises OSError if the connection is lost, and FrameError for an answer that is malformed or about a partition
-    that nobody asked for.  No time limit.  A partition may be missing in the answer.
+    that was not asked for.  No time limit.  A partition may be missing from the answer.
     """
 
     def __init__(self, client: BrokerClient, version: int, *, knows_epochs: bool) -> None:
@@ -38,7 +38,7 @@ class LogClient:
 
     @classmethod
     async def over(cls, client: BrokerClient) -> LogClient:
-        """A client that has learnt what the broker offers; UnsupportedApiError if it cannot be asked about logs."""
+        """Learn which versions the broker offers; UnsupportedApiError if it cannot be asked about logs."""
         answer = decode_api_versions_response(0, await client.request(ApiKey.API_VERSIONS, 0, b""))
         version = negotiate(list_offsets.VERSIONS, answer.versions.get(ApiKey.LIST_OFFSETS))
         if version is None:
@@ -49,7 +49,7 @@ class LogClient:
     async def offsets(
         self, topics: Mapping[str, Sequence[int]], timestamp_ms: int = LATEST, replica: int = DEBUGGING_CONSUMER
     ) -> dict[TopicPartition, ListedOffset]:
-        """Where logs end (or begin, with EARLIEST); ``topics``: name -> partitions."""
+        """Return where logs end (or begin, with EARLIEST); ``topics``: name -> partitions."""
         answers: dict[TopicPartition, ListedOffset] = {}
         for some in _pieces(topics):
             body = list_offsets.encode_list_offsets_request(self._version, some, timestamp_ms, replica)
@@ -61,9 +61,9 @@ class LogClient:
     async def epoch_ends(
         self, topics: Mapping[str, Sequence[EpochQuestion]], replica: int = DEBUGGING_CONSUMER
     ) -> dict[TopicPartition, EpochEnd]:
-        """Where epochs end; ``topics``: name -> one question for each partition.  UnsupportedApiError before Kafka 2.7.
+        """Return where epochs end; ``topics``: name -> one question per partition.
 
-        A broker that refuses the whole request is taken to have given that error for each partition.
+        UnsupportedApiError before Kafka 2.7.  If a broker refuses the whole request, every partition gets that error.
         """
         if not self.knows_epochs:
             raise UnsupportedApiError(ApiKey.FETCH, fetch.VERSION, "it does not offer version 12 of Fetch")
@@ -80,7 +80,7 @@ class LogClient:
 
 
 def _pieces(topics: Mapping[str, Sequence[_Q]]) -> Iterator[dict[str, Sequence[_Q]]]:
-    """The same in order, in mappings of at most PARTITIONS_PER_REQUEST partitions each."""
+    """Split into mappings of at most PARTITIONS_PER_REQUEST partitions each, in order."""
     piece: dict[str, Sequence[_Q]] = {}
     room = PARTITIONS_PER_REQUEST
     for topic, questions in topics.items():

@@ -29,15 +29,16 @@ async def log_dir_event_notification(shell: ControllerShell, event: LogDirEventN
 
 
 async def discard_log_dir_event_notifications(shell: ControllerShell) -> None:
-    """At failover, delete old notifications: brokers are sent everything, and respond with what has failed."""
+    """At failover, delete old notifications: brokers are sent all their replicas, and respond with the failed ones."""
     names, _ = await _read(shell)
     await shell.zk.delete_log_dir_event_notifications(names, fence=shell.context.epoch_zk_version)
 
 
 async def _read(shell: ControllerShell) -> tuple[list[str], list[int]]:
-    """The notifications' names, and the brokers that announce failures; arms the watch.
+    """Return the notifications' names, and the brokers that announce failures; arms the watch.
 
-    A broker that stops may not respond any more, and still its disk may be exchanged before its next start.
+    The failures are recorded here: a broker that is stopping may never respond to LeaderAndIsr, and its disk may be
+    replaced before its next start.
     """
     names = await shell.zk.get_all_log_dir_event_notifications(watch=True)
     if not names:
@@ -50,7 +51,7 @@ async def _read(shell: ControllerShell) -> tuple[list[str], list[int]]:
 
 
 async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
-    """A broker has deleted replicas, or has not: of reassignments first, then of topics."""
+    """Take in which replicas a broker has deleted: first those of reassignments, then those of deleted topics."""
     await debts_answered(shell, event)
     if event.asked.debts:
         await resume_deletions(shell)  # a topic without an id waits for them

@@ -1,10 +1,10 @@
-"""Asks brokers how far the logs of leaderless partitions reach, all brokers at the same time, and within a time limit.
+"""Asks brokers how far the logs of leaderless partitions reach: all brokers at the same time, within a time limit.
 
 A broker that has just started refuses connections for a while, and does not know its replicas until the controller has
-sent them.  So it is asked again until the time is up.  What a broker does not tell is in ``Evidence.silent``, with the
-reason.
+sent them.  So it is asked again until the time is up.  What a broker does not report is in ``Evidence.silent``, with
+the reason.
 
-Reads nothing of the controller's context: a task of its own asks, beside the consumer.
+Nothing here reads the controller's context: a task of its own asks, concurrently with the consumer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.1
 PARTITIONS_AT_ONCE = 1_000
 GRACE_S = 1.0
-"""A connection has a time limit of its own, beyond that of the whole."""
+"""By how much the time limit of a connection exceeds that of the whole."""
 OFFSET_OUT_OF_RANGE = 1
 NOT_YET = frozenset(
     (
@@ -57,14 +57,14 @@ NOT_YET = frozenset(
 
 A_BUG = "a bug kept it from being asked"
 LEFT_OUT = "it leaves the partition out of its answer"
-"""As of a Fetch that exceeds a quota."""
+"""This happens when a Fetch exceeds a quota."""
 Found = dict[TopicPartition, Evidence]
 
 
 async def gather(
     shell: ControllerShell, brokers: Mapping[int, Broker], questions: Sequence[Question], within_s: float
 ) -> Found:
-    """What the brokers tell about each partition; takes ``within_s`` at most, a little more at a busy time."""
+    """Return what brokers report about each partition; takes at most ``within_s``, a little more on a busy machine."""
     deadline_s = shell.world.clock.monotonic() + within_s
     asked = {
         number: _AskedBroker(shell, brokers.get(number), deadline_s, of_broker)
@@ -86,7 +86,7 @@ async def gather(
 
 
 def _pieces(questions: Sequence[Question]) -> Iterator[Sequence[Question]]:
-    """Between two pieces, other tasks run."""
+    """Split the questions; other tasks run between two pieces."""
     return (questions[start : start + PARTITIONS_AT_ONCE] for start in range(0, len(questions), PARTITIONS_AT_ONCE))
 
 
@@ -108,19 +108,19 @@ async def _together(calls: Iterable[Coroutine[Any, Any, object]]) -> None:
 
 
 class _AskedBroker:
-    """One broker, and what it has told."""
+    """One broker and its answers."""
 
     def __init__(
         self, shell: ControllerShell, broker: Broker | None, deadline_s: float, questions: Sequence[Question]
     ) -> None:
         self.ends: dict[TopicPartition, LogEnd] = {}
         self.silent: dict[TopicPartition, str] = {}
-        """Why it has told nothing about a partition."""
+        """Why it has reported nothing about a partition."""
         self.why_silent = NOT_IN_TIME if broker is not None else "it is not registered"
         self.diverging: dict[TopicPartition, int] = {}
         self.logs: LogClient | None = None
         self.heard = False
-        """It has answered something, or time would not help."""
+        """It has answered something, or more time would not help."""
         self._connection = AsyncExitStack()
         self._shell = shell
         self._broker = broker
@@ -128,7 +128,7 @@ class _AskedBroker:
         self._questions = questions
 
     async def ask(self) -> None:
-        """Learn where the logs end; asks again what the broker cannot tell yet."""
+        """Learn where the logs end; repeat questions that the broker cannot answer yet."""
         if self._broker is None:
             return
         open_ = list(self._questions)
@@ -145,7 +145,7 @@ class _AskedBroker:
             except (OSError, FrameError) as error:
                 self.why_silent = str(error) or type(error).__name__
                 await self.hang_up()
-            except Exception:  # a bug: what the others tell counts nevertheless
+            except Exception:  # a bug: the other brokers' answers still count
                 log.exception("Bug while asking broker %d about logs", self._broker.id)
                 self.why_silent = A_BUG
                 await self.hang_up()
@@ -164,7 +164,7 @@ class _AskedBroker:
         await self._connection.aclose()
 
     async def _ask_once(self, logs: LogClient, questions: Sequence[Question]) -> list[Question]:
-        """Ask about each partition once; returns those to ask about again."""
+        """Ask about each partition once; returns the questions to repeat."""
         topics = by_topic(question.partition for question in questions)
         latest = await logs.offsets(topics, LATEST)
         earliest = await logs.offsets(topics, EARLIEST)
@@ -180,7 +180,7 @@ class _AskedBroker:
             elif failed:
                 self.silent[tp] = _words(failed)
             elif not 0 <= earliest[tp].offset <= latest[tp].offset:
-                self.silent[tp] = f"it tells a log from {earliest[tp].offset} to {latest[tp].offset}"
+                self.silent[tp] = f"it reports a log from {earliest[tp].offset} to {latest[tp].offset}"
             else:
                 self.silent.pop(tp, None)
                 lengths[tp] = LogEnd(UNKNOWN_EPOCH, latest[tp].offset, earliest[tp].offset)
@@ -198,7 +198,7 @@ class _AskedBroker:
         searches: Mapping[TopicPartition, Generator[int, EpochEnd | None, int]],
         found: Callable[[TopicPartition, int], LogEnd],
     ) -> None:
-        """Carry out the searches for last epochs, one question of each in a round."""
+        """Carry out the searches for last epochs; each round has one question from each search."""
         waiting = dict(searches)
         answers: dict[TopicPartition, EpochEnd | None] = dict.fromkeys(waiting)
         while waiting:
@@ -221,7 +221,7 @@ class _AskedBroker:
     async def epoch_ends(
         self, logs: LogClient, epochs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, EpochEnd | None]:
-        """Where epochs end; None for an epoch above all known.  Without partitions that the broker tells nothing of."""
+        """Return where epochs end (None: the epoch is above all known ones), without partitions it does not report."""
         topics: dict[str, list[EpochQuestion]] = {}
         for (topic, partition), epoch in epochs.items():
             topics.setdefault(topic, []).append(EpochQuestion(partition, epoch))
@@ -261,7 +261,7 @@ def _words(code: int) -> str:
 
 
 class _Open(NamedTuple):
-    """A search for the offset where one log leaves the best one."""
+    """A search for the offset where one log diverges from the best one."""
 
     partition: TopicPartition
     better: int
@@ -270,7 +270,7 @@ class _Open(NamedTuple):
 
 
 async def _find_divergences(asked: Mapping[int, _AskedBroker], questions: Sequence[Question]) -> None:
-    """For logs of different last epochs: how much of the worse one the best one has, too."""
+    """For logs whose last epochs differ, find how much of the worse one is also in the best one."""
     waiting: list[tuple[_Open, Side]] = []
     for question in questions:
         for one in _searches(asked, question):
@@ -282,7 +282,7 @@ async def _find_divergences(asked: Mapping[int, _AskedBroker], questions: Sequen
         for one, side in waiting:
             broker = one.better if side.of_better else one.other
             if one.partition in ask.setdefault(broker, {}):
-                later.append((one, side))  # a request has one question about a partition
+                later.append((one, side))  # a request can ask about a partition only once
             else:
                 ask[broker][one.partition] = side.epoch
                 now.append((one, broker))
@@ -300,7 +300,7 @@ async def _tell(
     broker: int,
     told: dict[int, dict[TopicPartition, EpochEnd | None]],
 ) -> None:
-    """Without an answer the divergence stays unknown, and the loss is bounded by all of the log."""
+    """Store the broker's answers in ``told``.  Without one, the only bound on the loss is the whole log."""
     if one.logs is not None:
         try:
             told[broker] = await one.epoch_ends(one.logs, epochs)
@@ -329,7 +329,7 @@ def _go_on(
     except StopIteration as end:
         asked[one.other].diverging[one.partition] = end.value
     except IncoherentAnswersError:
-        pass  # all of the log may be lost
+        pass  # the whole log may be lost
 
 
 def _evidence(asked: Mapping[int, _AskedBroker], question: Question) -> Evidence:

@@ -1,7 +1,7 @@
-"""What is being asked about logs: the consumer adds questions, one task asks, and an event returns the answers.
+"""Open questions about logs: the consumer adds questions, one task asks them, and an event returns the answers.
 
-Questions that come while others are being asked are gathered for the next round, so that each broker has one connection
-for this purpose.  A term's end makes all of them void.
+Questions added while others are being asked wait for the next round, so that each broker has only one connection for
+this purpose.  The end of a term voids all of them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from aiocontroller.net.tasks import Tasks
 log = logging.getLogger(__name__)
 
 ANSWER_WITHIN_S = 2.0
-"""How long brokers may take to tell how far their logs reach; what is not known by then does not count."""
+"""How long brokers may take to report how far their logs reach; later answers do not count."""
 ANSWER_WITHIN_S_EACH = 0.0005
-"""More time for each partition: 10,000 take a second or two on a busy machine."""
+"""Additional time per partition: 10,000 take a second or two on a busy machine."""
 
 LONGEST_PATIENCE = 4
-"""So that a busy machine gets through all questions at last, and a hung broker holds up others' for seconds only."""
+"""The largest factor by which the time limit grows.  A busy machine then gets through all questions in the end, and a
+hung broker delays the other brokers' answers by seconds only."""
 ASK_AGAIN_S, LONGEST_ASK_AGAIN_S = 0.25, 5.0
 Leaderless = tuple[TopicPartition, int]
 """A partition without a leader, and its leader epoch."""
@@ -49,21 +50,21 @@ class WaitingRequest:
         self.reply = reply
         self.waiting = dict.fromkeys(waiting)
         self.elects = elects
-        """Unclean leaders are wanted; else only what is known."""
+        """Whether unclean leaders are to be elected; otherwise the answer only says what is known."""
         self.leader = leader
         """The broker that is to lead; None: the one with the best log."""
         self.answers: Answers = {}
-        """What became of each partition."""
+        """The outcome for each partition."""
         self.told: dict[TopicPartition, tuple[Question, Evidence]] = {}
         self._present = present
 
     def tell(self, question: Question, evidence: Evidence) -> None:
-        """Take in what is known of a partition, if it is waited for."""
+        """Take in what is known of a partition, if the request waits for it."""
         if question.partition in self.waiting:
             self.told[question.partition] = question, evidence
 
     def decided(self, answers: Answers) -> None:
-        """Take in what became of some partitions; the last one completes the answer."""
+        """Take in the outcome for some partitions; the last one completes the answer."""
         self.answers |= answers
         for partition in answers:
             self.waiting.pop(partition, None)
@@ -72,7 +73,7 @@ class WaitingRequest:
 
 
 class LogQuestions:
-    """Owned by the consumer, except for the task that asks."""
+    """The questions of the current term.  Owned by the consumer, except for the task that asks."""
 
     def __init__(self, queue: EventQueue, clock: Clock) -> None:
         self._queue = queue
@@ -81,20 +82,20 @@ class LogQuestions:
         self._gather: Gather | None = None
         self._waiting: dict[TopicPartition, Question] = {}
         self._asked: dict[TopicPartition, Question] = {}
-        """Those of the round that goes on."""
+        """The questions of the current round."""
         self._brokers: Mapping[int, Broker] = {}
         self._since_s: dict[Leaderless, float] = {}
-        """When each was first seen."""
+        """When each was first seen without a leader."""
         self._overdue: Sequence[Leaderless] = ()
         self._recorded: dict[TopicPartition, tuple[Question, Evidence]] = {}
         self._fruitless = 0
         """Rounds in a row after which some partition still waited for a live broker."""
         self.led_below_min_isr: dict[TopicPartition, int] = {}
-        """Partitions that the logs have decided, and how many in-sync replicas each needs until it can be read."""
+        """Partitions whose leaders were elected by their logs -> in-sync replicas that each needs to serve reads."""
         self._term = 0
         self._busy = False
         self.requests: list[WaitingRequest] = []
-        """Those that wait, in the order of their arrival."""
+        """Waiting requests, in order of arrival."""
 
     def start(self, tasks: Tasks, gather: Gather) -> None:
         """Ask with ``gather``, in tasks of this group."""
@@ -107,11 +108,11 @@ class LogQuestions:
 
     @property
     def open(self) -> int:
-        """The number of partitions whose logs are asked about."""
+        """The number of partitions whose logs are being asked about."""
         return len(self._waiting) + len(self._asked)
 
     def ask(self, questions: Iterable[Question], brokers: Mapping[int, Broker]) -> None:
-        """Ask unless the same is being asked; ``brokers`` are those registered now."""
+        """Ask the questions that are not being asked already; ``brokers`` are those registered now."""
         assert self._tasks is not None, "nobody can be asked"
         for question in questions:
             if self._asked.get(question.partition) != question:
@@ -122,13 +123,13 @@ class LogQuestions:
             self._tasks.start_soon(self._ask, name="questions about logs")
 
     def note_leaderless(self, partitions: Iterable[Leaderless], after_s: float) -> None:
-        """All partitions that have no leader now; those that have had none for ``after_s`` are overdue."""
+        """Note all partitions that have no leader now; those that have had none for ``after_s`` are overdue."""
         now_s = self._clock.monotonic()
         self._since_s = {key: self._since_s.get(key, now_s) for key in partitions}
         self._overdue = [key for key, since_s in self._since_s.items() if now_s - since_s >= after_s]
 
     def overdue_rows(self, table: PartitionTable) -> frozenset[int]:
-        """The partitions that were overdue when this was noted last, and have had no leader since; membership only."""
+        """Return those overdue at the last ``note_leaderless`` and without a leader since, for membership tests."""
         rows = ((table.row(*partition), epoch) for partition, epoch in self._overdue)
         return frozenset(row for row, epoch in rows if row >= 0 and table.leader_epoch[row] == epoch)
 
@@ -144,7 +145,7 @@ class LogQuestions:
             self._recorded.pop(partition, None)
 
     def ask_again_after_s(self, *, fruitless: bool) -> float:
-        """When to ask again what live brokers have not told: soon, then less and less often."""
+        """Return when to ask live brokers again for what they have not reported: soon, then less and less often."""
         self._fruitless = self._fruitless + 1 if fruitless else 0
         return min(ASK_AGAIN_S * 2.0 ** (self._fruitless - 1), LONGEST_ASK_AGAIN_S)
 
@@ -154,11 +155,11 @@ class LogQuestions:
         return 1 + self._fruitless < LONGEST_PATIENCE
 
     def _patience(self) -> int:
-        """By how much longer brokers may take: the more, the more rounds in a row had too little time for someone."""
+        """Return the factor of the time limit; it grows with each round in a row that was too short for a broker."""
         return min(1 + self._fruitless, LONGEST_PATIENCE)
 
     def forget(self) -> None:
-        """The term ends: nobody waits for answers any more."""
+        """End the term: drop all questions, and refuse the waiting requests."""
         self._recorded.clear()
         self._fruitless = 0
         self.led_below_min_isr.clear()

@@ -1,10 +1,10 @@
-"""Unclean elections by evidence: the best log that is left leads, and the journal says what is lost.
+"""Unclean elections by evidence: the replica with the best remaining log leads, and the journal says what is lost.
 
-1. An election finds only replicas outside the ISR, and several of them.  It asks how far their logs reach
-   (``log_questions``), and the partitions stay offline meanwhile.
-2. ``LogEndsReceived``: what the brokers have told.  The best log leads, by an ordinary election under the fence.  The
-   journal has a record of what is known before it, and of what was lost after it.
-3. If no live replica has told anything within the time, the first live one leads, as under Kafka's controller.
+1. An election finds several replicas, but all outside the ISR.  It asks how far their logs reach (``log_questions``);
+   meanwhile the partitions stay offline.
+2. ``LogEndsReceived`` brings the brokers' answers.  An ordinary election under the fence makes the replica with the
+   best log the leader.  Before it, the journal records what is known; after it, what was lost.
+3. If no live replica has reported anything in time, the first live one leads, as under Kafka's controller.
 
 A controller that dies in between leaves partitions without a leader; the next one begins with step 1.
 """
@@ -51,7 +51,7 @@ RECORDED_AT_ONCE = 1_000
 
 
 async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> None:
-    """Elect the best logs; ask again about partitions whose leadership has changed meanwhile."""
+    """Elect the replicas with the best logs; ask again about partitions whose leadership has changed meanwhile."""
     context, requests = shell.context, shell.log_questions.requests
     questions = {context.table.row(*question.partition): question for question in event.asked}
     evidence = await _take_in(shell, event, questions)
@@ -86,7 +86,7 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
 async def _take_in(
     shell: ControllerShell, event: LogEndsReceived, questions: Mapping[int, Question]
 ) -> dict[int, Evidence]:
-    """Record what is known now and was not before, and tell who waits for it; returns the evidence that holds."""
+    """Record what is newly known, and pass it to the requests that wait for it; returns the evidence that holds."""
     evidence: dict[int, Evidence] = {}
     for start in range(0, len(event.asked), RECORDED_AT_ONCE):
         await shell.breathe()
@@ -102,21 +102,21 @@ async def _take_in(
 
 
 async def _ask_for_requests(shell: ControllerShell, void: Collection[int]) -> None:
-    """Ask anew about the partitions that requests wait for, and of which all answers are void."""
+    """Ask again about partitions that requests wait for and whose answers are all void."""
     table = shell.context.table
     waiting = dict.fromkeys(table.row(*tp) for request in shell.log_questions.requests for tp in request.waiting)
     await ask_about(shell, [row for row in waiting if row in void])
 
 
 def _what_counts(evidence: Evidence, request: WaitingRequest | None) -> Evidence:
-    """The log of the broker that an operator wants to lead, else all."""
+    """Return only the log of the leader that an operator has chosen, or all logs if there is no such choice."""
     if request is None or request.leader is None:
         return evidence
     return Evidence({request.leader: evidence.ends[request.leader]} if request.leader in evidence.ends else {})
 
 
 def _may_lead(shell: ControllerShell, evidence: Evidence, row: int, request: WaitingRequest) -> bool:
-    """Whether the broker that is wanted has told its log's end and lives; nobody leads in its place."""
+    """Whether the chosen leader, if any, is live and has reported its log's end; no other broker leads in its place."""
     if request.leader is None:
         return True
     return any(shell.context.is_replica_online(row, broker) for broker in evidence.ends)
@@ -129,7 +129,7 @@ def _loss_by_best(shell: ControllerShell, evidence: RowEvidence, row: int, quest
 
 
 def _ask_again(shell: ControllerShell, waiting: RowEvidence) -> None:
-    """Soon, if a live broker that is waited for has not told where its log ends; the sweep asks."""
+    """Schedule a sweep, which asks again, if an awaited live broker has not reported where its log ends."""
     context = shell.context
     silent = any(
         waited_for(context, row, known, shell.config.recovery.of(context.table.topic(row).name))
@@ -147,7 +147,7 @@ async def _report(
     questions: dict[int, Question],
     duration_us: int,
 ) -> None:
-    """Record what each election by logs loses and whether its leader can be read, and log the whole with an example."""
+    """Record what each election by logs loses and whether its leader serves reads; log a summary with an example."""
     table, questions_asked = shell.context.table, shell.log_questions
     rows = [row for row in elected if row in evidence]
     if not rows:
@@ -169,11 +169,11 @@ async def _report(
         _record(shell, "elected", row, evidence[row].ends, lost, duration_us)
         said = said or f"{shell.topic_partition(row)}: {lost.words}"
     more = f" ({unreadable} of them serve no reads yet)" if unreadable else ""
-    log.warning("Elections of %d partitions%s by what their replicas told; %s", len(rows), more, said)
+    log.warning("Elected leaders of %d partitions%s by their replicas' logs; %s", len(rows), more, said)
 
 
 def status(shell: ControllerShell) -> dict[str, Any]:
-    """Status as JSON values: who waits for which brokers, and which leaders serve no reads yet."""
+    """Status as JSON values: which partitions wait for which brokers, and which leaders serve no reads yet."""
     context, table, config = shell.context, shell.context.table, shell.config
     offline = with_online_replica(context, still_offline(context, partitions_to_bring_online(context)))
     waiting = {row: elsewhere for row in offline if (elsewhere := awaited_elsewhere(context, row))}
@@ -221,7 +221,7 @@ def _record(
 
 
 def wait_for_logs(shell: ControllerShell, request: WaitingRequest) -> None:
-    """Answer the request when all that it waits for is decided; NOT_CONTROLLER if the term ends before."""
+    """Answer the request when everything it waits for is decided; NOT_CONTROLLER if the term ends first."""
     request.reply.defer()
     shell.log_questions.requests.append(request)
 
@@ -236,7 +236,7 @@ def _answer(shell: ControllerShell, decided: Sequence[Question]) -> None:
 
 
 async def recover_partitions(shell: ControllerShell, event: RecoverPartitions) -> None:
-    """Ask how far the logs of a topic's offline partitions reach, and elect by it, unless it is a dry run."""
+    """Ask how far the logs of a topic's offline partitions reach and, unless it is a dry run, elect leaders by them."""
     context, table = shell.context, shell.context.table
     refusal = reason_not_to_recover(context, event.topic, event.partition)
     if refusal is None and not shell.log_questions.can_ask:

@@ -1,13 +1,13 @@
 """A warm standby: keeps a copy of the topics and partition states up to date while another controller is active.
 
  1. It arms one watch on everything, then reads everything (``core.mirror`` has the copy and its marks).
- 2. A notification marks a topic or a partition; what is marked is read again together, some thousand at a time, and
-    taken in in steps of some milliseconds.
+ 2. A notification marks a topic or a partition.  What is marked is read again in batches, of up to 1,500 states, and
+    taken in by steps of a few milliseconds.
  3. When this process wins the role, the consumer takes the copy (``take``), in the same turn in which its term begins.
-    ZooKeeper sends the notifications of all writes before the election's own multi before the reply to it, and
-    the fence keeps earlier controllers out from then on: so whatever is not marked is as the copy has it.
+    ZooKeeper replies to the election's multi after the notifications of all earlier writes, and from then on the
+    fence keeps earlier controllers out: so everything that is not marked is as the copy has it.
  4. A lost connection may cost notifications.  The watch is armed again first, then everything is read again.  The next
-    server may be of another release, so it has to confirm that the watch is armed: until then the copy is not given.
+    server may be of another release, so it has to confirm that the watch is armed; until then the copy cannot be used.
 
 The copy belongs to this task until it is taken.  Without a copy (``state``), a failover reads everything.  A bug here
 costs the copy, not the process.
@@ -37,15 +37,15 @@ log = logging.getLogger(__name__)
 
 TOPICS_AT_ONCE = 100
 PARTITIONS_AT_ONCE = 1_000
-"""Partitions of topics taken in in one step."""
+"""Partitions of topics that one step takes in."""
 STATES_AT_ONCE = 1_500
-"""States read together and taken in in one step, of less than ten milliseconds."""
+"""States that are read together and taken in by one step, in less than ten milliseconds."""
 LOSSES, LOSSES_WITHIN_S = 5, 60.0
 """After so many lost connections within this time, the standby is cold for as long."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 30.0
-"""How long to wait after reads that failed, twice as long each time."""
+"""How long to wait after a failed read; doubled each time."""
 MOST_BEHIND = 1_000
-"""A copy with more to be read again than this, and than half the partitions, is no quicker than none."""
+"""A copy with more to read again than this, and than half the partitions, saves no time."""
 
 
 class _LetGoError(Exception):
@@ -53,7 +53,7 @@ class _LetGoError(Exception):
 
 
 class Mirror:
-    """``run`` never ends by itself.  ``wake`` tells it that the role may have moved."""
+    """Keeps the copy.  ``run`` never ends by itself; ``wake`` signals that the role may have moved."""
 
     def __init__(self, shell: ControllerShell, standing_by: Callable[[], bool]) -> None:
         self.state = "off"
@@ -67,12 +67,12 @@ class Mirror:
         self._woken = asyncio.Event()
         self._behind_since_s: float | None = None
         self._armed = False
-        """The server of the present connection has confirmed the watch."""
+        """The server of the current connection has confirmed the watch."""
         self._refused = False
-        """It has no such watches; another server may."""
+        """That server does not support such watches; another one may."""
         self._suspensions = 0
         self._failures = 0
-        """Of reads, in a row."""
+        """Failed reads in a row."""
         self._losses: deque[float] = deque(maxlen=LOSSES)
         metrics = shell.metrics
         metrics.gauge("aiocontroller", "Standby", "Warm", lambda: int(self.state == "warm"))
@@ -104,19 +104,19 @@ class Mirror:
     # -- from the consumer -----------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Look again whether a copy is to be kept."""
+        """Check again whether to keep a copy."""
         self._woken.set()
 
     def give_up(self) -> None:
-        """Keep no copy any longer: this process stands for no election."""
+        """Drop the copy: this process stands for no election."""
         if self._cluster is not None:
-            self._let_go("taken")  # by nobody, but the watch has to go, too
+            self._let_go("taken")  # nothing has taken it, but in this state the watch is removed
         self.wake()
 
     def take(self) -> MirroredCluster | None:
-        """The copy for a term that begins in this turn, if it can differ from ZooKeeper only in what is marked.
+        """Return the copy for a term that begins in this turn, if it can differ from ZooKeeper only in what is marked.
 
-        From now on changes are reported to the consumer, as long as it has the copy (``ControllerShell.copy``).
+        From now on changes are reported to the consumer, for as long as it has the copy (``ControllerShell.copy``).
         """
         cluster, self._cluster = self._cluster, None
         self._watch.pass_on(self._is_moving)
@@ -130,7 +130,7 @@ class Mirror:
         return cluster
 
     def on_session(self, event: SessionEvent) -> bool:
-        """Returns whether the active controller may have missed changes, so that it has to load the cluster again."""
+        """Return whether the active controller may have missed changes, so that it has to load the cluster again."""
         if event in (SessionEvent.SUSPENDED, SessionEvent.EXPIRED):
             self._armed = False
             self._suspensions += 1
@@ -144,7 +144,7 @@ class Mirror:
         return event is SessionEvent.RECONNECTED and self._shell.copy is not None
 
     def _lost(self, cluster: MirroredCluster, *, again: bool) -> None:
-        """The connection is lost, or is there ``again``; changes in between are not reported."""
+        """Mark everything: the connection is lost, or is back (``again``), and changes in between are not reported."""
         now_s = self._shell.world.clock.monotonic()
         self.state = "loading"
         self._behind_since_s = now_s if self._behind_since_s is None else self._behind_since_s
@@ -177,7 +177,7 @@ class Mirror:
                 if self.state == "off":
                     self.reason = f"the cluster cannot be read: {error!r}"
                 self._failures += 1
-                pause_s = RETRY_S * 2.0 ** min(self._failures - 1, 30)  # a float's exponent has an end
+                pause_s = RETRY_S * 2.0 ** min(self._failures - 1, 30)  # floats overflow
                 await self._shell.world.clock.sleep(min(pause_s, LONGEST_RETRY_S))
             except Exception as error:
                 log.exception("Bug in the standby's copy of the cluster")
@@ -226,7 +226,7 @@ class Mirror:
         log.info("The standby's copy of the cluster starts afresh, as most of its values are no longer in use")
 
     async def _arm(self, cluster: MirroredCluster) -> None:
-        """What is read after this misses no change, unless the connection is lost again."""
+        """Arm the watch: reads after this miss no change, unless the connection is lost again."""
         suspensions = self._suspensions
         await self._watch.listen(self)
         self._check(cluster)
@@ -236,7 +236,7 @@ class Mirror:
             cluster.mark_all()
 
     def _see_whether_warm(self, cluster: MirroredCluster) -> None:
-        """While the cluster is busy, something is always behind."""
+        """Become warm once at most 1 % of the partitions are behind: on a busy cluster some always are."""
         partitions = len(cluster.context.table)
         if self.state == "loading" and self._armed and cluster.is_whole and cluster.behind <= partitions // 100:
             self.state, self._failures = "warm", 0
@@ -262,7 +262,7 @@ class Mirror:
     async def _read_states(self, cluster: MirroredCluster) -> None:
         rows = cluster.take_rows(STATES_AT_ONCE)
         if not cluster.waiting:
-            self._behind_since_s = self._shell.world.clock.monotonic()  # whatever was reported before is read now
+            self._behind_since_s = self._shell.world.clock.monotonic()  # this read covers all earlier changes
         table = cluster.context.table
         topics, numbers = take(rows, table.topic_of, table.index_of)
         names = {number: topic.name for number in set(topics) if (topic := table.topics[number]) is not None}
@@ -287,7 +287,7 @@ class Mirror:
         await self._shell.breathe()
 
     def _still(self, cluster: MirroredCluster, read: Any) -> Any:
-        """What was read, unless the copy was taken or given up meanwhile."""
+        """Return what was read, unless the copy was taken or given up meanwhile (_LetGoError)."""
         self._check(cluster)
         return read
 

@@ -1,7 +1,7 @@
 """The overview of a controller and its cluster, as the page and the terminal show it; made of what is in memory.
 
-It consists of sections.  Each is small at any size of the cluster (lists are bounded and say how many there are), so
-whoever shows one can replace it as a whole.
+It consists of sections.  Each is small whatever the size of the cluster (lists are bounded, with a total count), so a
+display can replace a section as a whole.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ EVENTS_SHOWN = 60
 INCIDENTS_SHOWN = 10
 FAILOVERS_SHOWN = 5
 LONGEST = 300
-"""Of what stands in a znode, in characters."""
+"""Characters shown of a znode's content."""
 SILENT_US = 10_000_000
-"""A broker that owes an answer for so long is shown as not answering: it would have one in milliseconds."""
+"""A broker that has owed an answer for this long is shown as not answering: normally it takes milliseconds."""
 
 
 def sections(controller: KafkaController) -> dict[str, Callable[[], Any]]:
-    """Name -> what makes the section, as values that JSON can hold."""
+    """Return name -> function that makes the section, of JSON values."""
     return {
         "controller": lambda: _controller(controller),
         "counts": lambda: _counts(controller),
@@ -90,7 +90,7 @@ def _channel(sender: SenderStatistics, before_us: int) -> Channel:
 
 
 def _evidence(controller: KafkaController, senders: Sequence[SenderStatistics]) -> Mapping[int, tuple[str, ...]]:
-    """What speaks against brokers, by id."""
+    """Return the evidence of problems, by broker id."""
     shell = controller.shell
     found = {each.broker: (f"cannot be reached: {each.problem}",) for each in senders if each.problem}
     heartbeats = None if shell.channels is None else shell.channels.heartbeats

@@ -5,12 +5,12 @@ watch, and in the mode ``act`` treats the broker that is judged sick:
 
  1. its leaders move to other members of their ISRs, and it leaves the ISRs that can do without it, in one fenced write
     for each partition (``core.sick_brokers`` has the limits);
- 2. if it leads nothing then, it is left out of the live brokers of UpdateMetadata, since leaders wait for it otherwise,
-    and they hear of that before they hear of their new ISRs: Kafka's leaders look for whom to wait when their ISR
-    changes and when a follower has got more, and a follower that has everything gets no more while producers wait;
- 3. every ``AGAIN_S`` what could not be done without is looked at again: an ISR may have grown;
- 4. once it has been well for a while it is listed again, and its leaders may add it to their ISRs.  Leaders return as
-    after a restart, by the election of preferred leaders.
+ 2. if it then leads nothing, UpdateMetadata no longer lists it as live, since leaders would otherwise go on waiting for
+    it.  Leaders get this list before their new ISRs: a Kafka leader checks which followers to wait for only when its
+    ISR changes or a follower advances, and a follower that has everything does not advance while producers wait;
+ 3. every ``AGAIN_S``, ISRs that could not do without it are checked again, since they may have grown;
+ 4. once it has been well for a while, it is listed again, and leaders may add it to their ISRs.  It becomes leader
+    again as after a restart, by the election of preferred leaders.
 
 In the mode ``advise`` nothing is changed.  A new term begins without a verdict, and sends brokers the full list.
 """
@@ -38,7 +38,7 @@ SAMPLE = "replicas to watch for sickness"
 SAMPLE_EVERY_S = 2.0
 UNLIST = "sick broker to unlist"
 UNLIST_AGAIN_S = 1.0
-"""Between two looks whether a broker that led something leads nothing by now."""
+"""Between two checks whether a broker that still led something now leads nothing."""
 AGAIN = "replicas of a sick broker"
 AGAIN_S = 10.0
 MIN_ISR = "min.insync.replicas"
@@ -64,7 +64,7 @@ async def sample_replicas(shell: ControllerShell, event: SampleReplicas) -> None
 
 
 async def sickness_change(shell: ControllerShell, event: SicknessChange) -> None:
-    """The verdict may have changed, or a replica that had to stay may leave its ISR now."""
+    """Follow the verdict, which may have changed, and remove replicas from ISRs that can do without them now."""
     known = shell.context.sick
     await _follow_verdict(shell)
     if known is not None and shell.context.sick is known:
@@ -72,7 +72,7 @@ async def sickness_change(shell: ControllerShell, event: SicknessChange) -> None
 
 
 async def _follow_verdict(shell: ControllerShell) -> None:
-    """Bring the context to the present verdict."""
+    """Bring the context into line with the present verdict."""
     probes, context = shell.sickness, shell.context
     if probes is None or not probes.acts:
         return
@@ -93,7 +93,7 @@ async def _follow_verdict(shell: ControllerShell) -> None:
 
 
 async def _relieve(shell: ControllerShell, sick: SickBroker | None) -> None:
-    """Move its leaders, and take it out of ISRs, as far as that may be done now."""
+    """Move its leaders, and remove it from ISRs, as far as the limits allow now."""
     assert sick is not None
     context = shell.context
     shell.queue.schedule(AGAIN, AGAIN_S, SicknessChange())
@@ -142,7 +142,7 @@ async def unlist_sick_broker(shell: ControllerShell, event: UnlistSickBroker) ->
 
 
 async def _unlist(shell: ControllerShell, sick: SickBroker, rows: Sequence[int] = ()) -> None:
-    """Tell all brokers, with the present leaders of these rows."""
+    """Send all brokers a list without it, with the present leaders of these rows."""
     if sick.unlisted:
         return
     apply(shell.context, BrokerSick(sick._replace(unlisted=True)))
@@ -151,7 +151,7 @@ async def _unlist(shell: ControllerShell, sick: SickBroker, rows: Sequence[int] 
 
 
 async def _read_min_isr(shell: ControllerShell, rows: Sequence[int]) -> MinIsr | None:
-    """The topics' settings, and the strictest of the brokers'; None while no broker has told its own."""
+    """Return the topics' settings, and the strictest of the brokers'; None while no broker has reported its own."""
     table, settings = shell.context.table, shell.settings
     reported = [value for broker in settings.brokers if (value := settings.reported(broker, MIN_ISR))]
     if not reported or not rows:
@@ -163,7 +163,7 @@ async def _read_min_isr(shell: ControllerShell, rows: Sequence[int]) -> MinIsr |
 
 
 def _number(text: str) -> int:
-    """A value that cannot be read forbids everything."""
+    """Parse a setting; a value that cannot be read counts as one that forbids everything."""
     try:
         return int(text)
     except ValueError:
@@ -171,7 +171,7 @@ def _number(text: str) -> int:
 
 
 def status(shell: ControllerShell) -> dict[str, Any]:
-    """As JSON values; empty while nobody is sick."""
+    """Status as JSON values; empty while no broker is sick."""
     verdict = None if shell.sickness is None else shell.sickness.judge.sick
     if verdict is None or not shell.is_active:
         return {}

@@ -1,6 +1,6 @@
-"""What the judge of sickness hears: several connections to each broker, on which it is asked all the time.
+"""Collects evidence for the judge of sickness: several connections to each broker, each polled continuously.
 
-A single connection tells little: network threads block behind a slow disk, so one broker answers in 3 ms on one
+A single connection shows little: network threads block behind a slow disk, so one broker answers in 3 ms on one
 connection and in 2 s on another.  On the first connection a broker is asked where the logs of the watched replicas end
 (``LogClient``), on the others only for its ApiVersions.
 
@@ -68,9 +68,9 @@ class SicknessProbes:
         self.security = security
         self.judge = JudgeOfSickness(limits)
         self.acts = acts
-        """The broker that is judged is also treated."""
+        """Whether a broker that is judged sick is also treated."""
         self.next_row = 0
-        """Where to go on looking for replicas to watch."""
+        """Where the search for replicas to watch goes on."""
         self._limits = limits
         self._tasks = tasks
         self._changed = changed
@@ -85,7 +85,7 @@ class SicknessProbes:
         metrics.gauge("aiocontroller", "Sickness", "SickBrokers", lambda: int(self.judge.sick is not None))
 
     def begin(self) -> None:
-        """A term begins: nothing that was known counts any longer."""
+        """Begin a term: forget everything observed so far."""
         self.stop()
         self.judge = JudgeOfSickness(self._limits)
         self._held = ()
@@ -103,7 +103,7 @@ class SicknessProbes:
     def watch(
         self, brokers: Mapping[int, Target], leaving: Collection[int], partitions: Mapping[TopicPartition, Watched]
     ) -> None:
-        """Ask these brokers, for these partitions; ``leaving``: those that shut down or seem to be dead."""
+        """Ask these brokers about these partitions; ``leaving``: those that are shutting down or seem to be dead."""
         now_s = self.world.clock.monotonic()
         for broker in [b for b, (target, _) in self._probes.items() if brokers.get(b) != target]:
             for probe in self._probes.pop(broker)[1]:
@@ -130,11 +130,11 @@ class SicknessProbes:
             self.judge.accused(leader, follower, self.world.clock.monotonic())
 
     def is_silent(self, broker: int) -> bool:
-        """Whether the broker answers nothing any more, and others do."""
+        """Whether the broker has stopped answering while others answer."""
         return self.judge.is_silent(broker, self.world.clock.monotonic())
 
     def busy(self) -> list[TopicPartition]:
-        """The watched partitions to which something is written."""
+        """The watched partitions that are being written to."""
         return self.judge.staleness.busy(self.world.clock.monotonic())
 
     def asked_of(self, broker: int) -> Mapping[str, list[int]]:
@@ -150,7 +150,7 @@ class SicknessProbes:
             if self._held:
                 self._counted_held.inc()
                 self._journal.append("sickness", event="held", brokers=list(self._held))
-                log.warning("Brokers %s seem sick, which is too many or too often to judge one", list(self._held))
+                log.warning("Brokers %s seem sick, but too many or too often for a verdict", list(self._held))
         if changed:
             self._report(before, self.judge.sick)
             self._changed()
@@ -158,7 +158,7 @@ class SicknessProbes:
     def _report(self, before: Sickness | None, now: Sickness | None) -> None:
         if before is not None:
             self._record("well again", before)
-            log.warning("Broker %d is not sick any longer (%s)", before.broker, before.kind)
+            log.warning("Broker %d is no longer sick (%s)", before.broker, before.kind)
         if now is not None:
             self._verdicts.inc()
             self._record("sick", now)
@@ -195,12 +195,12 @@ class _Probe:
     async def run(self) -> None:
         clock = self._owner.world.clock
         with self._scope:
-            await clock.sleep(INTERVAL_S * self.connection)  # so that a broker's answers do not come all at once
+            await clock.sleep(INTERVAL_S * self.connection)  # spread the requests to a broker over time
             while True:
                 try:
                     await self._converse()
                 except (OSError, FrameError, UnsupportedApiError):
-                    pass  # early detection, and its sender, say what is wrong with it
+                    pass  # early detection and the broker's sender report the problem
                 finally:
                     self._owner.judge.lost(self._broker, self.connection)
                     if self._open is not None:
@@ -236,7 +236,7 @@ class _Probe:
             await owner.world.clock.sleep(max(began_s + every_s - now_s, INTERVAL_S / 4))
 
     async def _log_client(self, client: BrokerClient) -> LogClient | None:
-        """None for a broker too old to tell where its logs end."""
+        """Return None for a broker too old to report where its logs end."""
         silence = self._owner.world.clock.call_later(ANSWER_WITHIN_S, self._close)
         try:
             return await LogClient.over(client)

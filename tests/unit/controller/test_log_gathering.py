@@ -208,9 +208,9 @@ def hostile_offsets(offsets: Mapping[int, tuple[int, int]]) -> Any:
 @pytest.mark.parametrize(
     "latest, earliest, words",
     [
-        ((0, -1), (0, 0), "it tells a log from 0 to -1"),
-        ((0, 5), (0, 9), "it tells a log from 9 to 5"),
-        ((0, 5), (0, -3), "it tells a log from -3 to 5"),
+        ((0, -1), (0, 0), "it reports a log from 0 to -1"),
+        ((0, 5), (0, 9), "it reports a log from 9 to 5"),
+        ((0, 5), (0, -3), "it reports a log from -3 to 5"),
         ((0, 5), (2, 0), "it answers error 2"),
         ((-1, 5), (0, 0), "it answers UNKNOWN_SERVER_ERROR"),
     ],
