@@ -29,7 +29,7 @@ async def write_assignments(
 ) -> dict[int, str]:
     """Merge the partitions' assignments into each topic's znode, one write per topic; returns the failures.
 
-    A topic that has been made anew under its name is left as it is: the partitions are those of the one before.
+    A topic that was created again under the same name is left as it is: the partitions are those of the earlier one.
 
     The same step adds debts for ``removed`` (row -> brokers), and drops the debts of replicas that are wanted again.
     """

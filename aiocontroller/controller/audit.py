@@ -1,7 +1,7 @@
 """The self-audit compares memory with ZooKeeper, slice by slice: when the queue is quiet, and after a foreign write.
 
  1. A slice reads the znodes of some topics and compares them with memory (``core.audit``).  Only the consumer changes
-    the context, so memory does not change meanwhile.  A difference is a suspicion, unless the event that tells of it
+    the context, so memory does not change meanwhile.  A difference is a suspicion, unless the event that reports it
     waits in the queue: a slice may wait for ZooKeeper while brokers come and go.
  2. A second later, after the waiting events have been handled, the same topics are read and watched again.  A
     difference that remains is a finding: it is recorded and repaired at once (``repairs``).
@@ -88,7 +88,7 @@ async def _look_at_lists(shell: ControllerShell) -> list[Finding]:
     _are_well(shell, (paths.broker_id(broker.id) for broker in brokers))
     numbers = (znode.path.rpartition("/")[2] for znode in bad)
     found: list[Finding] = []
-    # ZooKeeper reports a change to those who watch before they can read it.
+    # ZooKeeper notifies a watcher of a change before that watcher can read it.
     if BrokerChange() not in queue:
         different = compare_brokers(context, brokers, {int(n) for n in numbers if n.isdecimal()})
         found += [finding for finding in different if BrokerModifications(finding.broker) not in queue]
@@ -173,6 +173,6 @@ async def _look_at_states(shell: ControllerShell, rows: Sequence[int]) -> list[F
 
 
 def _are_well(shell: ControllerShell, read: Iterable[str]) -> None:
-    """These paths could be read."""
+    """Forget that these paths were unreadable: they could be read."""
     if shell.bad_paths():
         shell.forget_bad_znodes(set(read).__contains__)

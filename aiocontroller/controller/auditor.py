@@ -230,7 +230,7 @@ class Auditor:
     def take(self, table: PartitionTable, is_held_back: Callable[[str], bool] = lambda _: False) -> list[Piece]:
         """What to compare next: urgent topics, or else the next ones of the pass.
 
-        A topic to be deleted is compared only while its deletion is held back: by what a repair may set going.
+        A topic to be deleted is compared only while its deletion is held back by something that a repair may resolve.
         """
         if self._urgent.names and self._clock.monotonic() >= self._urgent_at_s:
             pieces = self._urgent.take(table, is_held_back)

@@ -34,7 +34,7 @@ class BrokerClient:
     async def request(self, api: ApiKey, version: int, body: bytes) -> bytes:
         """Send a request and return the body of the answer.
 
-        Raises OSError if the connection is lost, FrameError if the answer's header is not one.  No time limit.
+        Raises OSError if the connection is lost, FrameError if the answer has no valid header.  No time limit.
         """
         frame = await self._connection.request([encode_request_header(api, version, 0, CLIENT_ID), body])
         return bytes(decode_response_header(api, version, frame)[1])
@@ -62,7 +62,7 @@ async def asking(shell: ControllerShell, broker: Broker, within_s: float) -> Asy
 
 @asynccontextmanager
 async def asking_at(world: World, security: Security, at: Endpoint, within_s: float) -> AsyncIterator[BrokerClient]:
-    """As ``asking``, of whoever listens there; TimeoutError after ``within_s``.
+    """As ``asking``, for whatever listens at this endpoint; TimeoutError after ``within_s``.
 
     ConfigError when a property of the security protocol is missing.
     """

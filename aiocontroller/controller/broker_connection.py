@@ -45,7 +45,7 @@ class BrokerConnection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer the waiting request; closes on a frame that is too long or that nobody requested."""
+        """Answer the waiting request; close the connection on a frame that is too long or unrequested."""
         try:
             frames = self._reader.feed(data)
         except FrameError as error:

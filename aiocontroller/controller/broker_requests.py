@@ -153,8 +153,8 @@ class BrokerRequestSender:
         ).body()
 
     def _any_is_going(self, rows: Sequence[int]) -> bool:
-        """Whether a partition's topic is being deleted: its row may go before a merged request is encoded, but brokers
-        must hear of the deletion."""
+        """Whether a partition's topic is being deleted: its row may be gone before a merged request is encoded,
+        but brokers must learn of the deletion."""
         table = self._context.table
         if not table.topics_deleting:
             return False

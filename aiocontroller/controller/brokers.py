@@ -26,18 +26,18 @@ from aiocontroller.zookeeper.znodes import BadZNode
 log = logging.getLogger(__name__)
 
 LISTED_FOR_S = 2.0
-"""How long a dead broker stays in the list of live brokers where early detection is on.  librdkafka 2.10 and newer
-drops what it knows of a broker that its metadata does not list, in the middle of moving partitions off it, and then
-waits for a second before it looks for their new leaders."""
+"""How long a dead broker stays in the list of live brokers where early detection is on.  From 2.10 on, librdkafka
+forgets a broker that its metadata does not list, even in the middle of moving partitions off it, and then waits a
+second before it looks for their new leaders."""
 
 
 class FoundBrokers(NamedTuple):
-    """What ZooKeeper holds of the brokers."""
+    """What ZooKeeper holds about the brokers."""
 
     registered: Sequence[Broker]
     bad: Sequence[BadZNode]
     registrations: int
-    """How many there have been, so that none that came and went is missed."""
+    """How many there have ever been, so that a broker that came and went is not missed."""
 
 
 async def read_brokers(shell: ControllerShell) -> FoundBrokers:
@@ -152,7 +152,7 @@ async def on_replicas_become_offline(shell: ControllerShell, replicas: Replicas)
 
 
 async def broker_modifications(shell: ControllerShell, event: BrokerModifications) -> None:
-    """Endpoints, features or rack changed: tell all brokers, and move the sender to the endpoint (Kafka does not)."""
+    """Endpoints, features or rack changed: inform all brokers, and move the sender to the endpoint (Kafka does not)."""
     context = shell.context
     old = context.brokers.get(event.broker)
     found = await shell.zk.get_broker(event.broker, watch=True)

@@ -79,7 +79,7 @@ class SenderStatistics(NamedTuple):
     owing_us: int | None = None
     """Since when it has waited for a connection or an answer, in microseconds since 1970; None: it does not."""
     problem: str = ""
-    """Why the broker cannot be reached; empty: it can, or nobody has tried."""
+    """Why the broker cannot be reached; empty: it can, or no attempt has been made."""
 
 
 class ControllerChannelManager:
@@ -123,7 +123,7 @@ class ControllerChannelManager:
             raise ConnectionError(str(error)) from error  # reported once, and tried again
 
     def add_brokers(self, brokers: Iterable[Broker], *, settled: bool = False) -> None:
-        """``settled``: these are all brokers that were registered before this term began."""
+        """Start senders for these brokers; ``settled``: they are all that were registered before this term began."""
         if settled and self.heartbeats is not None:
             brokers = list(brokers)
             self.heartbeats.keep_only({broker.id for broker in brokers})
@@ -137,7 +137,7 @@ class ControllerChannelManager:
                 )
 
     def remove_brokers(self, ids: Iterable[int]) -> None:
-        """End the senders of these brokers; what waits there is given up."""
+        """End the senders of these brokers, and give up the requests that wait there."""
         for broker in ids:
             sender = self._senders.pop(broker, None)
             if sender is not None:
@@ -218,7 +218,7 @@ class ControllerChannelManager:
         sender.put(one._replace(encode=lambda v, e: bodies if v == version else later(v, e)))
 
     def encode_waiting(self) -> None:
-        """Encode what was merged with the present state, before the context gets ahead of ZooKeeper."""
+        """Encode merged requests now, with the present state, before the context gets ahead of ZooKeeper."""
         for sender in self._senders.values():
             versions = sender.versions or self._expected_versions()
             sender.queue.settle(functools.partial(self.version, versions), sender.broker.epoch)
@@ -284,7 +284,7 @@ class RequestSender:
         )
 
     def put(self, outgoing: Outgoing | Barrier) -> None:
-        """Send this when what waits before it has been acknowledged."""
+        """Queue this; it is sent when everything before it has been acknowledged."""
         self.queue.put(outgoing)
         self._wakeup.set()
 
@@ -478,5 +478,5 @@ class RequestSender:
 
 
 def _error_code(answer: bytes | memoryview) -> int:
-    """Every answer to what is sent here begins with it, in every version; another incarnation's is an error."""
+    """Return the error code, with which every answer handled here begins; another incarnation's answer has one."""
     return int.from_bytes(answer[:2], "big", signed=True)

@@ -56,7 +56,7 @@ class ClusterSettings:
         self._keep_ours: dict[str, None] = {}
         self._reported: Mapping[int, ReportedSettings] = {}
         self._told: dict[int, ReportedSettings] = {}
-        """What each broker has told last, also of those that are gone."""
+        """The last report of each broker, even of those that are gone."""
         self._dynamic = Dynamic()
         self._no_brokers = False
         self.awaited = True
@@ -107,7 +107,7 @@ class ClusterSettings:
         return bool(self._reported) or self._no_brokers
 
     def undecided(self, name: str) -> bool:
-        """Whether the first broker to tell its settings may forbid what our own value allows."""
+        """Whether the first broker to report its settings may forbid what our own value allows."""
         return self._looked and not self._reported and not self.keeps(name)
 
     @property
@@ -175,7 +175,7 @@ class ClusterSettings:
         }
 
     def every_release_is_older_than(self, protocol: tuple[int, int, int]) -> bool:
-        """Whether every broker has reported its default protocol, its newest, and all are older than this."""
+        """Whether every broker has reported its default protocol, which is its newest, and all are older than this."""
         newest = [reported.defaults.get(PROTOCOL) for reported in self._reported.values()]
         return bool(newest) and all(text and parse_protocol_version(text) < protocol for text in newest)
 
@@ -219,12 +219,12 @@ class ClusterSettings:
 
     @property
     def lowest_min_isr(self) -> int | None:
-        """The lowest ``min.insync.replicas`` of any broker: the leader's own counts; None if no broker has told its."""
+        """The lowest ``min.insync.replicas`` of any broker, as the leader's own counts; None if none is reported."""
         known = [int(each.value) for each in self._votes(MIN_ISR).values() if each.value.strip().isdecimal()]
         return min(known, default=None)
 
     def session_s(self, broker: int) -> float | None:
-        """The ``zookeeper.session.timeout.ms`` that the broker told last, even if it is gone by now; None if none."""
+        """The ``zookeeper.session.timeout.ms`` that the broker last reported, even if it is gone; None if none."""
         told = vote(broker, self._told.get(broker, ReportedSettings()), Dynamic(), SESSION_TIMEOUT)
         return int(told.value) / 1000 if told is not None and told.value.strip().isdecimal() else None
 

@@ -1,4 +1,4 @@
-"""Connects to a broker's listener by its security protocol: plaintext or TLS, with SASL where it asks for it."""
+"""Connects to a broker's listener by its security protocol: plaintext or TLS, with SASL where required."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENT_ID = "aiocontroller"
 
 
 async def connect_to_broker(world: World, security: Security, at: Endpoint, *, timeout_s: float) -> BrokerConnection:
-    """OSError when the broker cannot be reached or refuses us; ConfigError when a property is missing or wrong."""
+    """Connect and log in.  OSError if the broker cannot be reached or refuses us; ConfigError for a bad property."""
     how = security.client(at)
     _, connection = await world.network.connect(
         BrokerConnection, at.host, at.port, timeout_s=timeout_s, ssl=how.client_tls

@@ -41,7 +41,7 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     if remaining:
         log.warning("Broker %d still leads %d partitions, the first is %s", broker, len(remaining), remaining[0])
     if plan.hears_nothing(moves, remaining):
-        # Its answer shows that it was alive, without which its stop would not count as clean (``broker_starts``).
+        # Its answer shows that it was alive; without one, its stop would not count as clean (``broker_starts``).
         batch.add_update_metadata_request_for_brokers((broker,), ())
     sent = await shell.send(batch)
     reply = event.reply

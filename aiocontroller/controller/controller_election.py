@@ -11,7 +11,7 @@ A standby registers in one round trip when ``/controller`` vanishes (``seize``),
  3. Once registered, it has the guard judge again.  Only then does its term begin; if there are reasons against it, it
     deletes ``/controller`` and has written nothing else.
 
-A standby may watch the active controller (``heartbeats``) and take over as soon as that seems to be dead, with the
+A standby may watch the active controller (``heartbeats``) and take over as soon as it seems to be dead, with the
 multi that wins an election plus one operation.  A wrong suspicion is harmless: one of the two finds its fence gone at
 its next write.
 """
@@ -75,14 +75,14 @@ class ControllerElection:
         self.mirror: Mirror | None = None
         """A copy of the cluster, kept while standing by, where the standby is warm."""
         self.looked = False
-        """Whether ``/controller`` has been read, so that it is known for whom this process stands by."""
+        """Whether ``/controller`` has been read, so that the controller that this process stands by for is known."""
         self._watched: ControllerZNode | None = None
         self._known: KnownEpoch | None = None
-        """The epoch of the holder's term; None unless another controller is the holder, and its role may be ours."""
+        """The epoch of the holder's term; None unless another controller holds the role and we may take it."""
         self._followed: KnownEpoch | None = None
         """The epoch of the last term of another aiocontroller that this process has stood by for."""
         self._again: Timer | None = None
-        """When a suspicion is looked at again."""
+        """The timer after which a suspicion is checked again."""
         self._takes_over = False
         """The policy ``takeover`` still applies: this process has not been the controller yet."""
 
@@ -116,11 +116,11 @@ class ControllerElection:
             )
 
     async def seize(self) -> bool:
-        """Register at once, as ``/controller`` has just vanished; False if that was impossible: ``stand`` then."""
+        """Register at once, as ``/controller`` has just vanished; returns False if ``stand`` is needed instead."""
         return await self._seize(replacing=False)
 
     async def _seize(self, *, replacing: bool) -> bool:
-        """``replacing``: the present holder is deposed."""
+        """Register with the standing permit; ``replacing``: the present holder is deposed."""
         known, self._known = self._known, None
         standing = self._guard.standing_permit()
         if known is None or standing is None or self.active or self.observes:
@@ -144,7 +144,7 @@ class ControllerElection:
         return True
 
     async def _begin_if_permitted(self, epoch: int, fence: int) -> None:
-        """``/controller`` is ours, and the guard has not looked since: without its permit, delete it again."""
+        """Begin the term of the ``/controller`` just registered if the guard permits it; else delete it again."""
         found = await self._guard.permit()
         if isinstance(found, Permit):
             await self._begin_term(found, epoch, fence)
@@ -161,7 +161,7 @@ class ControllerElection:
         return self.holder is None or self._takes_back(self.holder)
 
     def _takes_back(self, holder: ControllerZNode) -> bool:
-        """With the policy ``standby``: a broker has the role that another aiocontroller lost, but did not release."""
+        """With the policy ``standby``: whether a broker has a role that an aiocontroller lost, but did not release."""
         known, followed = self._known, self._followed
         return (
             self._shell.config.aiocontroller_takeover_policy == "standby"
@@ -176,7 +176,7 @@ class ControllerElection:
     async def take_over(self) -> list[str]:
         """Take over on request; returns the reasons if it is refused.
 
-        A process that was released stands by again if another of this program is active: that asks for its role, too.
+        A process that gave up the role stands by again if another aiocontroller is active: the request implies that.
         """
         await self._guard.all_asked()
         holder = await self._look()
@@ -196,9 +196,10 @@ class ControllerElection:
         return reasons
 
     async def roll_back(self, *, dry_run: bool, force: bool = False) -> tuple[Rollback, list[str]]:
-        """Take the role from a KRaft controller that is gone: (what is written, the reasons if it is refused).
+        """Take the role from a KRaft controller that is gone; returns what is written, and any reasons to refuse.
 
-        Brokers in KRaft mode are not registered, so it would take all their leaders from them; ``force`` does.
+        It is refused if brokers in KRaft mode, which are not registered, would lose all their leaders by it; ``force``
+        overrides this.
         RollbackRefusedError if no migration is to be rolled back.
         """
         await self._guard.all_asked()
@@ -238,7 +239,7 @@ class ControllerElection:
         return plan, [] if self.active else list(self.refusals) or ["another controller was elected at once"]
 
     async def _take_over(self, holder: ControllerZNode | None) -> list[str]:
-        """Never from another aiocontroller: a restarted standby would depose the controller it stands by for."""
+        """Take over, but never from an aiocontroller: a restarted standby would depose the one it stands by for."""
         if holder is None or self._is_ours(holder):
             return await self._contend(holder)
         if holder.software == SOFTWARE:
@@ -312,8 +313,8 @@ class ControllerElection:
         if suspicion is None or self.active:
             return
         if not self._shell.is_connected_for(BOTH_BACK_S) or self.heartbeats.answers_again(suspicion.peer):
-            # ZooKeeper may have been down for both, and the other one may be back a little later than we are.  After
-            # false alarms it is trusted later than that.
+            # ZooKeeper may have been down for both, and the other controller may be back a little later than we are.
+            # After false alarms it takes longer until it is trusted again.
             self._look_again_later()
             return
         if self.holder is None or self.holder.owner_session != suspicion.epoch:
@@ -335,7 +336,7 @@ class ControllerElection:
             await self._contend(holder, session=holder.owner_session)
 
     def _look_again_later(self) -> None:
-        """Not by the queue, whose timers are of terms."""
+        """Check the suspicion again later; not with a timer of the queue, as those belong to terms."""
         if self._again is not None:
             self._again.cancel()
         suspected = functools.partial(self._shell.queue.append, ControllerSuspected())
@@ -349,7 +350,7 @@ class ControllerElection:
             await self._resign()
 
     async def trigger_controller_move(self, *, for_good: bool = False) -> None:
-        """Resign and delete ``/controller``, so that all candidates contend; ``for_good``, standbys not at once."""
+        """Resign and delete ``/controller``, so that all candidates contend; ``for_good``: standbys do not at once."""
         if not self.active:
             return
         client, epoch, fence = self._shell.zk.client, self._shell.context.epoch, self._shell.context.epoch_zk_version
@@ -360,7 +361,7 @@ class ControllerElection:
         try:
             await registration.release_controller(client, epoch, fence)
         except ControllerMovedError:
-            await self._vacate()  # another controller's fence, or our own one whose answer was lost
+            await self._vacate()  # the fence is another controller's, or that of our own write whose answer was lost
 
     async def reload(self) -> None:
         """Reload the cluster in the same term, because memory may differ from ZooKeeper.
@@ -425,7 +426,7 @@ class ControllerElection:
 
     @property
     def stands_by(self) -> bool:
-        """Whether another controller was seen to hold the role last, which may be ours after it."""
+        """Whether another controller was last seen to hold the role, and this process may take it next."""
         vacant = self.holder is None or self._is_ours(self.holder)
         return not (self.active or self.observes or vacant)
 
@@ -446,7 +447,7 @@ class ControllerElection:
         return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
 
     def only_observe(self) -> None:
-        """Stand for no election, and keep no copy for one, until the role is asked for."""
+        """Stand for no election, and keep no copy, until the role is requested."""
         self.observing = True
         if self.mirror is not None and not self.active:
             self.mirror.give_up()
@@ -486,7 +487,7 @@ class ControllerElection:
             return None
 
     async def _begin_term(self, permit: Permit, epoch: int, fence: int) -> None:
-        """``permit`` is used up by this."""
+        """Begin a term; this uses up ``permit``."""
         shell = self._shell
         self.refusals = ()
         self._known = self._followed = None
@@ -519,14 +520,14 @@ class ControllerElection:
         except Exception:
             log.exception("Bug in the failover with a copy of the cluster: reading it")
             self._shell.faults.failed_events.inc()
-            await self._watch_own()  # it may be what has failed
+            await self._watch_own()  # this may be what failed
             await self.reload()
 
     async def _watch_own(self) -> None:
         """Arm the watch on our ``/controller``.  ControllerMovedError if it is gone by now."""
         holder = await self._look()
         if holder is None or not self._is_ours(holder):
-            # No watch saw it: the one that led to ``seize`` is used up.
+            # No watch reported it: the one that led to ``seize`` is used up.
             raise ControllerMovedError(
                 f"/controller of epoch {self._shell.context.epoch} was deleted before it was watched"
             )

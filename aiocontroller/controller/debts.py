@@ -168,7 +168,7 @@ async def read_again(shell: ControllerShell, owed: Sequence[Owed]) -> None:
 
 
 async def pay(shell: ControllerShell, debts: Iterable[Debt]) -> None:
-    """Ask the live brokers that have not been asked yet."""
+    """Ask live brokers for those of the debts that they have not been asked for yet."""
     batch = shell.new_batch()
     batch.add_debts(debts)
     await shell.send(batch)

@@ -13,13 +13,13 @@ EXPIRY_CHECK = "delete-expired-tokens"
 
 
 def schedule_expiry(shell: ControllerShell) -> None:
-    """Look for expired tokens after the interval that the brokers have."""
+    """Look for expired tokens after the brokers' check interval."""
     interval_ms = shell.policy.delegation_token_expiry_check_interval_ms
     shell.queue.schedule(EXPIRY_CHECK, interval_ms / 1000, ExpireDelegationTokens())
 
 
 async def expire_delegation_tokens(shell: ControllerShell, event: ExpireDelegationTokens) -> None:
-    """A token expires at its expiry time or at the end of its maximum lifetime, whichever is earlier.
+    """Delete tokens past their expiry time or the end of their maximum lifetime, whichever is earlier.
 
     This decision alone needs wall-clock time, since tokens carry timestamps.
     """

@@ -60,7 +60,7 @@ them too, a missing answer mostly means that a broker is about to die or to star
 the cluster deposes us by itself."""
 
 CLAIMED_BY_KRAFT = frozenset({Kind.KRAFT, Kind.MIGRATION})
-"""Reasons that a rollback removes, and that therefore do not speak against it."""
+"""Reasons that a rollback removes, so that they do not count against it."""
 
 
 NOT_ASKED = "it has not been asked yet"
@@ -88,7 +88,7 @@ class Answer(msgspec.Struct, frozen=True):
     leader_and_isr: VersionRange | None
     """None: the broker does not support this request."""
     settings: Mapping[str, str | None] | None
-    """The broker's values of ``settings_asked``, always with ``authorizer.class.name``; None: it does not tell them,
+    """The broker's values of ``settings_asked``, always with ``authorizer.class.name``; None: it does not report them,
     and this controller has an authorizer."""
     reported: ReportedSettings | None = None
     """Static and default values of the settings that a controller obeys; None where ``settings`` is None."""
@@ -99,7 +99,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def authorizer(self) -> str | None:
-        """The broker's class, or None: it has none, or does not say."""
+        """The broker's authorizer class; None if it has none, or does not report it."""
         return (self.settings or {}).get("authorizer.class.name") or None
 
 
@@ -178,8 +178,8 @@ def _of_listener(listener: str, key: str) -> str:
 def _in_migration(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
     """A KRaft controller has claimed the cluster.
 
-    One that is provisioned only, and brokers in migration mode, are no reason: this controller serves those brokers
-    as Kafka's own does, until the claim deposes it.
+    A KRaft controller that is only provisioned is no reason, nor are brokers in migration mode: this controller serves
+    those brokers as Kafka's own does, until the claim deposes it.
     """
     holder = cluster.holder
     if holder is not None and holder.kraft_controller_epoch > 0:

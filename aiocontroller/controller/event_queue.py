@@ -31,7 +31,7 @@ MAX_CLIENT_REQUESTS = 1000
 
 
 class QueuedEvent(NamedTuple):
-    """An event, and since when it waits."""
+    """An event, and since when it has been waiting."""
 
     event: Event
     enqueued_s: float
@@ -74,7 +74,7 @@ class EventQueue:
         return signal in self._signals
 
     def append(self, event: Event) -> None:
-        """Put an event at the end; an equal signal that waits already stands for it."""
+        """Put an event at the end, unless it is a signal equal to one that waits already."""
         if self._admit(event):
             self._events.append(QueuedEvent(event, self._clock.monotonic()))
             self._wake()

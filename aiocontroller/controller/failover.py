@@ -190,7 +190,7 @@ async def discard_notifications(shell: ControllerShell) -> None:
 
 
 async def send_broker_list(shell: ControllerShell) -> None:
-    """Followers find their leader in the metadata, so the brokers must be known before any LeaderAndIsr.
+    """Send the broker list before any LeaderAndIsr, since followers look up their leader in it.
 
     Kafka sends it later.  From now on brokers refuse the requests that an earlier controller still has queued.
     """
@@ -243,7 +243,7 @@ async def pending_preferred_elections(shell: ControllerShell) -> None:
 
 
 async def schedule_periodic_work(shell: ControllerShell) -> None:
-    """At failover: begin with the rebalance, the expiry of tokens and the audit."""
+    """At failover: schedule the rebalance, the expiry of tokens, the audit and the other periodic work."""
     leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
     leader_elections.schedule_avoided_leaders(shell)
     sickness.schedule_sampling(shell)
@@ -308,8 +308,8 @@ async def failover_step(shell: ControllerShell, event: FailoverStep) -> None:
 async def on_controller_failover(shell: ControllerShell, steps: Iterable[tuple[str, Step]] = ()) -> None:
     """Load the cluster and take charge.  The reads that fill the context also arm the watches.
 
-    Raises StepFailedError when a step fails that can be made up for; it is left out for the rest of this term.
-    ``steps``: others than those of ``FAILOVER``.
+    Raises StepFailedError when a postponable step fails; the reload leaves it out.
+    ``steps``: steps to take in place of those of ``FAILOVER``.
     """
     clock = shell.world.clock
     for name, step in steps or FAILOVER:

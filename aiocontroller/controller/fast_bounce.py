@@ -23,7 +23,7 @@ LOOK_AGAIN_S = 0.1
 
 
 def schedule_removal(shell: ControllerShell, broker: int) -> None:
-    """The broker has become suspected: check it when the configured time has passed."""
+    """Check a newly suspected broker when the configured time has passed."""
     wait_ms = shell.config.aiocontroller_early_fast_bounce_ms
     if wait_ms:
         _schedule(shell, StaleRegistration(broker, shell.context.brokers[broker].epoch), wait_ms / 1000)

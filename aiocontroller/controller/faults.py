@@ -42,7 +42,7 @@ class _Kind:
 
 
 class Faults:
-    """Sets events aside that keep failing; ``now_s`` is a monotonic time in seconds."""
+    """Sets aside events that keep failing; ``now_s`` is a monotonic time in seconds."""
 
     def __init__(self, now_s: Callable[[], float], metrics: Metrics) -> None:
         self._now_s = now_s

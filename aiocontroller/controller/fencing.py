@@ -1,14 +1,14 @@
 """Ends a broker that hangs: runs an operator's command (``aiocontroller.fence.command``), such as a power switch.
 
-A frozen broker keeps its connections, so clients wait for their request time-outs on what it led, although another
-broker leads it by now.  Once the process is gone, their connections end, too.
+A frozen broker keeps its connections, so clients of the partitions that it led wait for their request timeouts,
+although other brokers lead them by now.  Once the process is gone, the connections end, too.
 
 The command runs for a broker
  1. that early detection suspects because it is silent, and that is still silent ``aiocontroller.fence.after.ms`` after
-    the suspicion; one that refuses connections by now has ended already, and may be starting again.  Or that was judged
-    to be sick, had leaders that were moved, and does not answer at all any more;
- 2. while no more brokers seem to be away than may be suspected: else our own network may be at fault;
- 3. that leads nothing any more, and is in no ISR;
+    the suspicion (one that refuses connections by now has ended already, and may be starting again); or that was judged
+    sick, had leaders that were moved, and no longer answers at all;
+ 2. unless so many brokers seem to be away that our own network may be at fault;
+ 3. that no longer leads anything, and is in no ISR;
  4. while this controller is the active one: ZooKeeper confirms the fence right before.
 
 It runs once for each suspicion or sickness, and for one broker at a time.
@@ -28,13 +28,13 @@ SICK_LOOK_AGAIN_S = 2.0
 
 
 def schedule_fencing(shell: ControllerShell, suspicion: Suspicion) -> None:
-    """The broker has become suspected: look at it again when the configured time has passed."""
+    """Check a newly suspected broker again when the configured time has passed."""
     if shell.fence_command is not None and suspicion.reason == "silent":
         _schedule(shell, FenceBroker(suspicion.peer, suspicion.epoch), shell.fence_command.after_s)
 
 
 def schedule_fencing_of_sick(shell: ControllerShell, broker: int, broker_epoch: int) -> None:
-    """Leaders of a sick broker have moved: end it if it falls silent."""
+    """Watch a sick broker whose leaders have moved, to end it if it falls silent."""
     if shell.fence_command is not None:
         _schedule(shell, FenceBroker(broker, broker_epoch), SICK_LOOK_AGAIN_S)
 

@@ -1,8 +1,8 @@
 """After a warm failover: sends all brokers everything, and arms the watches on topics, between other events.
 
-A successor's epoch has silenced the controller before it, and what had changed last was sent at once.  The rest tells
-brokers little that is new: it goes out in steps, one when brokers have acknowledged the last.  Each step is an event
-like any other, so no event waits for more than one of them.
+Our epoch has silenced the previous controller, and the latest changes were sent at once.  Brokers know most of the rest
+already, so it goes out in steps, each when brokers have acknowledged the one before.  A step is an event like any
+other, so no event waits for more than one of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WAIT_S = 0.1
 
 
 async def begin(shell: ControllerShell) -> None:
-    """Send what has changed last; the first step is queued."""
+    """Send the latest changes, and queue the first step."""
     table, copy = shell.context.table, shell.copy
     assert copy is not None
     started_s = shell.world.clock.monotonic()

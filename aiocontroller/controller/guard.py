@@ -1,7 +1,7 @@
 """Checks whether this process may be the controller: before every election, and continuously afterwards.
 
-An election needs a ``Permit``, and only the guard issues one.  Beside the consumer, it looks at the cluster every few
-seconds, has new brokers asked (``survey``), and applies the same rules (``eligibility``).  So the election
+An election needs a ``Permit``, and only the guard issues one.  Concurrently with the consumer, it looks at the cluster
+every few seconds, has new brokers asked (``survey``), and applies the same rules (``eligibility``).  So the election
 finds all answers ready, ``/readyz`` knows whether this process could be elected, and a refused election is tried again
 when the reasons are gone.
 """
@@ -47,11 +47,11 @@ class Permit:
 
 
 class StandingPermit:
-    """Permission to register ``/controller`` at once, by the last look; a term needs a ``Permit`` after that."""
+    """Permission to register ``/controller`` at once, based on the last look; a term then needs a ``Permit``."""
 
 
 class Guard:
-    """``changed`` is called when the consumer has to check the role again."""
+    """Judges whether this process may be the controller; calls ``changed`` when the role must be checked again."""
 
     def __init__(self, shell: ControllerShell, changed: Callable[[], None]) -> None:
         self.survey = BrokerSurvey(shell, self._answered)
@@ -67,9 +67,9 @@ class Guard:
         self._cluster: Cluster | None = None
         self._refused = False
         self._hints = 0
-        """How often something is known to have changed."""
+        """How many times ``look_now`` was called."""
         self._followed = -1
-        """The hints that the last look followed."""
+        """``_hints`` as of the last look."""
         self._judged_s = 0.0
         """When the last look began."""
         self._wakeup = asyncio.Event()
@@ -101,19 +101,19 @@ class Guard:
         return reasons
 
     async def permit_to_roll_back(self) -> StandingPermit | list[Reason]:
-        """A permit to register in the place of a KRaft controller that is gone; or the reasons against it."""
+        """A permit to register in place of a KRaft controller that is gone; or the reasons against it."""
         self._judge(await self._look(None))
         reasons = [reason for reason in self.reasons if reason.kind not in CLAIMED_BY_KRAFT]
         return reasons or StandingPermit()
 
     def standing_permit(self) -> StandingPermit | None:
-        """A permit to register without another look; None where anything may speak against it."""
+        """A permit to register without another look; None if there may be a reason against it."""
         recent = self._shell.world.clock.monotonic() <= self._judged_s + 2 * LOOK_AGAIN_S
         followed = self._hints == self._followed
         return StandingPermit() if recent and followed and not self.reasons and not self.survey.unanswered else None
 
     def standing(self) -> str:
-        """What ``standing_permit`` goes by, for the log."""
+        """Describe what ``standing_permit`` is based on, for the log."""
         ago_s, since = self._shell.world.clock.monotonic() - self._judged_s, self._hints - self._followed
         return (
             f"last look {ago_s:.1f} s ago, {since} changes since, {len(self.reasons)} reasons against it, no answer "
@@ -145,7 +145,7 @@ class Guard:
             tasks.start_soon(self._look_when_read, self._shell.acls, name="guard, waiting for the ACLs")
 
     def look_now(self) -> None:
-        """Something has changed in ZooKeeper: look now, not at the next round."""
+        """Look now, not at the next round, because something has changed in ZooKeeper."""
         self._hints += 1
         self._wakeup.set()
 

@@ -3,9 +3,9 @@
 Each peer has a connection of its own, so that a heartbeat never waits behind a large request.  It is always being
 read, since only a reader notices the end of a stream.  A heartbeat is an ApiVersions request, the cheapest that every
 broker answers (about 50 µs).  In the mode ``full`` each peer gets one every ``interval_s``; in ``refused`` only after
-connecting, and while it is suspected, but controllers get them always: one that is cut off from ZooKeeper answers
-NOT_CONTROLLER, and hands its role over by that.  A standby's heartbeats to the active controller also say which brokers
-it hears (``core.witness``).
+connecting, and while it is suspected.  Controllers always get them: one that is cut off from ZooKeeper hands its role
+over by answering NOT_CONTROLLER.  A standby's heartbeats to the active controller also report which brokers it hears
+(``core.witness``).
 
 Observations go to the ``FailureDetector``; ``changed`` is called when its suspects change.  Nothing is decided here.
 Each suspicion, and each withholding of evidence, is counted and recorded.
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 CLIENT_ID = "aiocontroller-heartbeat"
 GIVES_UP = int(KafkaErrorCode.NOT_CONTROLLER).to_bytes(2, "big")
-"""The error code with which an answer begins."""
+"""The error code at the start of an answer by which a controller hands over its role."""
 RECONNECT_S = 0.03
 """Pause between attempts to connect to a peer that is not suspected, so that two refusals fit into 100 ms."""
 ANSWER_WITHIN_S = 3.0
@@ -69,20 +69,20 @@ class Heartbeats:
         self.detector = detector
         self.interval_s = interval_s
         self.always = detector.limits.silence_s is not None
-        """Silence counts."""
+        """Whether silence is evidence."""
         self._tasks = tasks
         self._changed = changed
         self.speaks_for: Callable[[], Sequence[tuple[int, int]]] = tuple
-        """The (broker, epoch) that we hear, said in every heartbeat to a controller."""
+        """The (broker, epoch) pairs that we hear, reported in every heartbeat to a controller."""
         self._probes: dict[int, _Probe] = {}
         self._timer: Timer | None = None
 
     def watch(
         self, peer: int, epoch: int, endpoint_of: Callable[[], Endpoint | None], *, settled: bool = False
     ) -> None:
-        """``settled``: the peer was there before this process started watching.
+        """Watch a peer; ``settled``: it was there before this process started watching.
 
-        What is known of a peer that is watched already stays, unless it is another incarnation.
+        What is known of a peer that is already being watched is kept, unless this is another incarnation.
         """
         known = self.detector.peers.get(peer)
         if known is not None and known.epoch == epoch:
@@ -97,7 +97,7 @@ class Heartbeats:
             self._tick()
 
     def forget(self, peer: int) -> None:
-        """Watch the peer no longer."""
+        """Stop watching the peer."""
         probe = self._probes.pop(peer, None)
         if probe is not None:
             probe.stop()
@@ -105,12 +105,12 @@ class Heartbeats:
             self._changed()
 
     def keep_only(self, peers: Collection[int]) -> None:
-        """Forget all others."""
+        """Stop watching all other peers."""
         for peer in [peer for peer in self._probes if peer not in peers]:
             self.forget(peer)
 
     def stop(self) -> None:
-        """Watch no peer any longer."""
+        """Stop watching all peers."""
         for peer in list(self._probes):
             self._probes.pop(peer).stop()
             self.detector.forget(peer)
@@ -130,7 +130,7 @@ class Heartbeats:
         return self.detector.doubts_ourselves
 
     def hears(self) -> Sequence[tuple[int, int]]:
-        """(peer, epoch) of those that answer us."""
+        """The (peer, epoch) pairs of peers that answer us."""
         return self.detector.hears(self.world.clock.monotonic())
 
     def vouched(self, hearing: Mapping[int, int]) -> None:
@@ -230,7 +230,7 @@ class _Probe:
                 heartbeats.world, heartbeats.security, endpoint, timeout_s=ANSWER_WITHIN_S
             )
         except ConfigError as error:
-            raise ConnectionError(str(error)) from error  # its sender says so
+            raise ConnectionError(str(error)) from error  # its sender reports it
         self._saw(lambda _: heartbeats.detector.connected(self._peer))
         await self._heartbeat(self._connection)
 
@@ -253,7 +253,7 @@ class _Probe:
             await self._heartbeat(connection)
 
     async def _heartbeat(self, connection: BrokerConnection) -> None:
-        """OSError when the connection ends, or has been silent for so long that another should be tried."""
+        """Exchange one heartbeat; OSError when the connection ends, or is closed after a long silence."""
         heartbeats = self._heartbeats
         self._correlation_id += 1
         client_id = with_hearing(CLIENT_ID, heartbeats.speaks_for()) if heartbeats.kind == "controller" else CLIENT_ID

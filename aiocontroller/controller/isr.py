@@ -71,7 +71,7 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
 
 
 def _note_requests(shell: ControllerShell, judged: Judged, before: Mapping[int, Sequence[int]]) -> None:
-    """Record which leader asked to remove whom, and which requests were refused; removals are evidence of sickness.
+    """Record which removals leaders asked for, and which requests were refused; removals are evidence of sickness.
 
     A leader repeats what was refused, perhaps many times a second: that is recorded once.
     """
@@ -112,7 +112,7 @@ def _steps(requests: Iterable[Resolved]) -> list[list[Resolved]]:
 
 
 async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotification) -> None:
-    """Leaders of inter.broker.protocol.version < 2.7 write their ISRs themselves and say here for which partitions."""
+    """Read the ISRs that leaders of inter.broker.protocol.version < 2.7 have written and announce here."""
     names = await shell.zk.get_all_isr_change_notifications(watch=True)
     if not names:
         return
@@ -157,7 +157,7 @@ async def leader_and_isr_response_received(shell: ControllerShell, event: Leader
 
 
 async def update_metadata_response_received(shell: ControllerShell, event: UpdateMetadataResponseReceived) -> None:
-    """Log a refusal; other answers say nothing."""
+    """Log a refusal; other answers carry no information."""
     if event.error_code:
         _log_refusal(event.broker, "UpdateMetadata", event.error_code)
 

@@ -484,7 +484,7 @@ class KafkaController:
 
 
 def register_broken_partitions(metrics: Metrics, context: Callable[[], ControllerContext]) -> None:
-    """Metrics of what is broken; Kafka's brokers count under-replicated partitions, each those that it leads."""
+    """Register metrics of what is broken; in Kafka, each broker counts the partitions that it leads."""
     broken = {
         ("kafka.server", "ReplicaManager", "UnderReplicatedPartitions"): lambda: (
             context().table.broken.under_replicated

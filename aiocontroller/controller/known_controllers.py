@@ -1,4 +1,4 @@
-"""The ids of this and earlier aiocontrollers, kept in ZooKeeper: a broker may have taken one for a broker's."""
+"""The ids of this and earlier aiocontrollers, kept in ZooKeeper: a broker may have taken one for a broker id."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def schedule_auto_leader_rebalance(shell: ControllerShell, delay_s: float | None
 async def auto_preferred_replica_leader_election(
     shell: ControllerShell, event: AutoPreferredReplicaLeaderElection
 ) -> None:
-    """Elect preferred leaders where too many are not, and look again later."""
+    """Elect preferred leaders on brokers with too much imbalance, and look again later."""
     if not shell.policy.auto_leader_rebalance_enable:
         return  # the brokers' setting has been switched off
     try:
@@ -135,7 +135,7 @@ def schedule_avoided_leaders(shell: ControllerShell, delay_s: float = AVOIDED_EV
 
 
 async def move_avoided_leaders(shell: ControllerShell, event: AvoidedLeaders) -> None:
-    """Elect others where brokers to avoid lead, whether or not the brokers' settings allow balancing; look again
+    """Elect other leaders where brokers to avoid lead, whether or not the brokers' settings allow balancing; look again
     later, since a replica that can lead may join the ISR."""
     try:
         rows: list[int] = []
@@ -151,6 +151,6 @@ async def move_avoided_leaders(shell: ControllerShell, event: AvoidedLeaders) ->
 
 
 async def offline_partitions_sweep(shell: ControllerShell, event: OfflinePartitionsSweep) -> None:
-    """Elect where ZooKeeper shows a live replica in the ISR; partitions that stay offline are retried later."""
+    """Elect leaders where ZooKeeper shows a live replica in the ISR; partitions that stay offline are retried later."""
     note_leaderless(shell)
     await trigger_online_partition_state_change(shell)

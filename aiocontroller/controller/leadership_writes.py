@@ -171,7 +171,7 @@ async def read_facts(shell: ControllerShell, step: Step) -> Facts:
 
 
 async def _enter_eligible(shell: ControllerShell, decisions: Sequence[Decisions]) -> None:
-    """Complete the states to be written with the eligible replicas that they leave."""
+    """Add to each state to be written the replicas that are eligible with it."""
     context, known = shell.context, shell.min_isrs
     if not eligible_replicas.are_kept(context):
         return
@@ -322,7 +322,7 @@ async def read_states_again(shell: ControllerShell, rows: Sequence[int]) -> dict
 async def _odd_others(
     shell: ControllerShell, rows: Sequence[int], states: Sequence[LeaderAndIsr | BadZNode | None]
 ) -> Collection[str]:
-    """``made_anew`` among the topics of states that no leader may have written: those are too many to be asked for."""
+    """Return ``made_anew`` for topics with states that no leader may have written; the others are too many to check."""
     known = map(shell.context.table.leadership, rows)
     found = zip(rows, known, states, strict=True)
     odd = [row for row, ours, there in found if isinstance(there, LeaderAndIsr) and shell.auditor.is_odd(ours, there)]
@@ -330,9 +330,9 @@ async def _odd_others(
 
 
 async def made_anew(shell: ControllerShell, rows: Sequence[int]) -> Collection[str]:
-    """The topics of these rows whose znodes have other ids: others under their names, in which we write nothing.
+    """Return the topics of these rows whose znodes have other ids: other topics of these names, which we do not change.
 
-    The audit, which is told of them, ends ours.
+    The audit, which is notified here, ends ours.
     """
     by_name = shell.context.table.topic_by_name
     ids = await shell.zk.get_topic_ids(list(dict.fromkeys(names(shell, rows)[0])))
@@ -361,9 +361,9 @@ async def is_still_there(shell: ControllerShell, topic: Topic) -> bool:
 
 
 async def is_another(shell: ControllerShell, topic: Topic, topic_id: bytes) -> bool:
-    """Whether the znode of our topic, with this id (16 bytes), is that of another topic, made anew under its name.
+    """Whether the znode of our topic, with this id (16 bytes), is that of another topic, created under its name.
 
-    Without an id, an old tool may have dropped it; then the states tell.
+    If there is no id, an old tool may have dropped it; then the states decide.
     """
     if topic_id == NO_TOPIC_ID != topic.id:
         return not await is_still_there(shell, topic)

@@ -16,7 +16,7 @@ from aiocontroller.core.context_changes import DefaultMinIsr, MinIsrsRead
 from aiocontroller.core.events import SmallIsrs
 
 AFTER_S = 1.0
-"""Many ISRs are small only for a moment."""
+"""Pause before reading, as many ISRs are small only for a moment."""
 NEXT_AFTER_S = 0.05
 AT_ONCE = 200
 """Topics in one step, of a few milliseconds."""
@@ -24,7 +24,7 @@ TAG = "small ISRs"
 
 
 def follow(shell: ControllerShell) -> None:
-    """After each event: take in the brokers' own setting if it has changed, and see to it that topics are read."""
+    """After each event: take in the brokers' own setting if it has changed, and schedule the reading of topics."""
     broken = shell.context.table.broken
     own = _number(shell.settings[MIN_ISR].value)
     if own != broken.min_isr:

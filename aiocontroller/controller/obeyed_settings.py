@@ -84,7 +84,7 @@ class Dynamic(msgspec.Struct, frozen=True):
 
 
 def dynamic_of(configs: Mapping[str, Mapping[str, str]]) -> Dynamic:
-    """``configs`` by znode name."""
+    """Parse dynamic settings; ``configs`` are by znode name."""
     of_one = {
         int(name): taken
         for name, found in configs.items()
@@ -191,7 +191,7 @@ def vote(broker: int, reported: ReportedSettings, dynamic: Dynamic, name: str) -
 
 
 def parsed(name: str, text: str) -> Any:
-    """The value of one of ``OBEYED``, without the spaces around it that brokers tell; ValueError, KeyError."""
+    """The value of one of ``OBEYED``, without the spaces around it that brokers report; ValueError, KeyError."""
     return PROPERTIES[name].kind.parse(text.strip())
 
 
@@ -223,7 +223,7 @@ _LAST_IV = {
 
 
 def with_last_iv(text: str) -> str:
-    """Complete a version with its last IV: ``3.5`` becomes ``3.5-IV2``, as brokers tell their default."""
+    """Complete a version with its last IV: ``3.5`` becomes ``3.5-IV2``, as brokers report their default."""
     major, minor, _ = parse_protocol_version(text)
     return text if "-IV" in text else f"{major}.{minor}-IV{_LAST_IV.get((major, minor), 0)}"
 

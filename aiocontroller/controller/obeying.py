@@ -36,7 +36,7 @@ async def read_dynamic(shell: ControllerShell, brokers: Iterable[int]) -> None:
 async def broker_configs(shell: ControllerShell) -> BrokerConfigs:
     """Settings of a broker without dynamic settings of its own; the cluster-wide ones are read each time.
 
-    A process that has just started waits for the first broker to tell its settings.
+    A process that has just started waits for the first broker to report its settings.
     """
     clock = shell.world.clock
     deadline_s = clock.monotonic() + REPORTED_WITHIN_S

@@ -24,7 +24,7 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 def readiness(shell: ControllerShell, election: ControllerElection, guard: Guard) -> Readiness:
-    """A broker that has not answered keeps a standby from being ready; while active it is only shown."""
+    """Judge readiness.  A broker that has not answered makes a standby unready; an active controller only shows it."""
     connected = shell.zk.client.connected
     if election.active:
         wrong = [] if connected else ["no connection to ZooKeeper"]

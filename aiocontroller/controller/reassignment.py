@@ -23,7 +23,7 @@ async def api_partition_reassignment(shell: ControllerShell, event: ApiPartition
 
 
 async def zk_partition_reassignment(shell: ControllerShell, event: ZkPartitionReassignment) -> None:
-    """``/admin/reassign_partitions`` has changed."""
+    """Follow a change of ``/admin/reassign_partitions``."""
     await carry_out_steps(shell, phases.zk_partition_reassignment(shell.context))
 
 
@@ -33,12 +33,12 @@ async def list_partition_reassignments(shell: ControllerShell, event: ListPartit
 
 
 async def uncommitted_reassignments(shell: ControllerShell, event: UncommittedReassignments) -> None:
-    """ZooKeeper has refused targets a while ago: try again."""
+    """Retry to write targets that ZooKeeper refused a while ago."""
     await maybe_complete_reassignment(shell, sorted(shell.context.partitions_being_reassigned))
 
 
 async def initialize_partition_reassignments(shell: ControllerShell) -> None:
-    """At failover: go on where the controller before this one ended."""
+    """At failover: go on where the previous controller ended."""
     await carry_out_steps(shell, phases.initialize_partition_reassignments(shell.context))
 
 
@@ -50,20 +50,20 @@ async def resume_reassignments(shell: ControllerShell) -> None:
 async def trigger_partition_reassignment(
     shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
 ) -> dict[int, Refused]:
-    """Start reassignments, row -> their first assignment.  Returns row -> why it could not start."""
+    """Start reassignments (row -> their first assignment); returns row -> why it could not start."""
     return await carry_out_steps(shell, phases.trigger_partition_reassignment(shell.context, wanted))
 
 
 async def maybe_complete_reassignment(shell: ControllerShell, rows: Iterable[int]) -> None:
-    """The ISRs of these rows have changed."""
+    """Go on with the reassignments of these rows, whose ISRs have changed."""
     await carry_out_steps(shell, phases.maybe_complete_reassignment(shell.context, rows))
 
 
 async def drop_non_replicas(shell: ControllerShell, found: Mapping[int, Sequence[int]]) -> None:
-    """``found``: row -> brokers that are not replicas."""
+    """Drop non-replicas; ``found``: row -> brokers that are not replicas."""
     await carry_out_steps(shell, phases.drop_non_replicas(shell.context, found))
 
 
 async def drop_non_replicas_read_again(shell: ControllerShell) -> None:
-    """After each event: states that were read again may have named such brokers."""
+    """After each event: drop non-replicas that states named when they were read again."""
     await carry_out_steps(shell, phases.drop_non_replicas_read_again(shell.context))

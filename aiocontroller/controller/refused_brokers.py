@@ -1,7 +1,7 @@
 """Brokers' requests that fail authorization: logged once a minute, and shown while they continue.
 
 A broker whose principal is not known here can neither change an ISR nor shut down in a controlled way, and retries many
-times a second.  The controller does not do its work then, so ``/readyz`` reports it.  Only a registered broker counts,
+times a second.  The controller then fails to do its work, so ``/readyz`` reports it.  Only a registered broker counts,
 identified by its broker epoch: an unauthorized client does not affect readiness.
 """
 
@@ -18,7 +18,7 @@ from aiocontroller.wire.apis import ApiKey, api_name
 log = logging.getLogger(__name__)
 
 GOES_ON_S = 30.0
-"""A broker's trouble counts as over this long after its last refused request."""
+"""A broker's refusals count as over this long after the last one."""
 TELL_AGAIN_S = 60.0
 MOST_REMEMBERED = 1_000
 """Principals whose last log line is remembered."""

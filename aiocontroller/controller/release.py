@@ -1,9 +1,9 @@
 """Gives the role back to the brokers on request, after finishing pending work.
 
  1. Replicas that name this controller (or an earlier one), in topics created by brokers, are moved to brokers.
- 2. The brokers get a live broker list without this controller, so that none places a replica on it any more.  This
+ 2. The brokers get a live broker list without this controller, so that they no longer place replicas on it.  This
     cannot come earlier: they find the controller in that list, and without their ISR changes no replica moves.
- 3. Topics created until then are checked, and requests under way are waited for, including those that pay debts.
+ 3. Topics created until then are checked, and requests in flight are waited for, including those that pay debts.
     Remaining debts are reported: the next controller may not know of them.
  4. ``/controller`` is deleted under the fence, and one of the brokers wins.  From then on this process only observes,
     until it is asked to take over.
@@ -51,7 +51,7 @@ class RoleRelease:
         self._epoch = 0
 
     async def begin(self, event: Release) -> None:
-        """Begin with the release, or answer at once if this process is not the controller."""
+        """Begin the release, or answer at once if this process is not the controller."""
         shell, election = self._shell, self._election
         if event.for_good:
             election.only_observe()
@@ -70,7 +70,7 @@ class RoleRelease:
         shell.queue.append(GoOnReleasing())
 
     async def go_on(self) -> None:
-        """Look whether everything is done, and take the next step."""
+        """Check how far the release has come, and take the next step."""
         shell = self._shell
         if not self._asked or self._lost:
             return
@@ -129,7 +129,7 @@ class RoleRelease:
 
     @property
     def in_progress(self) -> bool:
-        """Whether a release was requested and not answered."""
+        """Whether a release was requested and not answered yet."""
         return bool(self._asked)
 
     @property

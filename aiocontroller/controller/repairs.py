@@ -128,8 +128,8 @@ async def _topic_ids(shell: ControllerShell, findings: Sequence[Finding]) -> Non
 
 
 async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic]) -> None:
-    """Topics were deleted by a foreign write: record debts for their replicas (``debts``), and tell brokers of the
-    deletion before they learn of topics that replace them."""
+    """Forget topics that a foreign write has deleted: record debts for their replicas (``debts``), and inform brokers
+    of the deletion before they learn of topics that replace them."""
     context = shell.context
     log.warning("Topics deleted by a foreign write: %s", [topic.name for topic in topics])
     rows = [row for topic in topics for row in topic.partitions()]
@@ -144,12 +144,12 @@ async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic])
 
 
 async def ask_for_deletion(shell: ControllerShell, names: Collection[str]) -> None:
-    """Ask brokers to delete what they owe of these topics, before they hear of others of the same names."""
+    """Ask brokers to delete what they owe of these topics, before they learn of others of the same names."""
     await debts.pay(shell, [debt for debt in shell.context.debts if debt.topic in names])
 
 
 async def end_topics(shell: ControllerShell, topics: Sequence[Topic]) -> None:
-    """Tell brokers of the end of topics that are marked as gone, record debts for their replicas, and forget them."""
+    """Inform brokers of the end of topics marked as gone, record debts for replicas, and forget the topics."""
     context, table = shell.context, shell.context.table
     await shell.send_update_metadata(context.brokers, [row for topic in topics for row in topic.partitions()])
     owed = Changes(context.debts)

@@ -1,6 +1,6 @@
 """The queue of requests to one broker.  When a slow broker lets it grow, requests are merged: newer state wins.
 
-LeaderAndIsr and UpdateMetadata carry state, so a broker that missed intermediate states can get only the last.  Rules.
+LeaderAndIsr and UpdateMetadata carry state, so a broker that has fallen behind needs only the last one.  Rules.
  * Merging starts when ``MERGED_FROM`` requests wait; a broker that keeps up gets every request as it was queued.
  * The first request in the queue may be in flight, and is never merged.
  * Nothing is merged across a StopReplica, a closed barrier, or a topic deletion (whose rows may be gone when the
@@ -89,7 +89,7 @@ class Late:
         return self._encode(version, broker_epoch)
 
     def settle(self, version: int, broker_epoch: int) -> None:
-        """Keep to the present state, whenever the request is sent."""
+        """Fix the request to the present state, whenever it is sent."""
         self._settled = version, self._encode(version, broker_epoch)
 
 
@@ -115,11 +115,11 @@ class Merged:
             self._done.append(one.done)
 
     def is_worth_it(self) -> bool:
-        """Whether one request for all rows says less than the requests that it replaces."""
+        """Whether one request for all rows is smaller than the requests that it replaces."""
         return len(self.rows) <= MOST and (self._said <= LITTLE or self._said >= 2 * len(self.rows))
 
     def outgoing(self, rows: Iterable[int] | None = None) -> Outgoing:
-        """As one request; or, for other partitions, the same kind of request without a callback."""
+        """Return one request for all of them; for other ``rows``, the same kind of request without a callback."""
         assert self._oldest is not None and self._oldest.anew is not None
         whose = sorted(self.rows if rows is None else rows)
         new = frozenset(self.new)
@@ -222,7 +222,7 @@ class RequestQueue:
             self._merged_from = MERGED_FROM
 
     def settle(self, version: Callable[[ApiKey], int], broker_epoch: int) -> None:
-        """Encode what was merged with the present state, as the state that follows is not to be sent yet."""
+        """Encode merged requests with the present state, as the next state must not be sent yet."""
         taken, self._waiting = self._waiting, deque()
         for each in taken:
             self._waiting.extend(each.requests() if isinstance(each, CatchUp) else (each,))

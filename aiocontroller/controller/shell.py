@@ -121,10 +121,10 @@ class ControllerShell:
     """Ends brokers that hang; None without ``aiocontroller.fence.command``."""
 
     sickness: SicknessProbes | None = None
-    """What the judge of sickness hears; None where ``aiocontroller.sickness.mode`` is off."""
+    """Collects evidence for the judge of sickness; None where ``aiocontroller.sickness.mode`` is off."""
 
     refused_isrs: dict[int, tuple[int, tuple[int, ...], KafkaErrorCode]]
-    """In a term: row -> the last refused request for its ISR, by its sender, the ISR and the error."""
+    """In a term: row -> the last refused request to change its ISR, as (sender, ISR, error)."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ControllerShell:
         self.full_metadata: FullMetadata | None = None
         """What brokers have yet to be sent since the failover; None if nothing."""
         self.reported_offline: frozenset[int] = frozenset()
-        """rows already logged as leaderless, so that a sweep does not log them again."""
+        """Rows already logged as leaderless, so that a sweep does not log them again."""
         self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}
         self._leaders_awaited: list[Acknowledgements] = []  # of batches whose other requests wait for these
         self.settings = ClusterSettings(config, metrics)
@@ -175,8 +175,8 @@ class ControllerShell:
         self.reloaded = False
         """This term was restarted, so partition states may carry its epoch already."""
         self.before_reload: PartitionTable | None = None
-        """What brokers heard of in this term before it was restarted, until topics that were replaced meanwhile have
-        been found; else None."""
+        """What brokers were sent in this term before it was restarted; kept until topics that were replaced meanwhile
+        have been found, then None."""
         self.vanished: dict[str, TopicAssignment] = {}
         """Topics that a foreign write has deleted in this term, by name: brokers still have their replicas."""
         self._reported_bad: dict[str, BadZNode] = {}
@@ -284,7 +284,7 @@ class ControllerShell:
         return owned_context(epoch, epoch_zk_version, check)
 
     def check_owner(self) -> None:
-        """Raises NotTheOwnerError in any task but the consumer's."""
+        """Raise NotTheOwnerError in any task but the consumer's."""
         if self.owner is not None and (task := asyncio.current_task()) is not self.owner:
             raise NotTheOwnerError(f"{task!r} changes the context of {self.owner!r}")
 
@@ -338,9 +338,9 @@ class ControllerShell:
     async def send(self, batch: RequestBatch, *, in_one: bool = False, metadata_at_once: bool = False) -> Sent:
         """Encode the batch's requests, queue them to the brokers, and empty the batch.
 
-        Leaders get theirs first: the other brokers' requests wait in their queues until the leaders have acknowledged,
-        UpdateMetadata not, if it is to go ``metadata_at_once``.  So a broker may get two, unless they have to be
-        ``in_one``.
+        Leaders get theirs first; the other brokers' requests wait in their queues until the leaders have acknowledged
+        (with ``metadata_at_once``, UpdateMetadata does not wait).  So a broker may get two requests of a kind, unless
+        ``in_one`` is set.
         """
         assert self._requests is not None and self.channels is not None
         requests = batch.take()
@@ -365,7 +365,7 @@ class ControllerShell:
         return batch.sent
 
     def await_no_more(self, leaders: Container[int]) -> None:
-        """Hold no request back any longer for these leaders, which seem to be dead and will not answer."""
+        """Stop holding back requests for these leaders, which seem to be dead and will not answer."""
         for awaited in list(self._leaders_awaited):
             awaited.forgo(leaders)
 
@@ -383,11 +383,11 @@ class ControllerShell:
     # -- callbacks for deletions -----------------------------------------------------------------------------------
 
     def on_topic_deleted(self, topic: str, callback: Callable[[str], None]) -> None:
-        """Call back once when the topic's znodes are gone, unless this term ends before."""
+        """Call back once when the topic's znodes are gone, unless this term ends first."""
         self._deletion_waiters.setdefault(topic, []).append(callback)
 
     def topic_deleted(self, topic: str) -> None:
-        """Call back whatever waits for the end of this topic."""
+        """Run the callbacks that wait for the end of this topic."""
         for callback in self._deletion_waiters.pop(topic, []):
             callback(topic)
 
@@ -415,7 +415,7 @@ class ControllerShell:
         return self._reported_bad
 
     def unreadable(self, at_most: int) -> list[BadZNode]:
-        """These znodes, as they were when they were last read; the latest first."""
+        """The reported znodes as they were last read; the latest first."""
         return list(islice(reversed(self._reported_bad.values()), at_most))
 
     def sample(self, rows: Sequence[int], most: int = 5) -> str:

@@ -48,9 +48,9 @@ class ElectionResult(NamedTuple):
     failed: dict[int, str]
     """row -> why it has no new leader."""
     unasked: Sequence[int] = ()
-    """Those of them that wait for what their replicas tell about their logs."""
+    """Those of them that wait for what their replicas report about their logs."""
     from_logs: Sequence[int] = ()
-    """The elected ones whose leader the logs have decided, or comes from outside the ISR and is not eligible."""
+    """Elected partitions whose leader was chosen by its log, or comes from outside the ISR without being eligible."""
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ async def ask_about(shell: ControllerShell, rows: Sequence[int]) -> None:
 
 
 async def _result(shell: ControllerShell, election: psm.LeaderElection) -> ElectionResult:
-    """Log partitions that stay without a leader, and have those retried that a later election may help."""
+    """Log partitions that stay without a leader, and schedule a retry where a later election may help."""
     if election.unasked:
         await ask_about(shell, election.unasked)
     if election.failed:
@@ -235,7 +235,7 @@ def _without(replicas: Replicas, rows: Collection[int]) -> Replicas:
 
 
 async def remove_from_isr(shell: ControllerShell, replicas: Replicas, batch: RequestBatch) -> dict[int, str]:
-    """Shrink the ISRs and tell the remaining replicas; returns row -> why the write failed."""
+    """Shrink the ISRs and inform the remaining replicas; returns row -> why the write failed."""
     shrinking = rsm.IsrShrinking(replicas)
     await carry_out(shell, shrinking, batch=batch)
     return _report(shell, shrinking)

@@ -1,4 +1,4 @@
-"""What the page and the terminal tell of the past: events in words, incidents, failovers; bounded, and in memory."""
+"""The past as the page and the terminal show it: events in words, incidents, failovers; bounded, and in memory."""
 
 from __future__ import annotations
 

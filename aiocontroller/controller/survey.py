@@ -1,4 +1,4 @@
-"""Asks brokers about themselves before the answers are needed: once per registration, beside the consumer.
+"""Asks brokers about themselves before the answers are needed: once per registration, concurrently with the consumer.
 
 An election must neither wait for brokers nor be won without their answers.  So each broker is asked as soon as it is
 seen, by standbys and the active controller, until it answers; the answer is kept by broker id and epoch.
@@ -37,7 +37,7 @@ _VERSION = 1
 
 
 class SettingsRefusedError(AioControllerError):
-    """A broker answers without telling its settings; the message says why, with the broker as "it"."""
+    """A broker answers without reporting its settings; the message says why, with the broker as "it"."""
 
 
 class BrokerSurvey:
@@ -66,7 +66,7 @@ class BrokerSurvey:
         self._tasks = tasks
 
     def see(self, brokers: Iterable[Broker]) -> None:
-        """Take the registered brokers; start asking the new ones."""
+        """Take in the registered brokers; start asking the new ones."""
         before, self._registered = self._registered, {broker.id: broker for broker in brokers}
         for gone in before.keys() - self._registered.keys():
             self._why_none.pop(gone, None)

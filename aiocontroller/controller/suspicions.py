@@ -5,10 +5,10 @@ with higher leader epochs.  Nothing is done that a controlled shutdown would not
 stays, no leader is elected from outside the ISR, and no ISR becomes empty.  ``docs/early-detection.md`` explains why
 no record acknowledged with ``acks=all`` can be lost, whether the suspicion is right or wrong.
 
-Unlike in a controlled shutdown, the broker gets no StopReplica.  If alive, it would obey that much later, and then
-ignore the LeaderAndIsr of the same leader epoch that starts the replica again.
+Unlike in a controlled shutdown, the broker gets no StopReplica.  If it is alive, it would obey that much later, and
+then ignore the LeaderAndIsr of the same leader epoch that starts the replica again.
 
-The suspicion ends when ZooKeeper confirms it (the registration goes, ``BrokerChange`` does the rest), when another
+The suspicion ends when ZooKeeper confirms it (the registration vanishes, ``BrokerChange`` does the rest), when another
 incarnation registers, or when the broker answers steadily: then it is handled like a broker that starts.
 """
 
@@ -90,7 +90,7 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
 
 
 async def _take_back(shell: ControllerShell, brokers: Sequence[int]) -> None:
-    """The same incarnation answers again: a false alarm, or a process that was frozen."""
+    """Trust brokers whose same incarnation answers again, after a false alarm or because it was frozen."""
     context = shell.context
     apply(context, BrokersTrusted(brokers))
     for broker in brokers:

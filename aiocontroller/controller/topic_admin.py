@@ -107,7 +107,7 @@ async def create_partitions(shell: ControllerShell, event: CreatePartitions) -> 
 
 
 async def delete_topics(shell: ControllerShell, event: DeleteTopics) -> None:
-    """A topic may be named by its name and by its id: that is one deletion, and both get the result."""
+    """Delete topics; if one is requested both by name and by id, it is deleted once, and both get the result."""
     context, table = shell.context, shell.context.table
     results: Results = {}
     waiting: dict[str, list[str | bytes]] = {}
@@ -191,7 +191,7 @@ def _admin(shell: ControllerShell) -> AdminZkClient:
 
 def _refused(error: TopicError | PlacementError | ThrottlingQuotaExceededError) -> TopicResult:
     if isinstance(error, ThrottlingQuotaExceededError):
-        return TopicResult(error.code)  # no text beside it, as with Kafka
+        return TopicResult(error.code)  # without a message, as in Kafka
     return TopicResult(error.code, str(error))
 
 

@@ -3,7 +3,7 @@
 ``resume_deletions`` takes the next step for every queued topic (``core.topic_deletion`` has the steps); handlers call
 it after each change that a deletion may be waiting for.  Departures from Kafka: one StopReplica both stops and deletes,
 where Kafka sends two; the state znodes of a topic being deleted are not written; and topics with ids are deleted
-even while some brokers are dead, silent or refuse: these brokers' replicas become debts (``controller.debts``).
+even while some brokers are dead, silent or refuse to: these brokers' replicas become debts (``controller.debts``).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
 
 
 async def _drop_forbidden(shell: ControllerShell, new: list[str]) -> None:
-    """Drop new requests, and those of before the brokers forbade deletion that have not started."""
+    """Drop new requests, and those that had not started when the brokers forbade deletion."""
     context = shell.context
     waiting = plan.not_started(context)
     if not (new or waiting):
@@ -125,7 +125,7 @@ def _wait_undecided(shell: ControllerShell, names: list[str]) -> bool:
 
 
 def _enabled(shell: ControllerShell) -> bool:
-    """By the settings of this term and by the latest, which the consumer is about to adopt."""
+    """Whether deletion is enabled by the settings of this term and by the latest, which are adopted soon."""
     return shell.policy.delete_topic_enable and shell.settings.policy.delete_topic_enable
 
 
@@ -150,7 +150,7 @@ def mark_ineligible(shell: ControllerShell, names: Iterable[str], why: str) -> N
 
 
 async def resume_deletion_for_topics(shell: ControllerShell, names: Iterable[str]) -> None:
-    """Resume deletions that may no longer be blocked.  A reassignment still blocks, and its end calls again."""
+    """Resume deletions that may no longer be blocked.  A reassignment still blocks; its end calls this again."""
     resumed = plan.to_be_resumed(shell.context, names)
     apply(shell.context, DeletionsResumed(resumed))
     if resumed:
@@ -267,7 +267,7 @@ async def _complete_delete_topics(shell: ControllerShell, topics: Sequence[Topic
 def _forget(shell: ControllerShell, topic: Topic) -> None:
     context = shell.context
     if plan.is_being_reassigned(context, topic.name):
-        shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request, which would stay
+        shell.queue.append(ZkPartitionReassignment())  # removes the topic's entries from the request
     apply(context, TopicsRemoved([topic]))
     shell.topic_deleted(topic.name)
     shell.journal.append("topic_deleted", topic=topic.name)

@@ -31,14 +31,14 @@ STEP_PARTITIONS = 5_000
 
 
 async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | None:
-    """Returns the requests sent about new partitions, for callers that wait until brokers know of them."""
+    """Take in new and vanished topics; returns the requests about new partitions, for callers that await them."""
     table = shell.context.table
     topics = await shell.zk.get_all_topics_in_cluster(watch=True)
     present = set(topics)
     gone = [topic for topic in table.topic_by_name if topic not in present]
     found = await read_assignments(shell, [topic for topic in topics if topic not in table.topic_by_name])
     for topic in gone:
-        # Unlike a deletion, which removes the topic from the table itself: a foreign write
+        # By a foreign write: a deletion of ours removes the topic from the table itself.
         shell.vanished[topic] = as_assignment(table, table.topic_by_name[topic])
         if any(row in shell.context.partitions_being_reassigned for row in table.topic_by_name[topic].partitions()):
             shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
@@ -93,7 +93,7 @@ async def _restore_deleting(shell: ControllerShell, topics: Sequence[Topic]) -> 
     by_name = {topic.name: topic for topic in topics}
     for assignment in read.found:
         if of_different_topics(assignment.topic_id, by_name[assignment.topic].id):
-            continue  # made anew, with partitions of its own
+            continue  # created again, with partitions of its own
         await _restore_partition_replica_assignment(shell, by_name[assignment.topic], assignment)
 
 
@@ -199,14 +199,14 @@ async def add_partitions(shell: ControllerShell, found: Sequence[TopicAssignment
 
 
 async def replace_vanished_topics(shell: ControllerShell, found: Iterable[TopicAssignment]) -> None:
-    """End vanished topics whose names other topics have now, so that brokers can have replicas of the latter."""
+    """End vanished topics whose names other topics have now, so that brokers can host replicas of the new ones."""
     if earlier := replaced_by(shell, [(assignment.topic, assignment.topic_id) for assignment in found]):
         await end_earlier_topics(shell, earlier)
         await repairs.ask_for_deletion(shell, {each.topic for each in earlier})
 
 
 async def end_earlier_topics(shell: ControllerShell, earlier: Sequence[TopicAssignment]) -> None:
-    """End topics that the context knows no more, before it takes in others of the same names."""
+    """End topics that the context no longer knows, before it takes in others of the same names."""
     await add_partitions(shell, earlier)
     topics = [shell.context.table.topic_by_name[each.topic] for each in earlier]
     apply(shell.context, TopicsGone(topics))
@@ -214,7 +214,7 @@ async def end_earlier_topics(shell: ControllerShell, earlier: Sequence[TopicAssi
 
 
 def replaced_by(shell: ControllerShell, present: Iterable[tuple[str, bytes]]) -> list[TopicAssignment]:
-    """Take out those of the vanished topics whose names topics with other ids have now (name, id)."""
+    """Remove and return the vanished topics whose names are now those of topics with other ids (name, id)."""
     found = []
     for name, topic_id in present:
         earlier = shell.vanished.pop(name, None)

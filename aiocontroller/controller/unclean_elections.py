@@ -1,7 +1,7 @@
 """Unclean elections for partitions already offline, when unclean leader election is enabled later.
 
-Inside a broker, the configuration handlers inform Kafka's controller.  Outside, the notifications in
-ZooKeeper carry the same: ``/config/changes`` names topics, brokers and the defaults of all brokers.
+Inside a broker, the configuration handlers inform Kafka's controller.  Outside, ZooKeeper has the same information:
+``/config/changes`` names topics, brokers and the defaults of all brokers.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ async def config_change(shell: ControllerShell, event: ConfigChange) -> None:
 
 
 async def unclean_leader_election_enable(shell: ControllerShell, event: UncleanLeaderElectionEnable) -> None:
-    """By default it is allowed now: elect where there is no leader."""
+    """Unclean election is now allowed by default: elect leaders where there is none."""
     log.info("Unclean leader election has been enabled by default")
     await trigger_online_partition_state_change(shell)
 
 
 async def topic_unclean_leader_election_enable(shell: ControllerShell, event: TopicUncleanLeaderElectionEnable) -> None:
-    """For one topic it is allowed now."""
+    """Unclean election is now allowed for one topic: elect leaders where there is none."""
     log.info("Unclean leader election has been enabled for topic %s", event.topic)
     await trigger_online_partition_state_change(shell, event.topic)
 

@@ -23,7 +23,7 @@ Answer = tuple[KafkaErrorCode, str]
 
 
 async def alter_user_scram_credentials(shell: ControllerShell, event: AlterUserScramCredentials) -> None:
-    """AlterUserScramCredentials: the result of each user is its own."""
+    """AlterUserScramCredentials: each user gets a result of its own."""
     changes: dict[str, list[tuple[int, ScramUpsertion | None]]] = {}
     for user, mechanism in event.deletions:
         changes.setdefault(user, []).append((mechanism, None))

@@ -1,9 +1,9 @@
 """The failover of a warm standby: what it does before its first event does not grow with the cluster.
 
-It goes on with the copy of the cluster that it has kept (``mirror``) and reads only what has changed since.  Kafka's
-order of first things stays: the epoch before all else, the brokers before any LeaderAndIsr, everything to a broker that
-has just started.  Then the urgent work: new leaders for those on dead brokers, what had changed last.  Sending
-everything to everybody follows, between other events (``full_metadata``).
+It goes on with the copy of the cluster that it has kept (``mirror``) and reads only what has changed since.  It begins
+in Kafka's order: the epoch before all else, the brokers before any LeaderAndIsr, everything to brokers that have just
+started.  Then comes the urgent work: new leaders in place of those on dead brokers, and the latest changes.  Afterwards
+all brokers are sent everything, between other events (``full_metadata``).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ FRESH_S = 30.0
 
 
 class Ahead:
-    """A step that begins with reads, which begin as soon as the failover does, together with those of other steps.
+    """A step with reads that start as soon as the failover does, together with those of other steps.
 
-    So a read neither looks at the context nor changes it; ``take`` gets what was read when it is the step's turn.
+    So a read must neither look at the context nor change it; ``take`` gets what was read when it is the step's turn.
     """
 
     def __init__(self, take: Callable[..., Awaitable[object]], *reads: Read) -> None:
@@ -68,7 +68,7 @@ class Ahead:
                 into.set_result(await read(shell))
             except Exception as error:  # raised when it is the step's turn
                 into.set_exception(error)
-                into.exception()  # it counts as seen, even if an earlier error ends the failover
+                into.exception()  # marks it as retrieved, even if an earlier error ends the failover
 
         async def take(shell: ControllerShell) -> None:
             await self.take(shell, *[await one for one in found])
@@ -79,9 +79,9 @@ class Ahead:
 
 
 async def take_notifications(shell: ControllerShell) -> None:
-    """Failed log directories show in the answers to the full metadata; ISR changes are an event as any other.
+    """Delete notifications of failed log directories, which the answers to the full metadata show; queue ISR changes.
 
-    A cold failover reads all states after it has deleted the notifications.
+    A cold failover deletes both, as it reads all states afterwards.
     """
     await log_dirs.discard_log_dir_event_notifications(shell)
     shell.queue.append(IsrChangeNotification())
@@ -130,7 +130,7 @@ async def outrank_earlier_controllers(shell: ControllerShell) -> None:
 
 
 async def note_that_the_cluster_is_loaded(shell: ControllerShell) -> None:
-    """The copy has states already; those that depend on which brokers live are set as leaders are elected."""
+    """Enter that all is loaded: the copy has states, and those that depend on live brokers are set by elections."""
     context = shell.context
     apply(context, TopicsLoaded())
     shell.journal.append(
@@ -146,10 +146,10 @@ async def read_settled_brokers(shell: ControllerShell) -> set[int]:
 async def tell_fresh_brokers(shell: ControllerShell, settled: Container[int]) -> None:
     """Send everything to brokers that have just started: to all but those of the epochs ``settled``.
 
-    With its first LeaderAndIsr a Kafka broker begins to write high watermarks to its disk, of the partitions that it
-    has received: those of all others are lost.  So the first one must not be a part, and only the controller that
-    it has registered under would have sent it.  That holds for one that registers while brokers are read, too, so
-    what is read beside them says who has *not* just started.
+    After its first LeaderAndIsr a Kafka broker begins to write to disk the high watermarks of the partitions that it
+    has received; those of all others are lost.  So the first one must be complete, and only the controller under which
+    the broker registered would have sent it.  This is also true of a broker that registers while brokers are read, so
+    the read that accompanies it returns those that have *not* just started.
     """
     table, batch = shell.context.table, shell.new_batch()
     fresh = [broker.id for broker in shell.context.brokers.values() if broker.epoch not in settled]
@@ -163,7 +163,7 @@ async def tell_fresh_brokers(shell: ControllerShell, settled: Container[int]) ->
 
 
 async def elect_leaders(shell: ControllerShell) -> None:
-    """New leaders first, then ISRs without the replicas that are not online, both piece by piece."""
+    """Elect new leaders, then remove replicas that are not online from ISRs, both piece by piece."""
     context = shell.context
     for away, rows in mirror.start_state_machines(context):
         batch = shell.new_batch()
@@ -173,7 +173,7 @@ async def elect_leaders(shell: ControllerShell) -> None:
 
 
 async def resume_reassignments(shell: ControllerShell) -> None:
-    """The copy may have been read while another controller was moving partitions."""
+    """Resume reassignments: the copy may have been read while another controller was moving partitions."""
     await reassignment.drop_non_replicas_read_again(shell)
     await reassignment.resume_reassignments(shell)
 
@@ -207,8 +207,8 @@ WARM_FAILOVER: tuple[tuple[str, Step | Ahead], ...] = (
 )
 """The steps of a warm failover; ``docs/state-machines.md`` is drawn from this table.
 
-In Kafka's order, but what new leaders do not depend on comes after them, and what they do depend on is read ahead:
-otherwise each step would wait for ZooKeeper at least once.
+They are in Kafka's order, except that whatever new leaders do not depend on comes after them, and what they do depend
+on is read ahead: otherwise each step would wait for ZooKeeper at least once.
 The guard has read the dynamic settings just before the term.
 """
 
@@ -225,6 +225,6 @@ async def on_warm_failover(shell: ControllerShell, confirm: Callable[[], Awaitab
             await confirm()
             await on_controller_failover(shell, steps)
         except Exception as error:
-            failed = error  # raised when the reads have ended, too: what they arm must not outlive the term
+            failed = error  # raised once the reads have ended: the watches they arm must not outlive the term
     if failed is not None:
         raise failed
