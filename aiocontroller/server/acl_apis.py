@@ -1,7 +1,7 @@
 """DescribeAcls, CreateAcls and DeleteAcls, which every node answers, whether it is the controller or not.
 
 Source: Kafka 3.9, ``AclApis``, ``AclAuthorizer.createAcls`` and ``deleteAcls``, and the checks in the requests' own
-classes.  As in Kafka, a request with an element UNKNOWN closes the connection.  A code that this release does not know
+classes.  As in Kafka, a request with an UNKNOWN element closes the connection.  A code that this release does not know
 counts as UNKNOWN too, but is refused with an answer.
 """
 
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
     message: str | None = None
 
     def fields(self) -> dict[str, Any]:
-        """As a response has them."""
+        """The fields of a response."""
         return {"error_code": self.code, "error_message": self.message}
 
 

@@ -8,9 +8,9 @@
     {"action":"release"}
     {"confirmation":"…","name":"anna","password":"…"}
 
-The answer to a dry run has a confirmation, a secret that holds once, for a short time, for the same actor, and only
-while the action would do what was shown: also when its turn comes, after the events that wait before it.  One action is
-carried out at a time.  Its event says who asked.
+The answer to a dry run has a confirmation: a secret that works once, for a short time, for the same actor, and only
+while the action would still do what was shown.  That is checked again when the action's turn comes, after the events
+that wait before it.  One action is carried out at a time.  Its event names the actor.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ log = logging.getLogger("aiocontroller.http")
 
 CONFIRMED_WITHIN_S = 120.0
 MOST_WAITING = 32
-"""Dry runs that wait for their confirmation; one more takes the place of the oldest."""
+"""Dry runs that wait for their confirmation; one more replaces the oldest."""
 LINES_SHOWN = 30
 LONGEST_ERROR = 500
-"""It quotes the request."""
+"""In characters: the error quotes the request."""
 CHANGED = "what it would do has changed since it was shown: begin again"
 
 
@@ -77,7 +77,7 @@ class _Waiting(NamedTuple):
 
 
 class Actions:
-    """Each method takes the peer and a body; NotAllowedError, BadInputError or CommandRefusedError say why not."""
+    """Handlers that take a peer and a body; NotAllowedError, BadInputError or CommandRefusedError if they refuse."""
 
     def __init__(self, shell: ControllerShell, actors: Actors) -> None:
         self._shell = shell
@@ -95,13 +95,13 @@ class Actions:
         asked = _decoded(body, Asked)
         who = self._actors.who(peer, asked.name, asked.password)
         asked = msgspec.structs.replace(asked, name="", password="")
-        async with self._turn:  # many together would leave others little time
+        async with self._turn:  # several at once would starve other tasks
             shown = await self._planned(asked)
         confirmation = self._awaited(who, asked, shown)
         return {"title": shown.title, "lines": shown.lines, "who": who, "confirmation": confirmation}
 
     def _awaited(self, who: str, asked: Asked, shown: DryRun) -> str:
-        """The confirmation that this may be carried out with."""
+        """Keep what was shown, and return the confirmation with which it may be carried out."""
         now_s = self._shell.world.clock.monotonic()
         self._waiting = {key: each for key, each in self._waiting.items() if each.until_s >= now_s}
         confirmation = secrets.token_hex(16)
@@ -111,9 +111,9 @@ class Actions:
         return confirmation
 
     async def confirm(self, peer: Peer, body: bytes) -> Mapping[str, Any]:
-        """The answer to ``POST /confirm``; a confirmation is used up whatever comes of it.
+        """The answer to ``POST /confirm``; it uses the confirmation up even if it fails.
 
-        CommandRefusedError if it does not hold, another action is under way, or the controller refuses.
+        CommandRefusedError if the confirmation is not valid, another action is under way, or the controller refuses.
         """
         confirmed = _decoded(body, Confirmed)
         who = self._actors.who(peer, confirmed.name, confirmed.password)
@@ -155,7 +155,7 @@ class Actions:
             raise CommandRefusedError(f"controller {shell.id} is not in charge of the cluster: ask the one that is")
 
     async def _in_slices(self, steps: Steps[DryRun]) -> DryRun:
-        """Others have their turn between two slices, and the term may end."""
+        """Run the steps with other tasks between them; CommandRefusedError if the term ends meanwhile."""
         context = self._shell.context
         while True:
             try:
@@ -183,7 +183,7 @@ class Actions:
         return [f"Done for {done:,} of {len(answers):,} partitions.", *actions.bounded(failed)]
 
     async def _ask(self, asked: Asked, shown: DryRun, event: Callable[..., Request]) -> Any:
-        """The answer of the event, if what was shown still holds when its turn comes."""
+        """Queue the event, and return its answer; CommandRefusedError if by its turn it would not do what was shown."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         changed = ""
 
@@ -197,7 +197,7 @@ class Actions:
                 changed = "" if (await self._planned(asked)).essence() == shown.essence() else CHANGED
             except AioControllerError as error:
                 changed = f"{CHANGED}: {error}"
-            except Exception as error:  # a bug here must not have the cluster loaded again
+            except Exception as error:  # a bug here must not cause a reload
                 log.exception("An action cannot be planned")
                 changed = repr(error)
             return not changed

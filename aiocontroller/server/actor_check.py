@@ -1,8 +1,8 @@
-"""Who may make the controller do something by the page: more than reading it takes, on this machine too.
+"""The check of who may act through the page; it takes more than reading the page does, on this machine too.
 
-An actor shows a certificate whose principal is one of ``aiocontroller.http.actors``, or knows
-``aiocontroller.http.actor.password`` and says who they are.  From another machine both need TLS.  Whoever has given a
-wrong password has to wait before the next one.
+An actor shows a certificate whose principal is one of ``aiocontroller.http.actors``, or gives a name and
+``aiocontroller.http.actor.password``.  From another machine both need TLS.  After a wrong password, the address that
+sent it has to wait before its next attempt.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from aiocontroller.net.ports import Clock
 from aiocontroller.server.reader_check import is_this_machines
 
 WAIT_S = 1.0
-"""After a wrong password, for the address that has sent it."""
+"""How long an address has to wait after a wrong password."""
 REMEMBERED = 1_000
 LONGEST_NAME = 60
 
 
 class NotAllowedError(AioControllerError):
-    """The peer may not act; the message says what it takes."""
+    """The peer may not act; the message says what is needed."""
 
 
 class Peer(NamedTuple):
-    """Whom a request came from; ``certificate``, in DER, was verified by TLS."""
+    """The sender of a request; ``certificate``, in DER, was verified by TLS."""
 
     address: str
     encrypted: bool
@@ -49,13 +49,13 @@ class Actors:
 
     @property
     def exist(self) -> bool:
-        """Whether anybody may act."""
+        """Whether any actor is configured."""
         return bool(self._password or self._principals)
 
     def who(self, peer: Peer, name: str, password: str) -> str:
-        """The actor, for the journal; NotAllowedError."""
+        """The actor as the journal names them; NotAllowedError if the peer may not act."""
         if not self.exist:
-            raise NotAllowedError("nobody may act: neither aiocontroller.http.actor.password nor .actors is set")
+            raise NotAllowedError("actions are disabled: neither aiocontroller.http.actor.password nor .actors is set")
         if not peer.encrypted and not is_this_machines(peer.address):
             raise NotAllowedError("actions from another machine need HTTPS (aiocontroller.http.security.protocol)")
         principal = self._principal(peer)
@@ -66,7 +66,7 @@ class Actors:
             raise NotAllowedError(f"found {shown}, expected that of one of aiocontroller.http.actors")
         self._check(peer.address, password)
         if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
-            raise NotAllowedError(f"your name: found {name[:LONGEST_NAME]!r}, expected who you are, for the journal")
+            raise NotAllowedError(f"your name: found {name[:LONGEST_NAME]!r}, expected a name for the journal")
         return f"{name.strip()!r} by the page with the actors' password, from {peer.address}"
 
     def _principal(self, peer: Peer) -> str | None:

@@ -1,6 +1,6 @@
 """AlterConfigs and IncrementalAlterConfigs (Kafka's ``ConfigAdminManager`` and ``ZkAdminManager``).
 
-Each resource of a request is changed or refused separately.  As at a broker, changes of other resources than topics are
+Each resource of a request is changed or refused separately.  As at a broker, changes of resources other than topics are
 validated before they are authorized.  Configs are written as Kafka's tools write them; brokers and this controller
 learn of them by the change notification.
 """
@@ -138,7 +138,7 @@ class AlterConfigs:
         if not topic:
             raise invalid("Default topic resources are not allowed.")
         if alteration.incremental and not paths.is_path(paths.config_entity("topics", topic)):
-            # A broker reads the settings first, and takes ZooKeeper's refusal of the path for one of a value.
+            # A broker reads the settings first, and reports ZooKeeper's refusal of the path as a bad value.
             release = (await broker_configs(self._shell)).release
             raise TopicError(topic_configs_of(release).bad_value, f"No znode can have the name {topic[:300]!r}")
         zk = self._shell.zk

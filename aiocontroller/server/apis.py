@@ -6,8 +6,8 @@ slices) is a coroutine function.  Coroutines run as tasks of the listener.
 
 A handler calls one of the request's completions.  An exception affects only that request:
  * FrameError (the request is malformed) closes its connection, with a log line;
- * TimeoutError, raised when a coroutine takes longer than ``HANDLER_TIMEOUT_S``, and any other exception is answered
-   with an error if the API has a form for one; otherwise the connection is closed too.
+ * TimeoutError, raised when a coroutine takes longer than ``HANDLER_TIMEOUT_S``, and any other exception close it too,
+   unless a broker forwarded the request: then the broker gets UNKNOWN_SERVER_ERROR (``envelope``).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def respond(request: KafkaRequest, fields: Fields) -> None:
 
 
 def could_not_answer(request: KafkaRequest, error: Exception) -> None:
-    """Log a bug in a handler and close the request's connection."""
+    """Log a bug in a handler and fail the request, which closes its connection."""
     context = request.context
     name = api_name(context.api)
     log.error("%s version %d from %s could not be answered", name, context.version, context.host, exc_info=error)

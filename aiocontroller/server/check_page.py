@@ -1,8 +1,8 @@
-"""``POST /check`` runs the check of the cluster that ``aiocontroller check`` makes, ``GET /findings`` has its result.
+"""``POST /check`` runs the same check of the cluster as ``aiocontroller check``; ``GET /findings`` has its result.
 
-The check reads all that ZooKeeper holds, which takes seconds of a processor, so it is a process of its own
-(``check.child``): one at a time, for a limited time, and not again at once.  It writes nothing.  The result is kept
-with its time until the next one.
+The check reads everything in ZooKeeper, which takes seconds of CPU time, so it runs in a process of its own
+(``check.child``): one at a time, for a limited time, and with a pause before the next one.  It writes nothing.  The
+result is kept with its time until the next one.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ log = logging.getLogger(__name__)
 CHILD = (sys.executable, "-P", "-m", "aiocontroller.check.child")
 """``-P``: nothing is imported from the folder in which the controller was started."""
 WITHIN_S = 130.0
-"""A little more than the child gives itself."""
+"""A little more than the child's own limit."""
 PAUSE_S = 10.0
-"""After a check, before the next one may begin."""
+"""Between the end of a check and the start of the next one."""
 MOST_BYTES = 4_000_000
-"""Of its answer; it is bounded by numbers, and this is what they can come to."""
+"""Largest output of the child: what its limits on numbers and lengths can add up to."""
 SEVERITIES = ("critical", "warning", "notice")
 
 
 class CheckFailedError(AioControllerError):
-    """The child has not said what it found; the message says why."""
+    """The check gave no result; the message says why."""
 
 
 class Checks:
-    """The latest result, and the check that runs, if one does."""
+    """The latest result, and the running check, if any."""
 
     def __init__(self, config: Config, clock: Clock, tasks: Tasks, command: Sequence[str] = CHILD) -> None:
         """A check ends with ``tasks``."""
@@ -60,7 +60,7 @@ class Checks:
         self._counts: dict[str, int] | None = None
 
     def summary(self) -> dict[str, Any]:
-        """For the overview: when the latest one was made, what it came to, and since when another one runs."""
+        """For the overview: when the latest check ended, its counts, and since when another one has been running."""
         told = {key: self._result[key] for key in ("at_us", "took_ms", "error")}
         return {**told, "running_since_us": self._began_us, "progress": self._progress, "counts": self._counts}
 
@@ -69,7 +69,7 @@ class Checks:
         return self._result
 
     async def start(self, peer: Peer, body: bytes) -> Mapping[str, Any]:
-        """The answer to ``POST /check``: begins one, unless one runs or has just ended."""
+        """The answer to ``POST /check``; starts a check, unless one is running or has just ended."""
         just_now = self._ended_s is not None and self._clock.monotonic() - self._ended_s < PAUSE_S
         if self._began_us is None and not just_now:
             self._began_us = self._clock.wall_time_us()
@@ -123,7 +123,7 @@ class Checks:
 
 
 def _progress(said: bytearray) -> dict[str, Any] | None:
-    """What the last complete line says, if it is of how much has been read: ``read``, ``of``, ``again``."""
+    """The last complete line if it reports progress (``read``, ``of``, ``again``), else None."""
     line = bytes(said[: said.rfind(b"\n") + 1]).rstrip().rpartition(b"\n")[2]
     return msgspec.json.decode(line, type=dict) if line.startswith(b'{"read":') else None
 

@@ -53,7 +53,7 @@ class ClusterReader:
         self._kept: tuple[float, frozenset[str] | None, Found] | None = None
 
     async def read(self, topics: Topics) -> Found:
-        """TooLargeError; TimeoutError when ZooKeeper does not answer in time."""
+        """Read brokers and these topics; TooLargeError; TimeoutError when ZooKeeper does not answer in time."""
         wanted = None if topics is None else frozenset(topics)
         with anyio.fail_after(WITHIN_S):
             return await self._in_turn(wanted)
@@ -137,6 +137,7 @@ class ClusterSource:
         if in_charge(self._shell):
             return cluster_view(self._shell), self._shell.id
         context, controller, other = await self._reader.read(topics)
-        if self._shell.channels is not None:  # brokers say so already: clients would drop us, and what they asked
+        if self._shell.channels is not None:
+            # Brokers list us already: clients drop a node that is missing from an answer, with their requests to it.
             return ClusterView(self._shell.config, context, self._shell.own_entry()), self._shell.id
         return ClusterView(self._shell.config, context, other), controller

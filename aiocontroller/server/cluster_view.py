@@ -17,7 +17,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class ClusterView:
-    """``own`` is this controller's entry in the brokers' live broker list, None while there is none."""
+    """A view of ``context``; ``own`` is this controller's entry in the brokers' live broker list, None without one."""
 
     def __init__(self, config: Config, context: ControllerContext, own: Broker | None) -> None:
         self._config = config
@@ -27,7 +27,7 @@ class ClusterView:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
-        """None for a topic that does not exist or is being deleted: brokers drop it when its deletion starts."""
+        """The topic; None if it does not exist or is being deleted: brokers drop it when its deletion starts."""
         found = self.context.table.topic_by_name.get(name)
         return None if found is None or found.deleting else found
 

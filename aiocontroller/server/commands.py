@@ -44,7 +44,7 @@ class TakeOverAsked(msgspec.Struct, frozen=True):
     """Body of ``POST /takeover``."""
 
     keep_ours: tuple[str, ...] = ()
-    """Settings of which our values are used whatever the brokers have; ``all`` for every one."""
+    """Settings for which our values override the brokers'; ``all``: every setting."""
 
 
 class RollBackAsked(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class RollBackAsked(msgspec.Struct, frozen=True):
     dry_run: bool = False
     """Say what would be written, and write nothing."""
     force: bool = False
-    """Even if brokers that have replicas are not registered."""
+    """Roll back even if brokers that have replicas are not registered."""
 
 
 class ReleaseAsked(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class ReleaseAsked(msgspec.Struct, frozen=True):
 
 
 class RecoverAsked(msgspec.Struct, frozen=True):
-    """Body of ``POST /recover``, as ``RecoverPartitions``."""
+    """Body of ``POST /recover``, with the fields of ``RecoverPartitions``."""
 
     topic: str
     partition: int | None = None
@@ -77,7 +77,7 @@ class RecoverAsked(msgspec.Struct, frozen=True):
 
 
 class Commands:
-    """``stop`` ends the process."""
+    """The commands, by HTTP; ``stop`` ends the process."""
 
     def __init__(self, shell: ControllerShell, controller: KafkaController, stop: Callable[[], object]) -> None:
         self._shell = shell
@@ -173,8 +173,8 @@ class Commands:
         }
 
     async def recover(self, body: bytes) -> Mapping[str, Any]:
-        """Elect by what logs hold; CommandRefusedError if the topic has no such partition, or this is not the
-        controller; BadInputError for a bad body."""
+        """Elect leaders by what their logs hold; CommandRefusedError if the topic has no such partition, or if this is
+        not the controller; BadInputError for a bad body."""
         try:
             asked = msgspec.json.decode(body, type=RecoverAsked)
         except UNREADABLE_JSON as error:
@@ -189,7 +189,7 @@ class Commands:
             )
         )
         if found == KafkaErrorCode.NOT_CONTROLLER:
-            raise CommandRefusedError("it is not the active controller, or ceased to be: ask the active one")
+            raise CommandRefusedError("it is not the active controller, or no longer: ask the active one")
         if isinstance(found, KafkaErrorCode):
             raise CommandRefusedError("it failed; the log names the reason")
         if isinstance(found, str):

@@ -77,7 +77,7 @@ class _Room:
         """The connection that a new one replaces; None if there is none."""
         if not self.addresses:
             return None
-        # Of addresses with as many: one with a connection that has never sent a request.
+        # Of the addresses with equally many: one with a connection that has never sent a request.
         return max(self.addresses.values(), key=lambda each: (len(each), bool(each.silent))).oldest()
 
     def enter(self, guest: Guest) -> None:
@@ -106,7 +106,7 @@ class _Room:
 
 
 class ConnectionQuotas:
-    """Limits connections in all, by address and by listener, and makes room where a limit is reached."""
+    """Limits connections in total, by address and by listener, and makes room where a limit is reached."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class ConnectionQuotas:
             room.enter(guest)
 
     def leave(self, guest: Guest) -> None:
-        """Idempotent."""
+        """Stop counting the connection; idempotent."""
         for room in self._rooms(guest.listener):
             room.leave(guest)
 

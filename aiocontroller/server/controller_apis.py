@@ -336,7 +336,7 @@ def _submit(
     asked: list[Request] = []
 
     def answer(result: Any) -> None:
-        """Errors in encoding must not affect the handler that answers."""
+        """Encode and send the answer; an error in encoding must not reach the handler that answers."""
         try:
             body = served.encode(context.version, result if complete is None else complete(asked[0], result))
         except Exception as error:
@@ -394,7 +394,7 @@ async def _brokers_configs(shell: ControllerShell) -> BrokerConfigs:
 
 
 def _with_configs(describe: Describe) -> Callable[[Request, Any], Any]:
-    """Topics with equal configs share one description."""
+    """Return a function that adds the topics' configs; topics with equal configs share one description."""
 
     def complete(event: Request, results: dict[str | bytes, TopicResult]) -> dict[str | bytes, TopicResult]:
         assert isinstance(event, CreateTopics)

@@ -98,7 +98,7 @@ def create_partitions(shell: ControllerShell, context: RequestContext, event: Cr
 
 
 def delete_topics(shell: ControllerShell, context: RequestContext, event: DeleteTopics) -> Request | None:
-    """Needs Delete on each topic; a topic named by its id is answered with its name only with Describe.
+    """Needs Delete on each topic; the answer names a topic that was given by its id only with Describe on it.
 
     A topic with neither a name nor an id counts as not authorized.
     """

@@ -103,7 +103,7 @@ def _sync_group(asked: Asked) -> Fields:
 
 
 def _committed(asked: Asked, at_last: KafkaErrorCode) -> Callable[[Any, Any], KafkaErrorCode]:
-    """Returns a function for the error of each partition in a commit; ``at_last`` where nothing else is wrong."""
+    """Return a function for the error of each partition in a commit; ``at_last`` where nothing else is wrong."""
     allowed = asked.permissions.of_topics(AclOperation.READ, [topic.name for topic in asked.body.topics])
 
     def judge(topic: Any, partition: Any) -> KafkaErrorCode:

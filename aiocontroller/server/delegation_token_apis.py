@@ -42,7 +42,7 @@ class TokenRefusedError(AioControllerError):
 
 
 class Asked(NamedTuple):
-    """The sender, and the tools to answer it."""
+    """The sender of a request, and what answering it needs."""
 
     shell: ControllerShell
     context: RequestContext

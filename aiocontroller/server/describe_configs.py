@@ -1,7 +1,7 @@
 """DescribeConfigs: configs of topics and of all brokers, as any broker answers them (Kafka's ``ConfigHelper``).
 
 A config that a topic does not set has the value of a broker without dynamic configs of its own.  This node has no
-settings itself, and does not describe other nodes, as no broker does.
+settings itself, and like any broker it does not describe other nodes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whom a request by HTTP was meant for: the check of the ``Host`` header, against DNS rebinding.
+"""The check of the ``Host`` header of HTTP requests, against DNS rebinding.
 
-A page of somebody else's, open in an operator's browser, can have its own name resolve to this server's address, and
-then read answers as if they were its own.  Its requests carry that name.  So a request must name an address, localhost,
-the host that we were told to listen on, or one of ``aiocontroller.http.allowed.hosts``.  A request without the header
-comes from no browser.
+A foreign page in an operator's browser can make its own host name resolve to this server's address, and then read our
+answers as if they came from its own server.  Its requests carry that name.  So a request must name an IP address,
+localhost, the host that we are configured to listen on, or one of ``aiocontroller.http.allowed.hosts``.  A request
+without the header does not come from a browser.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 
 def refusal(header: str | None, allowed: Collection[str]) -> str | None:
-    """Why a request with this header is refused; None: it is not."""
+    """Why a request with this header is refused; None if it is accepted."""
     if header is None:
         return None
     try:
@@ -32,7 +32,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an IP address, and so nobody's to resolve."""
+    """Whether it is an IP address, which needs no name resolution."""
     try:
         ip_address(name)
     except ValueError:

@@ -5,10 +5,10 @@ about the cluster, commands and debug handlers.
 can do its work, ``/readyz`` while it is the controller or could become it; otherwise 503 with the reasons, one per
 line.  Answers to GET are made from memory and never wait for the cluster.
 
-Requests are checked for whom they were meant (``host_check``): all but ``PROBES`` where only this machine can connect,
-else questions about the cluster; a scraper that reaches us by a name of its own stays welcome to the others.  The page
-and questions about the cluster have their own check of who asks (``reader_check``), and what the page makes the server
-do is taken from the page alone (``origin_check``).
+The ``Host`` header is checked (``host_check``): if only this machine can connect, for all requests but ``PROBES``;
+otherwise only for the page and questions about the cluster, so that scrapers may use any name for us.  The page and
+questions about the cluster are for readers only (``reader_check``), and a request to do something is accepted from our
+own page only (``origin_check``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DebugHandler = Callable[[], Awaitable[object]]
 """Its result is sent as JSON, an exception as status 500 with its text."""
 
 PagePost = Callable[[Peer, bytes], Awaitable[Mapping[str, Any]]]
-"""Takes who asks, and JSON; NotAllowedError is answered by status 403, other AioControllerErrors by 409."""
+"""Takes the peer and JSON; NotAllowedError is answered by status 403, other AioControllerErrors by 409."""
 
 Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]]
 """Takes a query; BadInputError is answered by status 400, UnknownTopicError 404, NotInChargeError 503."""
@@ -46,11 +46,11 @@ Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]]
 Stream = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PROBES = frozenset(("healthz", "readyz"))
-"""Supervisors and load balancers ask these by names of their own."""
+"""Supervisors and load balancers may use any name for us in requests for these."""
 LOCAL = "127.0.0.1"
 SHUTDOWN_TIMEOUT_S = 0.3
 LINGERING_S = 1.0
-"""How long an unwanted body is read, so that its sender gets the answer."""
+"""How long an unwanted body is read, so that its sender receives the answer."""
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 
 
@@ -61,7 +61,7 @@ class Limits(NamedTuple):
     max_request_bytes: int = 1 << 20
     """Largest body."""
     timeout_s: float = 10.0
-    """Limit each for receiving a header, receiving a body, reading an answer, and for an idle connection."""
+    """The limit for receiving a header, for receiving a body, for reading an answer, and for an idle connection."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -123,11 +123,13 @@ async def serve(
     limits: Limits = DEFAULT_LIMITS,
     tls: TlsNow | None = None,
 ) -> HttpServer:
-    """Listen on ``host:port`` (0: a free one), with ``tls`` by HTTPS; then also, without TLS, for this machine alone.
-      ``debug`` handlers answer ``POST /debug/{name}``, ``questions``
-    ``GET /{name}``, ``streams`` the same without an end, ``commands`` ``POST /{name}`` with the token in
-    ``TOKEN_HEADER``, ``page_posts`` the same for the page, which has readers.  Other machines need ``password`` for
-    questions, streams and the page.  OSError when the address cannot be bound."""
+    """Listen on ``host:port`` (0: a free one); with ``tls`` by HTTPS, and then also without TLS for this machine alone.
+
+    ``debug`` handlers answer ``POST /debug/{name}``, ``questions`` ``GET /{name}``, ``streams`` the same with endless
+    answers, ``commands`` ``POST /{name}`` with the token in ``TOKEN_HEADER``, ``page_posts`` ``POST /{name}`` from our
+    page.  Other machines need ``password`` for questions, streams and the page.  OSError when the address cannot be
+    bound.
+    """
     questions, streams, page_posts = questions or {}, streams or {}, page_posts or {}
     telling = {*questions, *streams, *page_posts, *static.FILES}
     meant_for_us = _meant_for_us((host, *allowed_hosts), None if host_check.is_loopback(host) else telling)
@@ -226,8 +228,8 @@ def _in_turns(streams: Collection[str]) -> Any:
 async def _with_present_certificates(
     request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Whom a connection was for when it was made may not be let in any longer: it ends, and the client makes another,
-    as after any other end of an idle connection."""
+    """Middleware that closes a connection if certificates have been reloaded since its client's was verified: that may
+    no longer be trusted.  The client connects again, as it does when an idle connection is closed."""
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
     if connection.outdated:
@@ -237,7 +239,7 @@ async def _with_present_certificates(
 
 
 def _meant_for_us(allowed: Collection[str], checked: Collection[str] | None) -> Any:
-    """Middleware that refuses requests for others, to the ``checked`` names; None: to all but ``PROBES``."""
+    """Middleware that checks the ``Host`` of requests for the ``checked`` names; None: of all but ``PROBES``."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> Any:
@@ -252,8 +254,8 @@ def _meant_for_us(allowed: Collection[str], checked: Collection[str] | None) -> 
 
 
 def _from_readers(telling: Collection[str], password: str, token: str, clock: Clock) -> Any:
-    """Middleware that refuses requests for the ``telling`` names of those who may not read the cluster's state; a wrong
-    password after a while and with a line in the log, so that nobody guesses fast or unseen."""
+    """Middleware that refuses requests for the ``telling`` names from peers that may not read the cluster's state.  A
+    wrong password is logged, and refused after a delay, so that guessing is slow and does not go unnoticed."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> Any:
@@ -275,7 +277,7 @@ def _from_readers(telling: Collection[str], password: str, token: str, clock: Cl
 
 
 def certificate_of(request: web.Request) -> bytes | None:
-    """The certificate that the peer has shown and TLS has verified, in DER; None if there is none."""
+    """The peer's certificate, verified by TLS, in DER; None if there is none."""
     tls = request.get_extra_info("ssl_object")
     return None if tls is None else tls.getpeercert(binary_form=True) or None
 
@@ -346,7 +348,7 @@ def _command(command: Command, token: str, timeout_s: float) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
         given = request.headers.get(TOKEN_HEADER, "").encode(errors="surrogateescape")
         if not token or not hmac.compare_digest(given, token.encode()):
-            return _json({"error": "wrong token: commands are for who can read controller.json"}, 403)
+            return _json({"error": "wrong token: expected the one in controller.json"}, 403)
         return await _carried_out(command, request, timeout_s)
 
     return handle

@@ -43,19 +43,19 @@ class HttpConnection(web.RequestHandler):
             self._abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Leave the count of connections; called exactly once, also without ``connection_made``."""
+        """Stop counting the connection; called exactly once, even without ``connection_made``."""
         self._gate.quotas.leave(self)
         self._stop_waiting()
         super().connection_lost(exc)
 
     @property
     def outdated(self) -> bool:
-        """Whether certificates were read again since TLS has verified the client's."""
+        """Whether certificates have been reloaded since TLS verified the client's."""
         tls, now = None if self.transport is None else self.transport.get_extra_info("ssl_object"), self._gate.tls
         return tls is not None and now is not None and tls.context is not now()
 
     def complain(self, kind: str, what: str) -> None:
-        """Log what the client has done, once for all of a kind that come together."""
+        """Log why a request was refused; refusals of one ``kind`` that come together share a line."""
         self._gate.complaints.warn(kind, "HTTP request from %s refused: %s", self.address, what)
 
     def evict(self) -> None:

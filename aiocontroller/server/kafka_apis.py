@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 MAX_RUNNING = 64
 """Handlers that run as tasks at the same time; more wait, at most one per connection."""
 LARGE_BYTES, MAX_LARGE_RUNNING = 64 << 10, 1
-"""Of these, handlers of large requests: handlers that wait for the same thing all resume in the same turn."""
+"""Of these, handlers of large requests; several that wait for the same thing would resume in the same turn."""
 SMALL_BYTES = 1 << 10
 """Decoding takes up to 5 ms per KiB, so at most one request larger than this starts per turn of the loop."""
 
@@ -61,7 +61,7 @@ FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
 
 
 class KafkaApis:
-    """``tasks`` own the coroutine handlers."""
+    """Dispatches requests to their handlers; ``tasks`` own the coroutines."""
 
     def __init__(self, shell: ControllerShell, tasks: anyio.abc.TaskGroup) -> None:
         self.shell = shell

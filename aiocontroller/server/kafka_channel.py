@@ -50,7 +50,7 @@ _REQUEST_START = Struct(">hhi")
 
 
 class KafkaChannel(asyncio.Protocol):
-    """``abort`` closes the connection before there is a transport."""
+    """The protocol object of one connection; ``abort`` closes it while it has no transport yet."""
 
     def __init__(self, server: SocketServer, at: Endpoint, address: str, abort: Callable[[], object]) -> None:
         self.address = address
@@ -120,7 +120,7 @@ class KafkaChannel(asyncio.Protocol):
             self._set_deadline(self._server.idle_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also called when the connection was never established."""
+        """Release what the connection holds; also called when it was never established."""
         if self._gone and self._transport is None:
             return
         self._gone, self._transport = True, None
@@ -182,7 +182,7 @@ class KafkaChannel(asyncio.Protocol):
         self.deadline_s = self.since_s + delay_s
 
     def too_late(self) -> None:
-        """The deadline has passed."""
+        """Close the connection, whose deadline has passed."""
         if self._closing or self._unread:
             reason = "answers are not read"
         elif self._before_login:
@@ -343,7 +343,7 @@ class KafkaChannel(asyncio.Protocol):
             self._server.apis.handle(self._request)
 
     def _may_speak_for_brokers(self) -> bool:
-        """ApiVersions is answered before a login; what else a heartbeat says takes a broker's permission."""
+        """Whether what else a heartbeat says is believed: unlike the ApiVersions in it, that needs ClusterAction."""
         if self._login is not None and self._login.principal is None:
             return False
         authorize = self._server.shell.authorizer.authorize
@@ -437,7 +437,7 @@ class KafkaChannel(asyncio.Protocol):
         else:
             token = sasl_messages.decode_authenticate_request(version, body)
             if login.changes_mechanism:
-                self.refuse("a login again by another mechanism")
+                self.refuse("re-authentication with another mechanism")
                 return
 
             def answered(code: KafkaErrorCode, message: str | None, answer: bytes, lifetime_ms: int) -> None:

@@ -62,7 +62,7 @@ def _not_led(view: ClusterView, name: str, partition: int) -> KafkaErrorCode:
 def _authorized(
     shell: ControllerShell, request: KafkaRequest, operation: AclOperation, topics: list[str]
 ) -> Callable[[str, int], KafkaErrorCode]:
-    """Returns a function (topic, partition) -> error code."""
+    """Return a function (topic, partition) -> error code."""
     view = cluster_view(shell)
     allowed = Permissions(shell.authorizer, request.context).of_topics(operation, topics)
 

@@ -1,8 +1,9 @@
 """Memory for frames that are being received or answered (Kafka's ``MemoryPool``).
 
 A frame takes its announced size from the pool before it is read any further, and gives it back when its request is
-answered.  A connection that finds too little memory is not read; when memory is given back, the first for which it is
-enough goes on.  So all frames together never exceed the pool, and every frame that was started can be completed.
+answered.  A connection that finds too little memory is not read until enough has been given back; those that wait are
+tried in the order of their arrival.  So all frames together never exceed the pool, and every frame that was started can
+be completed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class MemoryPool:
         return len(self._waiting)
 
     def take(self, receiver: Receiver, size_bytes: int) -> bool:
-        """Take memory; False if there is too little, and the receiver is called once it has been taken."""
+        """Take memory; False if there is too little: the receiver is called once it has been taken."""
         if self.used_bytes + size_bytes <= self.size_bytes:
             self._use(size_bytes)
             return True
@@ -48,7 +49,7 @@ class MemoryPool:
         return False
 
     def give_back(self, size_bytes: int) -> None:
-        """Free bytes; receivers that wait for as many go on."""
+        """Free bytes; waiting receivers for which there are enough go on."""
         self.used_bytes -= size_bytes
         for receiver, wanted_bytes in list(islice(self._waiting.items(), LOOKED_AT)):
             if self.used_bytes + wanted_bytes <= self.size_bytes:

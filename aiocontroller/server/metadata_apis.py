@@ -75,7 +75,7 @@ class TopicsAsked:
 
 
 class MetadataApi:
-    """Serves Metadata and DescribeCluster."""
+    """Serves Metadata."""
 
     def __init__(self, shell: ControllerShell, source: ClusterSource, creation: TopicCreation) -> None:
         self._shell = shell

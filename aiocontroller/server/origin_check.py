@@ -1,9 +1,9 @@
-"""Which page a request that does something was made by: the check against other sites' pages in a reader's browser.
+"""The check that a request to do something comes from our own page, not from another site's in a reader's browser.
 
-A browser sends what it knows of its user, a password or a certificate, with every request to this server, also with
-those of somebody else's page.  But it says whose page it is: ``Origin``, and today ``Sec-Fetch-Site``.  So only
-requests of our own page are taken, which name the host that they are sent to.  JSON as the content's type keeps plain
-forms of other sites out even in a browser that says neither.
+A browser adds its user's password or certificate to every request to this server, even to those of another site's page.
+But it also names the page's origin: in ``Origin`` and, today, in ``Sec-Fetch-Site``.  So only requests are accepted
+whose origin is the host that they are sent to.  Requiring JSON as the content type keeps out plain forms of other sites
+even in a browser that sends neither header.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 
 def refusal(headers: Mapping[str, str]) -> str | None:
-    """Why a request with these headers is refused; None: our own page has sent it.  ``Host`` is checked elsewhere."""
+    """Why a request with these headers is refused; None: our own page sent it.  ``Host`` is checked elsewhere."""
     origin, host = headers.get("Origin", ""), headers.get("Host", "")
     site = headers.get("Sec-Fetch-Site", "same-origin")
     if site != "same-origin":

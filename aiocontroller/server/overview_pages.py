@@ -1,8 +1,8 @@
 """``GET /overview`` (JSON), ``/events`` (the same as server-sent events) and ``/search``.
 
-The overview is made at most twice a second, for all that look, and kept as the bytes of its sections.  A stream sends a
-section when its bytes have changed, so that nothing is sent of a quiet cluster but a sign of life.  Each stream waits
-for its own reader only: it skips what it was too slow for, and ``http_connections`` ends one that does not read at all.
+The overview is made at most twice a second, for all readers together, and kept as the bytes of its sections.  A stream
+sends a section when its bytes have changed, so that of a quiet cluster only a sign of life is sent.  Each stream waits
+for its own reader only: for a slow one it skips overviews, and ``http_connections`` closes one that does not read.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from aiocontroller.server.partition_pages import NotInChargeError
 EVERY_S = 0.5
 SIGN_OF_LIFE_S = 5.0
 MAX_STREAMS = 24
-"""Of ``aiocontroller.http.max.connections``, at most half are streams."""
+"""And at most half of ``aiocontroller.http.max.connections``."""
 FOUND = 20
 LOOKED_AT = 5_000
-"""Topics that a search looks at before others have their turn: about a millisecond."""
+"""Topics that a search looks at before other tasks may run: about a millisecond."""
 MAX_QUERY = 300
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 
 
 class Overview:
-    """The sections' bytes, made anew when somebody looks and they are ``EVERY_S`` old."""
+    """The sections' bytes, made on demand once the kept ones are ``EVERY_S`` old."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Overview:
         clock: Clock,
         max_connections: int,
     ) -> None:
-        """``makers``: what makes each section, by its name."""
+        """``makers``: the function that makes each section, by its name."""
         self._controller = controller
         self._clock = clock
         self._makers = makers
@@ -53,10 +53,10 @@ class Overview:
         self._made_s = -EVERY_S
         self._max_streams = max(1, min(MAX_STREAMS, max_connections // 2))
         self.streams = 0
-        """How many streams there are."""
+        """Number of open streams."""
 
     async def look(self) -> Mapping[str, bytes]:
-        """The sections, at most ``EVERY_S`` old; others have their turn between two of them."""
+        """The sections, at most ``EVERY_S`` old; other tasks may run between two of them."""
         async with self._turn:
             if self._clock.monotonic() - self._made_s >= EVERY_S:
                 self._made_s = self._clock.monotonic()
@@ -73,14 +73,14 @@ class Overview:
         return {"now_us": self._clock.wall_time_us(), **{name: msgspec.Raw(data) for name, data in made.items()}}
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """The answer to ``GET /events``; HTTPServiceUnavailable when there are as many streams as there may be."""
+        """The answer to ``GET /events``; HTTPServiceUnavailable if there are too many streams."""
         if self.streams >= self._max_streams:
             raise web.HTTPServiceUnavailable(text=f"there are {self.streams} streams, expected fewer\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         self.streams += 1
         try:
             await response.prepare(request)
-            with contextlib.suppress(ConnectionError):  # it has gone, or had to make room for another
+            with contextlib.suppress(ConnectionError):  # the client is gone, or had to make room for another
                 await self._feed(request, response)
         finally:
             self.streams -= 1
@@ -104,7 +104,7 @@ class Overview:
     async def search(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         """The answer to ``GET /search?q=…``: topics, partitions and brokers whose names contain the text.
 
-        BadInputError, NotInChargeError.
+        BadInputError for another query, NotInChargeError if this is not the active controller.
         """
         text = query.get("q", "").strip()
         if not text or len(text) > MAX_QUERY or set(query) != {"q"}:

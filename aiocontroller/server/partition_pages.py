@@ -27,9 +27,9 @@ from aiocontroller.server.cluster_view import in_charge
 MOST = 250
 LEAST_SHOWN = 100
 FARTHEST = 200_000
-"""Where an answer may start: finding the start is not free."""
+"""The last row at which an answer may start: finding it is not free."""
 SLICE = 10_000
-"""Partitions that are looked at before others have their turn: about a millisecond."""
+"""Partitions that are looked at before other tasks may run: about a millisecond."""
 
 
 class NotInChargeError(AioControllerError):
@@ -65,7 +65,7 @@ class PartitionOfTopic(msgspec.Struct, frozen=True):
 
 
 def parse(query: Mapping[str, str]) -> Asked:
-    """BadInputError for anything that is not as the module's docstring says."""
+    """Parse a query of the forms in the module's docstring; BadInputError for any other."""
     if unknown := [name for name in query if name not in ("state", "topic", "start", "limit")]:
         raise BadInputError(f"found {unknown[0]!r}, expected state, topic, start or limit")
     text = query.get("state")
@@ -124,7 +124,7 @@ async def _of_topic(shell: ControllerShell, asked: Asked, name: str) -> dict[str
 
 
 async def _slices(shell: ControllerShell, name: str) -> AsyncIterator[Sequence[int]]:
-    """The topic's rows; the cluster may change between two slices, and what is gone then is left out."""
+    """The topic's rows; the cluster may change between two slices, and what is gone by then is left out."""
     topic = _topic(shell, name)
     if topic is None:
         raise UnknownTopicError(f"found no topic {name!r}, expected one of the cluster")

@@ -21,7 +21,7 @@ from aiocontroller.wire.apis import ApiKey
 
 NO_ID, NO_EPOCH = -1, -1
 NO_BLOCK = KafkaErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-"""The code of brokers that wait for a block: producers of every release retry on it."""
+"""The code that brokers answer while they wait for a block: producers of every release retry on it."""
 
 
 def apis(shell: ControllerShell) -> Apis:

@@ -1,8 +1,8 @@
-"""Who may read the cluster's state by HTTP: the page and the questions behind it.
+"""The check of who may read the cluster's state by HTTP: the page and the questions behind it.
 
-Processes of this machine may, and whoever has a certificate that the server's TLS trusts, or knows the password (HTTP
-Basic, which browsers ask their user for) or the token of commands.  Without a password nobody else may.  Counts for
-monitoring (``/metrics``, ``/status``) are not concerned.
+Processes on this machine may, and clients with a certificate that the server's TLS trusts, with the password (HTTP
+Basic, for which browsers prompt their user) or with the token for commands.  If no password is configured, no other
+client may.  Counts for monitoring (``/metrics``, ``/status``) are not checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHALLENGE = {"WWW-Authenticate": 'Basic realm="aiocontroller", charset="UTF-8"'}
 
 
 def is_this_machines(address: str) -> bool:
-    """Whether a peer's address is a loopback one, also where it is written as one of IPv6."""
+    """Whether a peer's address is a loopback address, even an IPv4 one in IPv6 notation."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -37,14 +37,14 @@ def refusal(
     if certified or is_this_machines(address) or _same(headers.get(TOKEN_HEADER, ""), token):
         return None
     if not password:
-        return "found another machine, and no aiocontroller.http.password is set: read it from the controller's own"
+        return "found another machine, expected the controller's own, since no aiocontroller.http.password is set"
     if _same(_given(headers.get("Authorization", "")), password):
         return None
     return "found no password or a wrong one, expected aiocontroller.http.password (HTTP Basic; any user name)"
 
 
 def tried(headers: Mapping[str, str]) -> bool:
-    """Whether a password or a token has come, as with a guess."""
+    """Whether the request has a password or a token, which may be a guess."""
     return bool(_given(headers.get("Authorization", "")) or headers.get(TOKEN_HEADER))
 
 

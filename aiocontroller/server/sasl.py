@@ -69,7 +69,7 @@ class SaslLogin:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """Those of the listener."""
+        """The mechanisms of the listener."""
         return self._security.mechanisms
 
     @property
@@ -89,7 +89,7 @@ class SaslLogin:
 
     @property
     def by_token(self) -> bool:
-        """Whether the user has proved a delegation token."""
+        """Whether the login is by a delegation token."""
         return self._token is not None
 
     def lifetime_ms(self, wall_time_ms: int) -> int | None:
@@ -106,7 +106,7 @@ class SaslLogin:
         return True
 
     async def take(self, token: bytes) -> bytes:
-        """Returns the answer to a SASL token; SaslError when the login is refused."""
+        """Return the answer to a SASL token; SaslError when the login is refused."""
         if not self._mechanism or self.principal is not None:
             raise SaslError("Authentication failed: expected SaslHandshake first")
         try:

@@ -145,7 +145,7 @@ class SocketServer:
     async def look_up_hosts(self) -> None:
         """Resolve host names in ``max.connections.per.ip.overrides``; BadInputError for a host without an address.
 
-        That is no ConfigError: name servers come back, and then another start helps.
+        It is not a ConfigError, since another start may succeed once name servers are back.
 
         The limit applies to each address of a host separately; an override for an address wins over one for a name,
         and of two names with one address the last one, as in Kafka.
@@ -173,7 +173,7 @@ class SocketServer:
         self.complaints.warn("connections refused", "Refused a connection to %s from %s: %s", at.listener, address, why)
 
     def forget(self, channel: KafkaChannel) -> None:
-        """The connection is gone; idempotent."""
+        """Forget a connection that is gone; idempotent."""
         self.connections.pop(channel, None)
         self.quotas.leave(channel)
         self.answers_read(channel)
@@ -246,7 +246,7 @@ class SocketServer:
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def answers_unread(self, channel: KafkaChannel, size_bytes: int) -> None:
-        """Answers are waiting in memory for the client to read them."""
+        """Count answers that wait for the client to read them; close the oldest connections if they are too many."""
         self._unread[channel] = size_bytes
         self._unread_bytes += size_bytes
         while self._unread_bytes > self._max_unread_bytes:
@@ -279,7 +279,7 @@ class SocketServer:
     # -- logins ----------------------------------------------------------------------------------------------------
 
     def login(self, security: ListenerSecurity, renews: SaslLogin | None = None) -> SaslLogin | None:
-        """A login for a new connection, or to renew another; None if the listener has none."""
+        """A login for a new connection, or to renew another; None if the listener has no SASL."""
         if not security.mechanisms:
             return None
         random = self.shell.world.random
@@ -287,7 +287,7 @@ class SocketServer:
         return SaslLogin(security, self._credential, self._token_credential, self._made_up_credential, nonce, renews)
 
     def login_succeeded(self, *, again: bool) -> None:
-        """Count it; ``again`` is a renewal."""
+        """Count a login; ``again``: a renewal."""
         self._logins[again].inc()
 
     def session_has_ended(self) -> None:
@@ -295,7 +295,7 @@ class SocketServer:
         self._ended_sessions.inc()
 
     def login_failed(self, peer: str, why: Exception, *, again: bool) -> None:
-        """Count and log it; ``again`` is a renewal."""
+        """Count and log a refused login; ``again``: a renewal."""
         self._failed_logins[again].inc()
         self.complaints.warn("logins refused", "Login from %s refused: %s", peer, why)
 

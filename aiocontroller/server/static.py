@@ -1,6 +1,6 @@
 """The page for people: three files that the browser loads from here, and nothing else (``aiocontroller/pages``).
 
-The headers forbid it scripts and styles from elsewhere, frames around it, and a referrer.
+The headers forbid scripts and styles from elsewhere, framing by other pages, and referrers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FILES = {
 
 
 def digest() -> str:
-    """Of all files: two processes with the same serve the same page."""
+    """A digest of all files: two processes with the same one serve the same page."""
     sources = (_PAGES / source for file in FILES.values() for source in file.sources)
     return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 

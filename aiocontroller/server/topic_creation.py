@@ -32,7 +32,7 @@ class TopicCreation:
         return self._shell.settings.known and self._shell.policy.auto_create_topics_enable
 
     def create(self, names: Iterable[str]) -> frozenset[str]:
-        """Have the active controller's consumer create the topics; returns those that it will create or is creating.
+        """Have the active controller's consumer create the topics; returns those that this call has queued.
 
         Callers do not wait for the creation: clients ask again.
         """

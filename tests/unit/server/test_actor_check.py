@@ -58,8 +58,8 @@ def test_a_certificate_on_the_list(clock: Clock) -> None:
 
 def test_this_machine_alone_is_not_enough(clock: Clock) -> None:
     assert "found no password" in refused(actors(clock), HERE)
-    assert "nobody may act" in refused(actors(clock, "", ()), HERE)
-    assert "nobody may act" in refused(actors(clock, "", ()), AWAY._replace(certificate=b"ops"))
+    assert "actions are disabled" in refused(actors(clock, "", ()), HERE)
+    assert "actions are disabled" in refused(actors(clock, "", ()), AWAY._replace(certificate=b"ops"))
 
 
 def test_no_password_crosses_the_network_as_it_is(clock: Clock) -> None:
