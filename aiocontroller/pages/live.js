@@ -1,5 +1,5 @@
 "use strict";
-// The page: hears /events, and draws again the sections that have changed.  Text from outside only ever becomes text.
+// The page: listens to /events, and redraws the sections that have changed.  Data is inserted only as text.
 
 const state = {};
 const KINDS = { "offline": "Offline", "under-min-isr": "Below min.insync.replicas", "under-replicated": "Under-replicated" };
@@ -17,7 +17,7 @@ function el(tag, attributes, ...children) {
   return made;
 }
 
-// Characters that hide or reorder the text around them stand as \u202e.
+// Characters that hide or reorder the text around them are shown as escapes, such as \u202e.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 const plain = child => child instanceof Node ? child
   : String(child).replace(UNSEEN, found => "\\u" + found.charCodeAt(0).toString(16).padStart(4, "0"));
@@ -56,15 +56,15 @@ function table(caption, columns, rows) {
 const nothing = text => el("p", { class: "none" }, text);
 const more = (shown, all, how) => all > shown ? el("p", { class: "note" }, `… and ${count(all - shown)} more: ${how}`) : null;
 
-// When a work ends at the pace so far; the server names no time where it has no pace.
+// When the rest will be done at the pace so far; the server gives no time if it knows no pace.
 function pace(found, left, noun, reserve) {
   return el("p", { class: "note" }, `${count(found.ended)} of ${count(found.ended + left)} ${noun} done`,
     found.since_us ? [" since ", clock(found.since_us)] : null, ". ",
-    found.expected_us === null ? "Too few have ended lately to say when the rest will."
-      : ["At this pace the rest by about ", clock(found.expected_us), `. ${reserve}`]);
+    found.expected_us === null ? "Too few have ended lately to estimate when the rest will."
+      : ["At this pace, the rest will be done at about ", clock(found.expected_us), `. ${reserve}`]);
 }
 
-// What stays folded until somebody opens it, and open while its section is drawn again.
+// Folded until the reader opens it; stays open when its section is redrawn.
 const opened = new Set();
 function folded(id, rows, show, title = "more") {
   if (!rows.length) return null;
@@ -106,12 +106,12 @@ function actButton(text, title, asked) {
   return button;
 }
 
-// The column of a table whose rows have a button each, where there are actions.
+// A table's column with a button in each row; none if the reader cannot act.
 const actColumn = makes => mayAct() ? [["Action", row => { const made = makes(row); return made ? actButton(...made) : ""; }]] : [];
 
 function since(each) {
   if (!each.since_us) return "not known";
-  return el("span", { title: each.at_least ? "It was so when this controller read the cluster" : null },
+  return el("span", { title: each.at_least ? "It was already so when this controller read the cluster" : null },
     each.at_least ? "before " : "", clock(each.since_us), ` (${ago(each.since_us)})`);
 }
 
@@ -122,10 +122,10 @@ const sections = {
     document.getElementById("headline").textContent = `Controller ${found.id}: ${found.active ? "active" : found.state}`;
     document.title = `${found.id}: ${found.active ? "active" : found.state}`;
     const term = document.getElementById("term");
-    if (found.active) term.replaceChildren(`Epoch ${found.epoch}, in office since `, found.since_us ? clock(found.since_us) : "a moment ago",
+    if (found.active) term.replaceChildren(`Epoch ${found.epoch}, active since `, found.since_us ? clock(found.since_us) : "a moment ago",
       found.unsent_partitions ? `; ${count(found.unsent_partitions)} partitions are yet to be sent to brokers` : "");
     else term.replaceChildren(
-      found.holder === null ? "Nobody holds the role. " : `The role is held by ${found.holder}. `,
+      found.holder === null ? "The role is vacant. " : `The role is held by ${found.holder}. `,
       `This standby is ${found.standby.state}${found.standby.reason ? ` (${found.standby.reason})` : ""}`,
       found.standby.state === "warm" ? `, ${count(found.standby.lag_ms)} ms behind.` : ".");
     const reasons = document.getElementById("reasons");
@@ -155,7 +155,7 @@ const sections = {
       ["Address", b => [b.address, b.rack ? `rack ${b.rack}` : null].filter(Boolean).join(", "), "words"],
       ...actColumn(b => b.replicas && ["Drain …", `Move all replicas off broker ${b.id}`, { action: "drain", broker: b.id }]),
     ];
-    // Of many, those with something to say come first, and the rest is folded: what stands below stays in sight.
+    // If there are many, those with remarks come first and the rest is folded, so that the sections below stay in sight.
     const ordered = found.length <= BROKERS_AT_ONCE ? found
       : [...found.filter(b => b.state !== "live" || remarks(b)), ...found.filter(b => b.state === "live" && !remarks(b))];
     draw("brokers", found.length ? table("Brokers", columns, ordered.slice(0, BROKERS_AT_ONCE)) : nothing("No broker is registered."),
@@ -178,7 +178,7 @@ const sections = {
       table("Topics with offline partitions",
         [["Topic", ([topic]) => topicButton(topic, topic)], ["Offline", ([, number]) => count(number), "n"]], found.offline_by_topic)));
     if (found.unreadable?.length) parts.push(el("div", {}, el("h3", {}, `Unreadable znodes (${count(counts.unreadable)})`),
-      el("p", { class: "note" }, "As they were when this controller last read them. It ignores them, so it does not know what they were to say."),
+      el("p", { class: "note" }, "As they were when this controller last read them. It ignores them, so it does not know what they should say."),
       table("Unreadable znodes", [["Znode", each => each.path, "words"], ["Found", each => each.found, "words"], ["Expected", each => each.expected, "words"]],
         found.unreadable)));
     if (counts.complete === false) parts.push(el("p", { class: "note" }, "Some topics' min.insync.replicas are being read: there may be more."));
@@ -203,12 +203,12 @@ const sections = {
         ["Its copy", i => i.standby ? i.standby + (i.lag_s ? `, ${count(i.lag_s)} s behind` : "") : "", "state"],
         ["Started", i => clock(i.started_us), "time"], ["Version", i => i.release],
         ["Page", i => `${i.http} on ${i.host}`, "words"],
-      ], found.instances) : nothing("None has told of itself yet."),
+      ], found.instances) : nothing("None has registered itself yet."),
       found.instances.length === 1 && found.instances[0].active ? el("p", { class: "note" }, "No standby runs: when this process ends, no other takes the role.") : null,
       actButton("Release the role …", "Release the role", { action: "release" }));
   },
   reassignments(found) {
-    draw("reassignments", found.count ? [pace(found.pace, found.count, "partitions", "They differ in size, and this controller knows no bytes."), table("Reassignments", [
+    draw("reassignments", found.count ? [pace(found.pace, found.count, "partitions", "They differ in size, which this controller does not know."), table("Reassignments", [
       ["Partition", each => topicButton(each.topic, name(each))],
       ["Caught up", each => `${each.in_sync.length} of ${each.adding.length}`, "n"],
       ["Adding", each => list(each.adding)], ["Removing", each => list(each.removing)],
@@ -218,7 +218,7 @@ const sections = {
     ], found.partitions), more(found.partitions.length, found.count, "aiocontroller reassign --list")] : [nothing("None.")]);
   },
   deletions(found) {
-    draw("deletions", found.count ? [pace(found.pace, found.count, "topics", "Halted ones are not in it."), table("Deletions", [
+    draw("deletions", found.count ? [pace(found.pace, found.count, "topics", "Halted ones are not included."), table("Deletions", [
       ["Topic", each => each.topic], ["State", each => each.state, "state"], ["Partitions", each => count(each.partitions), "n"],
       ["Replicas left", each => each.replicas_left === null ? "" : count(each.replicas_left), "n"],
       ["Waits for", each => each.waits_for, "words"],
@@ -286,7 +286,7 @@ function connect() {
   source.onmessage = message => hear(JSON.parse(message.data));
   source.onerror = () => {
     if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
-    ask("/overview").then(hear).catch(() => {}); // there may be as many streams as there may be: this page asks instead
+    ask("/overview").then(hear).catch(() => {}); // there may be too many streams: this page asks instead
     setTimeout(connect, 3000);
   };
 }
@@ -294,7 +294,7 @@ function connect() {
 setInterval(() => {
   const silent = (performance.now() - heardMs) / 1000, link = document.getElementById("link");
   if (silent < 12) return;
-  const text = `No word from the controller for ${Math.floor(silent / 10) * 10} s: what stands below is old.`;
+  const text = `No word from the controller for ${Math.floor(silent / 10) * 10} s: what is shown below is old.`;
   if (link.textContent !== text) link.textContent = text;
   link.hidden = false;
 }, 1000);
@@ -341,8 +341,8 @@ async function showFindings(atUs) {
 
 async function post(path, body) {
   const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) })
-    .catch(() => { throw new Error(`This controller does not answer. ${path === "/confirm" ? "It may have done it or not: the events of the one in office say."
-      : "Nothing was done. Another one may be in office: see its page."}`); });
+    .catch(() => { throw new Error(`This controller does not answer. ${path === "/confirm" ? "It may have done it or not: see the events of the active controller."
+      : "Nothing was done. Another one may be active: see its page."}`); });
   const found = await answer.json().catch(() => ({}));
   if (!answer.ok) throw Object.assign(new Error(found.error || answer.statusText), found);
   return found;
@@ -376,20 +376,20 @@ function act(title, what) {
   dialog.showModal();
 }
 
-// First the dry run, then, after another look, the action itself: what has been shown is what is confirmed.
+// First the dry run, then the action itself: it is confirmed as it was shown.
 async function goOn(event) {
   event.preventDefault();
   if (waiting) return;
   if (asked.replicas && !confirmation) {
     const typed = part("replicas").value.trim().split(/[\s,]+/);
     if (!typed.every(each => /^\d{1,10}$/.test(each))) {
-      part("said").textContent = plain(`Replicas: found '${typed.join(", ")}', expected the ids of brokers, as 1, 2, 3.`);
+      part("said").textContent = plain(`Replicas: found '${typed.join(", ")}', expected the ids of brokers, such as 1, 2, 3.`);
       return;
     }
     asked.replicas = typed.map(Number);
   }
   waiting = true;
-  const mine = asked; // an answer that comes after the dialog was closed is no answer to another action
+  const mine = asked; // an answer that arrives after the dialog was closed does not belong to the next action
   const actor = { name: part("name").value.trim(), password: part("password").value };
   part("said").textContent = confirmation ? "Carrying it out …" : "";
   try {
@@ -402,7 +402,7 @@ async function goOn(event) {
     part("who").hidden = part("where").hidden = true;
     part("go").hidden = !found.confirmation;
     confirmation = found.confirmation || null;
-    part("title").focus(); // another Enter confirms nothing by accident
+    part("title").focus(); // so that another Enter does not confirm by accident
   } catch (error) {
     if (asked !== mine) return;
     part("said").textContent = plain(error.message);

@@ -200,10 +200,10 @@ async def test_moves_and_deletions_say_when_they_end_or_that_nobody_can_say(clus
     await page.evaluate("data => hear(data)", data | {"deletions": gone | {"pace": pace | {"expected_us": None}}})
     said = await page.locator("#reassignments").inner_text()
     assert "1,200 of 1,203 partitions done since 2023-11-1" in said
-    assert "At this pace the rest by about 2023-11-1" in said
+    assert "At this pace, the rest will be done at about 2023-11-1" in said
     assert "waits for broker 2" in said
     said = await page.locator("#deletions").inner_text()
-    assert "Too few have ended lately to say when the rest will." in said
+    assert "Too few have ended lately to estimate when the rest will." in said
     assert NAME in said
 
 
@@ -371,7 +371,7 @@ async def test_an_action_asked_of_a_controller_that_has_died_says_what_became_of
     page = await shown(chromium, await acting(cluster))
     await page.route("**/dry-run", lambda route: route.abort())
     said = await shows_first(page, "Release the role")
-    assert "This controller does not answer. Nothing was done. Another one may be in office" in said
+    assert "This controller does not answer. Nothing was done. Another one may be active" in said
     await page.unroute("**/dry-run")
     await page.fill("#act-password", "sesame")
     await page.keyboard.press("Enter")
