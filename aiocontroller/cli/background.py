@@ -22,11 +22,11 @@ POLL_S = 0.01
 
 
 class BackgroundWriter:
-    """``tell`` formats the number of dropped texts."""
+    """Queues texts for its thread; ``tell`` formats the number of dropped ones."""
 
     def __init__(self, descriptor: int, tell: Callable[[int], str], *, max_bytes: int = MAX_WAITING_BYTES) -> None:
         self.dropped = 0
-        """In all."""
+        """Number of dropped texts, in total."""
         self.broken = False
         """The reader is gone, or the file cannot be written; further texts are dropped."""
         self.descriptor = descriptor

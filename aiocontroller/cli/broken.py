@@ -1,7 +1,7 @@
-"""Which partitions are broken, why, and since when: ``topics list --offline`` and its like.
+"""Which partitions are broken, why, and since when: ``topics list --offline`` and the like.
 
-A controller that is in charge knows since when; it is asked as the page asks it.  Of any other cluster the same
-functions judge what ZooKeeper holds.
+A controller that is in charge is asked as the page asks it, and also knows since when.  Without one, the same functions
+judge what ZooKeeper holds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def kind_asked_for(offline: bool, under_replicated: bool, under_min_isr: bool) -
 
 
 def list_broken(kind: Kind, limit: int | None, data: Path | None, zookeeper: str | None, as_json: bool) -> None:
-    """Print them: a table of ``limit`` at most, or all as JSON."""
+    """Print the partitions of a kind, at most ``limit``: a table, or JSON."""
     most = limit if limit is not None else MOST if as_json else SHOWN
     found = _from_controller(kind, most, data) if zookeeper is None else None
     if found is None:
@@ -68,7 +68,7 @@ def list_broken(kind: Kind, limit: int | None, data: Path | None, zookeeper: str
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """The partitions as a person reads them."""
+    """The partitions as text."""
     title = f"{plural(found['count'], 'partition')} {TITLES[found['state']]}"
     if not found["partitions"]:
         return f"{title}."
@@ -81,7 +81,7 @@ def as_text(found: dict[str, Any]) -> str:
     if left > 0:
         lines.append(f"… and {plural(left, 'more partition')}; --limit shows more, --json all")
     if found["from"] == "zookeeper":
-        lines.append("\nRead from ZooKeeper: only a controller of ours that is in charge knows since when.")
+        lines.append("\nRead from ZooKeeper, which does not know since when; an active aiocontroller does.")
     if not found["complete"]:
         lines.append("\nSome topics' min.insync.replicas are being read: there may be more.")
     return "\n".join(lines)
@@ -104,7 +104,7 @@ def _since_when(since_us: int | None) -> str:
 
 
 def _from_controller(kind: Kind, most: int, data: Path | None) -> dict[str, Any] | None:
-    """None: no controller runs here, or it is not in charge."""
+    """The controller's answer; None if no controller runs here, or if it is not in charge."""
     from aiocontroller.cli.role import RefusedError
 
     try:

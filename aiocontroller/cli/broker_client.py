@@ -23,16 +23,16 @@ Sizes = dict[TopicPartition, int]
 
 
 class BrokerSizes:
-    """What brokers said of their replicas' bytes."""
+    """The bytes of replicas, as their brokers reported them."""
 
     def __init__(self, sizes: Mapping[int, Sizes], silent: Mapping[int, str]) -> None:
         self.of = sizes
         """Broker -> its replicas' bytes."""
         self.silent = silent
-        """Brokers that did not say -> why."""
+        """Brokers that did not report them -> why."""
 
     def largest(self) -> Sizes:
-        """Of each partition: a follower that still copies has less than the others."""
+        """The largest replica of each partition: a follower that is still copying has less than the others."""
         found: Sizes = {}
         for own in self.of.values():
             for tp, size in own.items():

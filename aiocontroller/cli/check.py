@@ -1,4 +1,4 @@
-"""``aiocontroller check``: what is wrong with a cluster, from its ZooKeeper alone; it writes nothing."""
+"""``aiocontroller check``: what is wrong with a cluster, from ZooKeeper and brokers' settings; it writes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiocontroller.zookeeper.cluster_tree import ClusterTree
 
 EXIT_CODES = {None: 0, "NOTICE": 0, "WARNING": 3, "CRITICAL": 4}
-"""For cron: 1 is that the check itself failed, 2 a wrong option."""
+"""For cron.  1: the check itself failed; 2: an option is wrong."""
 SUBJECTS_SHOWN = 6
 SHOWN_OF_A_KIND = 5
 
@@ -54,7 +54,7 @@ def check(
 ) -> None:
     """Report what is wrong with a cluster, or one failure away from it; write nothing to it.
 
-    Works on any cluster in ZooKeeper mode, whoever its controller is. Exit code 0: nothing worse than notices, 3:
+    Works on any cluster in ZooKeeper mode, whatever its controller. Exit code 0: nothing worse than notices, 3:
     warnings, 4: critical findings.
     """
     from aiocontroller.check.check import Examined, compare, judge, parse_report
@@ -129,7 +129,7 @@ def _write(option: str, out: Path, content: bytes) -> None:
 
 
 def as_text(report: Report) -> str:
-    """The report as a person reads it: the worst first, each with its reason, consequence and remedy."""
+    """The report as text: the worst findings first, each with its reason, consequence and remedy."""
     who = "no controller" if report.controller is None else f"controller {report.controller}"
     looked = f"{plural(len(report.brokers), 'broker')}, {plural(report.topics, 'topic')}"
     head = f"{looked}, {plural(report.partitions, 'partition')}; {who}, epoch {report.controller_epoch}."
@@ -137,7 +137,7 @@ def as_text(report: Report) -> str:
 
 
 def findings_as_text(findings: Sequence[Finding]) -> list[str]:
-    """Lines: the findings by severity, and their numbers."""
+    """Lines with the findings by severity, and their numbers."""
     lines = []
     for severity in ("critical", "warning", "notice"):
         own = [finding for finding in findings if finding.severity == severity]

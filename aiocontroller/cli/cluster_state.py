@@ -44,7 +44,7 @@ class PartitionState(msgspec.Struct, frozen=True):
     """None when there is no readable state znode."""
 
     def offline(self, live: frozenset[int]) -> bool:
-        """Without a live leader."""
+        """Whether the partition has no live leader."""
         return self.leadership is None or self.leadership.leader not in live
 
     @property

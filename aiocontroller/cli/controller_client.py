@@ -106,7 +106,7 @@ async def _connect(world: World, security: Security, at: Endpoint) -> _Client:
 
 
 async def _find_controller(world: World, security: Security, listener: str, bootstrap: Broker) -> Endpoint:
-    """The controller's endpoint on the brokers' listener for it: on others there may be a broker in its place."""
+    """The controller's endpoint on the inter-broker listener: on others a broker may stand in for it."""
     at = bootstrap.endpoint(listener) or bootstrap.endpoints[0]
     client = await _connect(world, security, at)
     try:

@@ -19,7 +19,7 @@ SHOWN = 100
 CLUSTERS_OWN = (b'"kind":"elected"', b'"kind":"broker"')
 """Marks of records that concern every partition."""
 END_OF_TIME_US = 253_402_300_800_000_000
-"""The year 10000, in microseconds since 1970: no date can be written of what a damaged record says beyond it."""
+"""The year 10000, in microseconds since 1970: a damaged record may have a later time, which cannot be formatted."""
 
 
 @click.command()
@@ -32,7 +32,7 @@ END_OF_TIME_US = 253_402_300_800_000_000
 @click.option("--last", type=click.IntRange(1), help=f"Changes to show [default: {SHOWN}; with --json all].")
 @JSON
 def explain(partition: str, data: Path | None, last: int | None, as_json: bool) -> None:
-    """Tell what has happened to a partition, such as orders-7: leaders, in-sync replicas, moves, and why.
+    """Show what has happened to a partition, such as orders-7: leaders, in-sync replicas, moves, and why.
 
     It reads the journals, so it works while no controller runs, and for topics that are gone.
     """
@@ -46,7 +46,7 @@ def explain(partition: str, data: Path | None, last: int | None, as_json: bool) 
         print_json({"topic": topic, "partition": number, "story": chapters[-last:] if last else chapters})
         return
     if not chapters:
-        tell(on_one_line(f"The journals in {folder} tell nothing of {partition}."))
+        tell(on_one_line(f"The journals in {folder} have no record of {partition}."))
         return
     shown = chapters[-(last or SHOWN) :]
     if len(shown) < len(chapters):
@@ -64,7 +64,7 @@ def parsed(partition: str) -> tuple[str, int]:
 
 
 def told(files: list[Path], topic: str, partition: int) -> Iterator[Chapter]:
-    """The chapters of each journal; those of the cluster only between changes of the partition."""
+    """The chapters of each journal; an election of a controller only before a change of the partition."""
     stories: dict[int, Story] = {}
     waiting: dict[int, list[Chapter]] = {}
     for record in _records(files, topic):
@@ -80,7 +80,7 @@ def told(files: list[Path], topic: str, partition: int) -> Iterator[Chapter]:
 
 
 def _records(files: list[Path], topic: str) -> Iterator[Record]:
-    """Only the lines that can matter are decoded: a journal has millions."""
+    """Decode the lines that may matter only: a journal has millions."""
     mark = topic.encode(errors="surrogateescape")
     for line in lines(files):
         if mark in line or any(each in line for each in CLUSTERS_OWN):

@@ -1,4 +1,4 @@
-"""What the plain install leaves out, and what is said where it is missing."""
+"""The parts that the plain install leaves out, and the message where one is missing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Extra(NamedTuple):
 
     package: str
     name: str
-    """In sentences."""
+    """As messages name it."""
 
 
 EXTRAS = {"lab": Extra("aiocontroller.lab", "laboratory"), "pipeline": Extra("aiocontroller.analytics", "pipeline")}
 
 
 class ExtraMissingError(AioControllerError):
-    """A command or an option needs what is not installed."""
+    """A command or an option needs an extra that is not installed."""
 
 
 def missing(extra: str) -> bool:
@@ -29,5 +29,5 @@ def missing(extra: str) -> bool:
 
 
 def refusal(extra: str, subject: str = "this command") -> str:
-    """The line for a user: what to install; ``subject`` begins it."""
+    """The message that says what to install; it begins with ``subject``."""
     return f'{subject} needs the {EXTRAS[extra].name}: pip install "aiocontroller[{extra}]"'

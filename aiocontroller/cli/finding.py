@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 5.0
 RECONNECT_TIMEOUT_S = 10.0
-"""The client repeats reads until a connection lasts, and a command must end."""
+"""How long a lost connection is waited for: the client repeats reads without end, but a command must end."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,11 +110,11 @@ def find_controller(data: Path | None) -> ControllerReady:
 
 @asynccontextmanager
 async def connected(zookeeper: str, reconnect_s: float = RECONNECT_TIMEOUT_S) -> AsyncIterator[KafkaZkClient]:
-    """A client for one command; AioControllerError when ZooKeeper does not answer in time, or not any more.
+    """A client for one command; AioControllerError when ZooKeeper does not answer in time, or stops answering.
 
-    A connection that is lost is waited for ``reconnect_s``.
+    A lost connection is waited for ``reconnect_s``.
 
-    Creates no chroot: BadInputError if it is missing, since it must be a wrong one.
+    Does not create the chroot: a missing one must be a mistake, and is a BadInputError.
 
     Credentials and TLS come from the environment, as for a controller (``AIOCONTROLLER_ZOOKEEPER_…``).
     """

@@ -1,9 +1,8 @@
-"""Tables and sentences that fit a terminal, and stay whole.  Pure.
+"""Fits tables and sentences to the width of a terminal, without cutting anything.  Pure.
 
-Nothing is cut.  What is too wide goes on in the next line, below where it began.  So do the texts of a table's cells,
-and if that does not suffice, the last columns stand below each row, with their names.  Lines break at blanks only, and
-JSON that is too long after its commas: a name longer than the terminal is left to it, so that it can still be copied
-as one.
+A line that is too wide continues in the next one, indented to where its text began.  So do the texts of a table's
+cells, and if that is not enough, the last columns move below each row, with their headings.  Lines break only at
+spaces, and JSON also after commas.  A name longer than a line is not broken, so that it can be copied as a whole.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from textwrap import TextWrapper
 
 GAP = "  "
 UNBROKEN = 26
-"""A text of so many characters stays on one line: a size, a time with ``<`` before it."""
+"""A text of up to this many characters is not broken, such as a size, or a time with ``<`` before it."""
 NONE = "-"
-"""Stands where a cell has nothing."""
+"""The text of an empty cell."""
 INDENT = 4
 _HANGING = re.compile(r" *(?:- |\S+ {2,})?")
-"""What a line begins with, below which it does not go on: a dash, or a first column."""
+"""The beginning of a line that stays clear in its continuation: a dash, or a first column."""
 _AFTER_A_COMMA = re.compile("(?<=,)")
 
 
 class _Wrapper(TextWrapper):
-    """Breaks at blanks, and JSON without blanks that is too long after its commas."""
+    """Breaks at spaces, and JSON that has none, if it is too long, after its commas."""
 
     def _split(self, text: str) -> list[str]:
         pieces: list[str] = []
@@ -41,7 +40,7 @@ def lines_of(text: str, width: int) -> list[str]:
 
 
 def sentences(text: str, width: int) -> str:
-    """Each line of the text that is too wide goes on in the next one, below its own beginning."""
+    """Wrap each line that is too wide, with its continuation indented to where its text began."""
     return "\n".join(line if len(line) <= width else _goes_on(line, width) for line in text.split("\n"))
 
 
@@ -54,7 +53,7 @@ def _goes_on(line: str, width: int) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int | None) -> str:
-    """Columns with two spaces between them, those that are ``right`` aligned so; None: as wide as it comes."""
+    """Columns with two spaces between them, the ``right`` ones aligned right; ``width`` None: as wide as needed."""
     widths = [_widest(column) for column in _columns(headings, rows)]
     if width is None or _sum(widths) <= width:
         return "\n".join(_line([[text] for text in cells], widths, right)[0] for cells in (headings, *rows))
@@ -88,7 +87,7 @@ def _sum(widths: Sequence[int]) -> int:
 
 
 def _shared(widest: Sequence[int], narrowest: Sequence[int], width: int) -> list[int]:
-    """What each column gets: what it needs at least, then, from the left, as much of the rest as it can use."""
+    """Each column's width: its minimum, then, from the left, as much of the rest as it can use."""
     left = width - _sum(narrowest)
     widths = []
     for wide, narrow in zip(widest, narrowest, strict=True):

@@ -18,10 +18,10 @@ def formatter(log_format: str, controller_id: int) -> logging.Formatter:
 
 
 class TextLines(logging.Formatter):
-    """A message is one line, since clients write parts of some; an exception follows it."""
+    """Puts each message on one line, since some contain text from clients; an exception follows it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """The record on one line."""
         record.message = on_one_line(record.message)
         return super().formatMessage(record)
 
@@ -50,5 +50,5 @@ class JsonLines(logging.Formatter):
 
 
 def _encodable(text: str) -> str:
-    """JSON has no lone surrogates, which a file name may contain."""
+    """Escape lone surrogates, which a file name may contain but JSON may not."""
     return text.encode("utf-8", "backslashreplace").decode()

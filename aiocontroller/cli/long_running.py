@@ -30,7 +30,7 @@ class LongRunning:
     """Must be created before other threads start and before anything is printed or written."""
 
     def __init__(self, as_json: bool, signals: Sequence[signal.Signals] = SIGNALS, rereads: bool = False) -> None:
-        """``rereads``: of ``Ending``."""
+        """``rereads`` is passed to ``Ending``."""
         self.ending = Ending(signals, rereads=rereads)
         self.ending.listen()
         sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -28,12 +28,12 @@ def migration() -> None:
     """Accompany Kafka's migration to KRaft, and roll it back.
 
     Kafka's own migration (KIP-866) does the work: these commands say where it stands and what must hold before each
-    step. All but hand-over and rollback only read.
+    step. All but move-replicas, hand-over and rollback only read.
     """
 
 
 def cluster_and_quorum(function: F) -> F:
-    """The options of all commands that look."""
+    """The options of all commands that read the migration's state."""
     function = click.option(
         "--bootstrap-controller",
         metavar="HOST:PORT,…",
@@ -119,9 +119,13 @@ UNTIL = {
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Interval between two looks.",
 )
-@click.option("--until", type=click.Choice(tuple(UNTIL)), help="End when the migration is there; otherwise by Ctrl-C.")
+@click.option(
+    "--until",
+    type=click.Choice(tuple(UNTIL)),
+    help="End when the migration has got that far; without it, run until Ctrl-C.",
+)
 @cluster_and_quorum
 @JSON
 def watch(
@@ -133,9 +137,10 @@ def watch(
     bootstrap_controller: str | None,
     as_json: bool,
 ) -> None:
-    """Watch the migration: a line for each change of its phase, of brokers' modes, and of what two looks show.
+    """Watch the migration: a line for each change of its phase, of brokers' modes, and of its findings.
 
-    It compares ZooKeeper, the brokers' metadata and the quorum at each look, and names brokers that are left behind.
+    It compares ZooKeeper, the brokers' metadata and the quorum at each look, and names brokers that are left behind. A
+    finding is shown once two looks in a row have it.
     """
     where = find_zookeeper(data, zookeeper)
     asyncio.run(_watch(where, _bootstrap(bootstrap_server, bootstrap_controller), every_s, until, as_json))
@@ -146,7 +151,7 @@ def watch(
 @cluster_options
 @JSON
 def move_replicas(dry_run: bool, data: Path | None, zookeeper: str | None, as_json: bool) -> None:
-    """Move replicas that name an aiocontroller to brokers, whoever the controller is: they would block the claim."""
+    """Move replicas assigned to an aiocontroller to brokers, whatever the controller: they would block the claim."""
     from aiocontroller.cli.reassign import alter, show_results
 
     where = find_zookeeper(data, zookeeper)
@@ -159,7 +164,7 @@ def move_replicas(dry_run: bool, data: Path | None, zookeeper: str | None, as_js
         if as_json:
             print_json({"reassigned": []})
         else:
-            say("No replica names an aiocontroller.")
+            say("No replica is assigned to an aiocontroller.")
         return
     show_results(*asyncio.run(alter(where, targets, cancel=False)), as_json, cancel=False)
 
@@ -170,8 +175,8 @@ def move_replicas(dry_run: bool, data: Path | None, zookeeper: str | None, as_js
 def hand_over(data: Path | None, as_json: bool) -> None:
     """Prepare a running controller for a KRaft controller's claim.
 
-    It moves the replicas that name an aiocontroller to brokers, since one of them would block the migration, and keeps
-    the role until the KRaft controller claims it. Afterwards it takes the role only when 'takeover' or 'migration
+    It moves replicas that are assigned to an aiocontroller to brokers, since one of them would block the migration, and
+    keeps the role until the KRaft controller claims it. Afterwards it takes the role only when 'takeover' or 'migration
     rollback' asks for it. Exit code 1 if such replicas are left.
     """
     answer = post_command(find_controller(data), "release", {"to_kraft": True})
@@ -194,7 +199,7 @@ def hand_over(data: Path | None, as_json: bool) -> None:
 @controller_data
 @click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
 @click.option(
-    "--force", is_flag=True, help="Even if brokers that have replicas are not registered: they count as dead."
+    "--force", is_flag=True, help="Roll back even if brokers that have replicas are not registered: they count as dead."
 )
 @JSON
 def rollback(data: Path | None, dry_run: bool, force: bool, as_json: bool) -> None:
@@ -220,7 +225,7 @@ def rollback(data: Path | None, dry_run: bool, force: bool, as_json: bool) -> No
 
 
 def as_transaction(answer: dict[str, Any]) -> str:
-    """The operations of a rollback, one a line."""
+    """The operations of a rollback as a table."""
     path, version, now = answer["epoch_before"]
     rows = [("set", path, f"version {version}", f"{now} -> {answer['epoch']}: {answer['because']}")]
     rows += [("delete", path, f"version {version}", value) for path, version, value in answer["deleted"]]
@@ -296,7 +301,7 @@ async def _replicas_to_move(zookeeper: str) -> dict[TopicPartition, tuple[int, .
 
 
 def as_text(report: Report) -> str:
-    """Where it stands, as a person reads it."""
+    """The state of the migration as text."""
     lines = [f"Phase: {report.phase}.", f"Controller: {_controller(report)}."]
     if report.migration is not None:
         m = report.migration
@@ -341,7 +346,7 @@ def _numbered(title: str, steps: tuple[str, ...]) -> list[str]:
 
 
 def as_checked(report: Report) -> str:
-    """What speaks against a step, as a person reads it."""
+    """The findings against a step as text."""
     before = f", before {report.before}" if report.before is not None else ""
     head = f"{report.phase[0].upper()}{report.phase[1:]}{before}: {plural(len(report.brokers), 'broker')}, " + (
         f"{plural(report.topics, 'topic')}, {plural(report.partitions, 'partition')}."

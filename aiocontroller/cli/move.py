@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SHOWN = 5
 SHOW_EVERY_S = 2.0
 TAKE_OVER_S = 90.0
-"""A run that is asked to stop takes back its moves, which takes it this long at most."""
+"""How long a run that is asked to stop may take to cancel its moves."""
 RECONNECT_S = 600.0
 INCOMPLETE = 3
 
@@ -48,7 +48,7 @@ class _Rate(click.ParamType[int]):
 
 
 class Options(NamedTuple):
-    """Of the command line."""
+    """The options of the command line."""
 
     plan: Path
     audit: Path
@@ -67,7 +67,7 @@ class Options(NamedTuple):
     as_json: bool
 
     def bounds(self, past: History) -> Bounds:
-        """Those not given: no more than there were when the plan began."""
+        """The bounds; one that is not given allows no more than there were when the plan began."""
         from aiocontroller.core.moving import Bounds
 
         return Bounds(
@@ -91,7 +91,7 @@ class Options(NamedTuple):
 @click.option(
     "--under-replicated",
     type=click.IntRange(0),
-    help="Hold while more partitions beside the moving are under-replicated (default: as at the start).",
+    help="Hold while more partitions, besides those that move, are under-replicated (default: as at the start).",
 )
 @click.option(
     "--answer-ms", type=click.IntRange(1), default=1000, show_default=True, help="Hold while a broker answers slower."
@@ -99,9 +99,9 @@ class Options(NamedTuple):
 @click.option(
     "--patience", type=click.IntRange(0), default=60, show_default=True, help="Seconds to wait for a dead destination."
 )
-@click.option("--hold", type=click.IntRange(0), default=600, show_default=True, help="Seconds held until it stops.")
-@click.option("--keep-leaders", is_flag=True, help="Elect no preferred leaders of what has moved.")
-@click.option("--stop", is_flag=True, help="Take back what is under way, remove throttles, and end.")
+@click.option("--hold", type=click.IntRange(0), default=600, show_default=True, help="Seconds to hold before it stops.")
+@click.option("--keep-leaders", is_flag=True, help="Elect no preferred leaders of moved partitions.")
+@click.option("--stop", is_flag=True, help="Cancel what is under way, remove throttles, and end.")
 @click.option("--reverse", is_flag=True, help="Move everything back to where it was before the plan.")
 @click.option("--dry-run", is_flag=True, help="Print what would be sent and written; change nothing.")
 @click.option(
@@ -112,8 +112,8 @@ class Options(NamedTuple):
 def move(data: Path | None, zookeeper: str | None, audit: Path | None, plan: Path, **given: Any) -> None:
     """Move replicas by a plan in small steps, throttled; stop or reverse it.
 
-    Run it again after it was killed: it goes on. Ctrl-C or --stop takes back what is under way. Throttles are removed
-    in every ending. Works on any cluster in ZooKeeper mode. Exit code 3: not everything has moved.
+    If it was killed, run it again: it continues. Ctrl-C or --stop cancels what is under way. Throttles are removed
+    however it ends. Works on any cluster in ZooKeeper mode. Exit code 3: not everything has moved.
     """
     from aiocontroller.cli.reassign import read_plan
     from aiocontroller.moves.audit import audit_of
@@ -162,7 +162,7 @@ async def _moved(zookeeper: str, options: Options, targets: Assignment) -> Resul
 
 
 def _past(records: list[dict[str, Any]], options: Options, digest: str) -> History:
-    """What was before; AioControllerError if there is nothing to stop or reverse."""
+    """The history of the plan's moves; AioControllerError if there is nothing to stop or reverse."""
     from aiocontroller.moves.history import history
 
     past = history(records, digest, reverse=options.reverse)
@@ -172,7 +172,7 @@ def _past(records: list[dict[str, Any]], options: Options, digest: str) -> Histo
 
 
 async def _rehearsed(zookeeper: str, world: World, options: Options, targets: Assignment, digest: str) -> Result:
-    """As a run would go if every move ended at once, on a copy of the cluster."""
+    """The result of a run on a copy of the cluster, where every move ends at once."""
     from aiocontroller.cli.moved_cluster import MovedCluster, cluster_id
     from aiocontroller.moves.audit import NoRecords, check_cluster, read_records
     from aiocontroller.moves.mover import Mover
@@ -198,7 +198,7 @@ async def _rehearsed(zookeeper: str, world: World, options: Options, targets: As
 
 
 async def _locked(options: Options, world: World) -> Audit:
-    """The audit file; with --stop or --reverse, from the run that has it, which is asked to stop."""
+    """Open the audit file; with --stop or --reverse, first ask the run that holds it to stop."""
     from aiocontroller.moves.audit import Audit, InUseError
 
     asked: int | None = None
@@ -206,7 +206,7 @@ async def _locked(options: Options, world: World) -> Audit:
     while True:
         try:
             audit = Audit(options.audit, world.clock)
-            audit.write("open", stop=options.stop, reverse=options.reverse)  # names the process to ask, before all else
+            audit.write("open", stop=options.stop, reverse=options.reverse)  # first of all: names the process to ask
             return audit
         except InUseError as error:
             if not (options.stop or options.reverse) or error.pid is None or world.clock.monotonic() > deadline:
@@ -221,13 +221,13 @@ def _ask_to_stop(in_use: InUseError, pid: int) -> None:
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
-        pass  # it has ended meanwhile
+        pass  # it has already ended
     except PermissionError:
         raise AioControllerError(f"{in_use}, and this user may not stop it") from None
 
 
 def _digest(targets: Assignment) -> str:
-    """The plan, however its file is written."""
+    """A digest of the plan that does not depend on how its file is formatted."""
     text = "\n".join(f"{tp}:{','.join(map(str, replicas))}" for tp, replicas in targets.items())
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -256,7 +256,7 @@ class _Shown:
 
 
 def progress_line(progress: Progress) -> str:
-    """One line for a person."""
+    """The progress as one line of text."""
     parts = f"{progress.done:,} moved, {progress.moving:,} moving, {progress.waiting:,} waiting"
     if progress.total:
         left = "" if progress.eta_s is None else f", {duration(progress.eta_s)} left"
@@ -303,7 +303,7 @@ def _show(found: Result, options: Options) -> None:
     say(
         head
         if not options.dry_run
-        else "Nothing was sent or written; all this if nothing fails and nothing holds it up."
+        else "Nothing was sent or written. A run would do all this if nothing failed or held it up."
     )
     for reason in found.reasons:
         tell(f"Stopped by itself: {reason}.")

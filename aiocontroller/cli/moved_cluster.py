@@ -1,6 +1,7 @@
-"""The cluster as ``aiocontroller move`` sees it: ZooKeeper, the controller in office, and every broker.
+"""The cluster as ``aiocontroller move`` sees it: ZooKeeper, the active controller, and every broker.
 
-Throttles are written to ZooKeeper, as Kafka's own brokers do in this mode: a dead broker has none left when it returns.
+Throttles are written to ZooKeeper, as brokers do in this mode.  So they can be removed from a dead broker, too, before
+it returns.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 SILENCE_S = 5.0
-"""A broker that does not answer within this time took that long."""
+"""How long an answer is waited for; a broker that does not answer counts as taking this long."""
 FINE = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS, KafkaErrorCode.ELECTION_NOT_NEEDED})
 
 Outcomes = Mapping[TopicPartition, tuple[int, str]]
@@ -48,7 +49,7 @@ class MovedCluster:
         self._config, self._security = config, Security(config)
 
     async def look(self) -> View:
-        """Also asks every broker something small, to see how busy it is; BadInputError during a migration to KRaft."""
+        """Read the cluster, and ask each broker something small to see how busy it is; BadInputError in a migration."""
         tree = await read_cluster_tree(self._zk)
         if tree.migration is not None and tree.migration.controller_id >= 0:
             raise BadInputError(f"{paths.MIGRATION}: the cluster is being migrated to KRaft: move replicas afterwards")
@@ -81,11 +82,11 @@ class MovedCluster:
         return (self._world.clock.monotonic() - began) * 1000
 
     async def sizes(self, partitions: Sequence[TopicPartition]) -> Mapping[int, Mapping[TopicPartition, int]]:
-        """By DescribeLogDirs."""
+        """Ask brokers by DescribeLogDirs."""
         return (await ask_sizes(self._world, self._brokers, partitions)).of
 
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
-        """By AlterPartitionReassignments."""
+        """Send AlterPartitionReassignments to the controller."""
         refused: dict[TopicPartition, str] = {}
         for part in in_parts(targets):
             answer = await ask_controller(
@@ -100,7 +101,7 @@ class MovedCluster:
         return refused
 
     async def elect(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
-        """By ElectLeaders."""
+        """Send ElectLeaders to the controller."""
         answer = await ask_controller(
             self._world,
             self._zk,
@@ -114,7 +115,7 @@ class MovedCluster:
         return _refused(partitions, answer.error_code, answer.results)
 
     async def change(self, entity: Entity, change: Change) -> None:
-        """In ZooKeeper, where brokers are told to look."""
+        """Change the configs in ZooKeeper, and notify the brokers; a topic that is gone is left out."""
         kind, name = entity
         if kind == "topics" and (await self._zk.client.exists_many([paths.topic(name)])).code[0]:
             return
@@ -126,7 +127,7 @@ class MovedCluster:
 
 
 async def cluster_id(zk: KafkaZkClient) -> str | None:
-    """None if the cluster has none, or if it cannot be read."""
+    """The cluster id; None if the cluster has none, or if it cannot be read."""
     try:
         found = await zk.get_cluster_id()
     except exc.NoAuth:
@@ -143,7 +144,7 @@ def _refused(
 
 
 def view_of(tree: ClusterTree, answer_ms: float) -> View:
-    """Topics that are being deleted are gone."""
+    """The view of this tree; topics that are being deleted count as gone."""
     deleting = frozenset(tree.deletions)
     partitions = {}
     for tp, assignment, state in tree.partitions:

@@ -38,7 +38,7 @@ def print_json(value: object) -> None:
 
 
 def _escaped_in_json(text: str) -> str:
-    """The same JSON, without a character that a terminal obeys or that our output's encoding lacks."""
+    """The same JSON; characters that control a terminal, or that the output's encoding lacks, are escaped."""
     plain = (sys.stdout.encoding or "ascii").lower().replace("_", "-") in ("utf-8", "utf8")
     if text.isprintable() and (plain or text.isascii()):
         return text
@@ -52,7 +52,7 @@ def print_nothing_more() -> None:
 
 @contextlib.contextmanager
 def while_read() -> Iterator[None]:
-    """What is printed here ends nothing: once its reader or its terminal is gone, nobody is told."""
+    """Print here without failing: once the reader or the terminal is gone, nothing more is written."""
     try:
         yield
     except OSError:
@@ -60,7 +60,7 @@ def while_read() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """BrokenPipeError when the reader is gone."""
+    """Print a text; BrokenPipeError when the reader is gone."""
     if _background is None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
@@ -76,12 +76,12 @@ def dropped_lines(count: int, as_json: bool) -> str:
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that standard output is; None: it is none, so nothing has to fit."""
+    """Columns of the terminal; None if standard output is not one, so that nothing has to fit."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def fitted(text: str) -> str:
-    """Sentences and tables for a person: nothing that a terminal obeys, and no wider than it."""
+    """Sentences and tables without characters that control a terminal, and no wider than it."""
     width = terminal_width()
     return printable(text) if width is None else fitting.sentences(printable(text), width)
 
@@ -92,9 +92,9 @@ def tell(text: str) -> None:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0) -> str:
-    """Columns with two spaces between them; numbers to the right; what others wrote may stand in a cell.
+    """Columns with two spaces between them, numbers aligned right; cells may contain untrusted text.
 
-    On a terminal it is no wider than that, if ``indent`` columns stand before each line.
+    On a terminal it is no wider than that, with ``indent`` columns before each line.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     right = [_are_numbers([row[i] for row in cells]) for i in range(len(headings))]
@@ -116,7 +116,7 @@ def _cell(value: object) -> tuple[str, bool]:
 
 
 def reading_progress() -> Callable[[str, int, int], None] | None:
-    """Shows on a terminal how much of a cluster has been read; None if nobody looks."""
+    """A function that shows how much of a cluster has been read; None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         return None
 

@@ -29,7 +29,7 @@ CLEAR = "\x1b[H\x1b[2J"
 @controller_data
 @JSON
 def brokers(data: Path | None, as_json: bool) -> None:
-    """Show each broker: leaders, replicas, waiting requests, last answer, and what speaks against it."""
+    """Show each broker: leaders, replicas, waiting requests, last answer, and problems."""
     found = get_page(find_controller(data), "overview")
     if as_json:
         print_json({"controller": found["controller"], "brokers": found["brokers"]})
@@ -41,7 +41,7 @@ def brokers(data: Path | None, as_json: bool) -> None:
 @controller_data
 @JSON
 def incidents(data: Path | None, as_json: bool) -> None:
-    """Show when something was broken, each time with its causes and phases, and the failovers with their steps."""
+    """Show incidents with their causes and phases, and failovers with their steps."""
     found = get_page(find_controller(data), "overview")
     if as_json:
         print_json({name: found[name] for name in ("controller", "incidents", "failovers")})
@@ -65,7 +65,7 @@ def watch(data: Path | None, as_json: bool) -> None:
 
 
 def overview_as_text(found: Mapping[str, Any]) -> str:
-    """A screen of it."""
+    """The overview, as much as fits on a screen."""
     if "error" in found:
         return str(found["error"])
     lines = [_headline(found["controller"]), verdict(found), *standbys(found["instances"])]
@@ -88,7 +88,7 @@ def overview_as_text(found: Mapping[str, Any]) -> str:
 
 
 def standbys(found: Mapping[str, Any]) -> Iterator[str]:
-    """Lines: each other instance of this program, and whether it could take the role."""
+    """Lines with each other instance of this program, and whether it could take the role."""
     others = [each for each in found["instances"] if not each["active"]]
     if found["problem"]:
         yield f"Standbys: not known: {found['problem']}"
@@ -133,7 +133,7 @@ def _work(found: Mapping[str, Any], noun: str, headings: Sequence[str], rows: Se
 
 
 def verdict(found: Mapping[str, Any]) -> str:
-    """One line: is anything wrong?"""
+    """One line that says whether anything is wrong."""
     if not found["controller"]["active"]:
         return "Only the active controller knows what is broken."
     said = [f"{found['counts'][kind]:,} {title}" for kind, title in TITLES.items() if found["counts"][kind]]
@@ -161,7 +161,7 @@ def brokers_as_text(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _worth_a_look(brokers: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """As many as a screen holds: those with something to say first."""
+    """As many brokers as a screen holds; those that are not live or have remarks come first."""
     if len(brokers) <= SHOWN:
         return brokers
     return sorted(brokers, key=lambda each: (each["state"] == "live", not any(_remarks(each))))[:SHOWN]
@@ -176,10 +176,10 @@ def _remarks(broker: Mapping[str, Any]) -> Iterator[str]:
 
 
 def incidents_as_text(found: Mapping[str, Any]) -> list[str]:
-    """Lines: the incidents, the latest first, and the failovers."""
+    """Lines with the incidents, the latest first, and the failovers."""
     lines = [] if found["incidents"] else ["No incident since this controller took the role."]
     for each in found["incidents"]:
-        ended = "goes on" if each["ended_us"] is None else f"ended {iso_time(each['ended_us'] // 1000)}"
+        ended = "ongoing" if each["ended_us"] is None else f"ended {iso_time(each['ended_us'] // 1000)}"
         before = "before " if each["found_so"] else ""
         worst = ", ".join(f"{n:,} {TITLES[kind]}" for kind, n in each["worst"].items())
         lines.append(f"Incident from {before}{iso_time(each['began_us'] // 1000)}, {ended}; at worst {worst}")
@@ -198,9 +198,9 @@ def incidents_as_text(found: Mapping[str, Any]) -> list[str]:
 def _headline(controller: Mapping[str, Any]) -> str:
     if controller["active"]:
         since_us = controller["since_us"]
-        in_office = "" if since_us is None else f", in office since {iso_time(since_us // 1000)}"
+        in_office = "" if since_us is None else f", active since {iso_time(since_us // 1000)}"
         return f"Controller {controller['id']}, epoch {controller['epoch']}{in_office}."
-    holder = "nobody holds the role" if controller["holder"] is None else f"{controller['holder']} holds the role"
+    holder = "the role is vacant" if controller["holder"] is None else f"{controller['holder']} holds the role"
     standby = controller["standby"]
     lag = f", {standby['lag_ms']:,.0f} ms behind" if standby["state"] == "warm" else ""
     return f"Controller {controller['id']}: {controller['state']}; {holder}; its copy is {standby['state']}{lag}."

@@ -1,4 +1,4 @@
-"""Types of options that refuse at the start what click lets pass and what would fail, or never end, later."""
+"""Types of options that refuse values which click accepts, but which would fail, or never end, later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 
 class Finite(click.FloatRange):
-    """A number within a range: neither nan, which click finds within each, nor an infinite one."""
+    """A finite number within a range; click accepts nan in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number; BadParameter for others."""

@@ -25,7 +25,7 @@ SHOWN = 5
 
 
 class Goal(NamedTuple):
-    """What the plan is for; exactly one is asked for."""
+    """The goal of the plan; exactly one field is set."""
 
     drain: list[int]
     add: list[int]
@@ -114,7 +114,7 @@ def _plan(
     elif goal.bytes:
         if sizes.silent:
             broker, why = min(sizes.silent.items())
-            raise BadInputError(f"--bytes needs the sizes of all replicas, and broker {broker} does not tell: {why}")
+            raise BadInputError(f"--bytes needs all replicas' sizes, and broker {broker} did not report them: {why}")
         found = replica_plans.balance_bytes(layout)
     else:
         assert goal.factor is not None
@@ -132,7 +132,7 @@ def kafkas_form(found: Assignment) -> dict[str, Any]:
 
 
 def _check_unused(out: Path) -> None:
-    """BadInputError for the plan of a move that was cut off: only by this plan can it be ended."""
+    """BadInputError if a move by this file was interrupted: it can be ended only by the plan in it."""
     from aiocontroller.moves.audit import audit_of, read_records
     from aiocontroller.moves.history import is_under_way
 
@@ -170,7 +170,7 @@ def _show(
         return
     tell(as_text(costs, left_out, sizes.silent))
     if not found:
-        say("Nothing is to be done.")
+        say("There is nothing to do.")
     elif out is not None:
         say(f"The plan is in {out}. Next: aiocontroller move --plan {out}")
     else:
@@ -179,7 +179,7 @@ def _show(
 
 
 def as_text(costs: Cost, left_out: LeftOut, silent: dict[int, str] | Any) -> str:
-    """The cost as a person reads it: the sums, then each broker, then what is not in the plan."""
+    """The cost as text: the sums, then each broker, then what is not in the plan."""
     copied = f"{plural(costs.replicas, 'replica')} to copy ({byte_count(costs.bytes)})"
     lines = [
         f"{plural(costs.partitions, 'partition')} to change: {copied}, {plural(costs.preferred, 'preferred leader')} "
@@ -209,7 +209,7 @@ def as_text(costs: Cost, left_out: LeftOut, silent: dict[int, str] | Any) -> str
         some = ", ".join(map(str, partitions[:SHOWN])) + (", …" if len(partitions) > SHOWN else "")
         lines.append(f"Left out, {reason}: {plural(len(partitions), 'partition')} ({some}).")
     for broker, why in silent.items():
-        lines.append(f"Broker {broker} does not tell its bytes: {why}.")
+        lines.append(f"Broker {broker} did not report its bytes: {why}.")
     if costs.unsized:
         lines.append(f"The bytes of {plural(costs.unsized, 'replica')} to copy are not known.")
     return "\n".join(lines)

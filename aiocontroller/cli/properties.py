@@ -27,7 +27,7 @@ KEEP_OURS = click.option(
     "keep_ours",
     multiple=True,
     metavar="NAME",
-    help="Obey this setting as it is here, whatever brokers have; may be repeated; 'all' for every one "
+    help="Use our value of this setting, whatever the brokers have; may be repeated; 'all' for every setting "
     "(aiocontroller.keep.ours).",
 )
 PROPERTIES = click.option(

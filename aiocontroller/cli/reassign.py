@@ -66,7 +66,7 @@ _Id = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 class _Entry(msgspec.Struct):
     topic: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
-    """As long as Kafka's may be."""
+    """Kafka's limit for names."""
     partition: _Id
     replicas: list[_Id]
     log_dirs: list[str] | None = None
@@ -78,7 +78,7 @@ class _Plan(msgspec.Struct):
 
 
 class Plan(NamedTuple):
-    """What a plan's file demands."""
+    """The content of a plan's file."""
 
     targets: dict[TopicPartition, tuple[int, ...]]
     with_log_dirs: int
@@ -138,7 +138,7 @@ async def _ongoing(
 
 
 async def alter(address: str, wanted: Targets | None, cancel: bool) -> tuple[Targets, dict[TopicPartition, Outcome]]:
-    """Begin or cancel reassignments by the controller: (what was asked for, how each ended)."""
+    """Have the controller start or cancel reassignments; returns what was requested, and each outcome."""
     from aiocontroller.cli.controller_client import ask_controller
     from aiocontroller.net.real import real_world
     from aiocontroller.wire import reassignments as wire
@@ -202,7 +202,7 @@ def _show_ongoing(ongoing: dict[TopicPartition, ReplicaAssignment], as_json: boo
 
 
 def show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_json: bool, *, cancel: bool) -> None:
-    """Exit code 1 if one of them was refused."""
+    """Print the outcomes.  Exit code 1 if one was refused."""
     shown = [outcome_row(tp, *results.get(tp, (int(KafkaErrorCode.NONE), ""))) for tp in sorted(targets)]
     failed = sum(row["error"] is not None for row in shown)
     if as_json:
@@ -213,7 +213,7 @@ def show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_js
         if failed:
             say(table(("topic", "partition", "result"), [(r["topic"], r["partition"], result_text(r)) for r in shown]))
         done = len(shown) - failed
-        say(f"{'Taken back' if cancel else 'Begun'}: {plural(done, 'reassignment')}; refused: {failed:,}.")
+        say(f"{'Cancelled' if cancel else 'Started'}: {plural(done, 'reassignment')}; refused: {failed:,}.")
     if failed:
         raise click.exceptions.Exit(1)
 

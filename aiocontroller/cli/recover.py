@@ -17,13 +17,15 @@ from aiocontroller.core.words import plural
 @click.command()
 @click.option("--topic", required=True, metavar="TOPIC", help="Topic whose offline partitions need leaders.")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition of the topic.")
-@click.option("--dry-run", is_flag=True, help="Elect nobody: show the logs, who would lead, and what would be lost.")
+@click.option(
+    "--dry-run", is_flag=True, help="Elect no leader: show the logs, which broker would lead, and what would be lost."
+)
 @click.option(
     "--from",
     "leader",
     type=click.IntRange(0),
     metavar="BROKER",
-    help="Elect this broker's log instead of the best one.",
+    help="Elect this broker instead of the one with the best log.",
 )
 @click.option(
     "--data",

@@ -32,7 +32,7 @@ class CommandError(AioControllerError):
 
 
 class RefusedError(CommandError):
-    """The controller refuses; ``answer`` is its complete answer, ``status`` that of HTTP."""
+    """The controller refuses; ``answer`` is its complete answer, ``status`` the HTTP status."""
 
     def __init__(self, message: str, answer: dict[str, Any], status: int) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ def takeover(data: Path | None, keep_ours: tuple[str, ...], as_json: bool) -> No
         say(f"Controller {answer['id']} has taken the role ({before}), epoch {answer['epoch']}.")
     if answer["settings"]:
         rows = [(each["setting"], each["value"] or NOTHING, each["from"]) for each in answer["settings"]]
-        say("\nIt obeys, beside Kafka's defaults:\n\n" + table(("setting", "value", "from"), rows))
+        say("\nIt obeys, besides Kafka's defaults:\n\n" + table(("setting", "value", "from"), rows))
     for what in answer["not_enforced"]:
         say(f"\nNot enforced: {what}")
 
@@ -162,7 +162,7 @@ def release(data: Path | None, exit_: bool, linger_s: float | None, as_json: boo
     if answer["epoch"]:
         say(f"Controller {answer['id']} has given the role back after epoch {answer['epoch']}.")
     else:
-        say(f"Controller {answer['id']} was not active. It no longer stands by until 'aiocontroller takeover' asks.")
+        say(f"Controller {answer['id']} was not active. It stands by again only when 'aiocontroller takeover' asks.")
     if answer["left"]:
         say(f"{plural(len(answer['left']), 'partition')} still with a replica on it: {', '.join(answer['left'])}")
     for owed in answer["owed"]:

@@ -33,7 +33,7 @@ Addresses = dict[int, tuple[str, int]]
 
 
 class Options(NamedTuple):
-    """Of the command line."""
+    """The options of the command line."""
 
     command: str
     brokers: str | None
@@ -65,7 +65,9 @@ class Options(NamedTuple):
     type=click.Choice(DESPITE),
     help="Restart a broker even if partitions would be offline, or below min.insync.replicas, while it is gone.",
 )
-@click.option("--min-isr", type=click.IntRange(1), help="min.insync.replicas in the brokers' files: not in ZooKeeper.")
+@click.option(
+    "--min-isr", type=click.IntRange(1), help="min.insync.replicas of the brokers' files, which are not in ZooKeeper."
+)
 @click.option("--elect", is_flag=True, help="Elect preferred leaders after each restart.")
 @click.option("--dry-run", is_flag=True, help="Print the order, the commands and the gates as they are now.")
 @click.option(
@@ -80,9 +82,9 @@ class Options(NamedTuple):
 def roll(data: Path | None, zookeeper: str | None, **given: Any) -> None:
     """Restart brokers one after the other by a command, each behind gates.
 
-    A broker is restarted only while all others are there, every partition is led and every replica in sync, and if no
-    partition loses its leader or falls below min.insync.replicas meanwhile. Run it again after it was killed: it goes
-    on. The controller comes last. Exit code 3: not all brokers were restarted.
+    A broker is restarted only while all others are registered, every partition has a leader and every replica is in
+    sync, and if no partition would lose its leader or fall below min.insync.replicas meanwhile. If it was killed, run
+    it again: it continues. The controller comes last. Exit code 3: not all brokers were restarted.
     """
     options = Options(**given)
     words(options.command, 0, "host", 0)
@@ -106,9 +108,9 @@ def _show(found: Result, options: Options) -> None:
 
 
 def words(template: str, broker: int, host: str, port: int) -> list[str]:
-    """The command for one broker; BadParameter for a template that is none.
+    """The command for one broker; BadParameter for an invalid template.
 
-    BadInputError for a host that is none: who may write to ZooKeeper must not choose our command or its options.
+    BadInputError for an invalid host: writers to ZooKeeper must not be able to choose our command or its options.
     """
     if not re.fullmatch(r"[A-Za-z0-9_.:\[\]][A-Za-z0-9_.:\[\]-]*", host):
         raise BadInputError(f"broker {broker}: found the host {host!r}, expected a name or an address")
@@ -206,13 +208,13 @@ def _say_line(line: str) -> None:
 
 
 class Commands:
-    """Runs the operator's command; where a broker is comes from its registration, or from the record of it."""
+    """Runs the operator's command; a broker's address comes from its registration, or else from the audit file."""
 
     def __init__(self, options: Options, cluster: RolledCluster, records: Sequence[Mapping[str, Any]]) -> None:
         self._options, self._cluster, self._records = options, cluster, records
 
     async def run(self, broker: int) -> CommandResult:
-        """AioControllerError if the program cannot be started."""
+        """Run the command for a broker; AioControllerError if the program cannot be started."""
         from aiocontroller.net.commands import run_command
 
         addresses: Addresses = {}
@@ -220,7 +222,7 @@ class Commands:
             addresses |= {int(each): (host, int(port)) for each, host, port in record.get("addresses", ())}
         addresses |= (await self._cluster.look()).addresses
         if broker not in addresses:
-            raise AioControllerError(f"broker {broker} is not registered, and no record says where it is")
+            raise AioControllerError(f"broker {broker} is not registered, and no record has its address")
         command = words(self._options.command, broker, *addresses[broker])
         environment = {"AIOCONTROLLER_BROKER_ID": str(broker)}
         try:
@@ -236,7 +238,7 @@ class RolledCluster:
         self._world, self._zk, self._options = world, zk, options
 
     async def look(self) -> Seen:
-        """From ZooKeeper."""
+        """Read the cluster from ZooKeeper."""
         from aiocontroller.cli.moved_cluster import view_of
         from aiocontroller.moves.roller import Seen
         from aiocontroller.zookeeper.cluster_tree import read_cluster_tree
@@ -251,7 +253,7 @@ class RolledCluster:
         )
 
     async def without(self, broker: int) -> Gate:
-        """The controller's own core decides, on a copy."""
+        """The gate if this broker were shut down, as the controller's own core decides on a copy."""
         from aiocontroller.check.rules import MIN_ISR
         from aiocontroller.check.what_if import WhatIf, outcome
         from aiocontroller.core.rolling import Gate
@@ -274,7 +276,7 @@ class RolledCluster:
         )
 
     async def elect_preferred(self) -> None:
-        """What is not needed is no error."""
+        """Elect preferred leaders; an election that is not needed is no error."""
         from aiocontroller.cli.controller_client import ask_controller
         from aiocontroller.core.errors import KafkaErrorCode
         from aiocontroller.wire import elect_leaders

@@ -32,15 +32,15 @@ COMMANDS = {
     "status": ("aiocontroller.cli.status:status", "Show the controller, the brokers, and what is offline."),
     "brokers": (
         "aiocontroller.cli.overview:brokers",
-        "Show each broker: leaders, replicas, waiting requests, last answer, and what speaks against it.",
+        "Show each broker: leaders, replicas, waiting requests, last answer, and problems.",
     ),
     "incidents": (
         "aiocontroller.cli.overview:incidents",
-        "Show when something was broken, each time with its causes and phases, and the failovers with their steps.",
+        "Show incidents with their causes and phases, and failovers with their steps.",
     ),
     "explain": (
         "aiocontroller.cli.explain:explain",
-        "Tell what has happened to a partition, such as orders-7: leaders, in-sync replicas, moves, and why.",
+        "Show what has happened to a partition, such as orders-7: leaders, in-sync replicas, moves, and why.",
     ),
     "check": (
         "aiocontroller.cli.check:check",
@@ -111,7 +111,7 @@ NEEDS = {"analyze": "pipeline", **dict.fromkeys(("up", "rehearse", "simulate", "
 
 
 def _refusing(name: str, extra: str) -> click.Command:
-    """A command in the place of one whose extra is missing: it has help, and takes any words."""
+    """A stand-in for a command whose extra is missing: it has help, accepts any words, and refuses."""
 
     def refuse(words: tuple[str, ...]) -> NoReturn:
         raise ExtraMissingError(refusal(extra))
@@ -206,7 +206,7 @@ def run(arguments: list[str] | None = None) -> None:
 
 
 def exit_code(error: BaseException) -> int:
-    """Of a command that the error ends: 2 if what it was given is wrong, else 1, which may be worth another try."""
+    """The exit code of a command that this error ends: 2 for wrong input, else 1, which may be worth another try."""
     if isinstance(error, BaseExceptionGroup):
         return min(map(exit_code, error.exceptions))
     return error.exit_code if isinstance(error, AioControllerError) else 1

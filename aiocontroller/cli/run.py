@@ -35,7 +35,7 @@ class ControllerReady(msgspec.Struct, frozen=True):
     id: int
     pid: int
     http: str
-    """For commands and other programs of this machine; without TLS, also where the page has it."""
+    """URL for commands and other programs on this machine; without TLS even if the page has it."""
     listeners: list[str]
     token: str
     """Token for HTTP commands; not printed."""

@@ -26,7 +26,8 @@ UNREADABLE_SHOWN = 20
 def status(watch: bool, data: Path | None, zookeeper: str | None, as_json: bool) -> None:
     """Show the controller, the brokers, and what is offline.
 
-    With --watch a running controller is asked, which also knows what is broken by name, why, and what has happened.
+    With --watch, a running controller is asked, which also knows which partitions are broken and why, and what has
+    happened.
     """
     if watch:
         if zookeeper is not None:
@@ -61,7 +62,7 @@ async def _read(zookeeper: str) -> dict[str, Any]:
 
 
 async def _instances(zk: KafkaZkClient) -> dict[str, Any]:
-    """What each process of this program tells of itself; ``problem`` says why nobody knows."""
+    """What each instance reports of itself; ``problem``: why that is not known."""
     import msgspec
 
     from aiocontroller.zookeeper.from_aiozk import exc

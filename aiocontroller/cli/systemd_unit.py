@@ -40,7 +40,7 @@ RestartPreventExitStatus=2
 # The event loop reports several times within this interval; a loop that hangs is ended, and the standby takes over.
 WatchdogSec=30
 LimitNOFILE=65536
-# Where memory runs out, the check that the page has started goes first; the controller goes on.
+# If memory runs out, a check that was started from the page is killed first; the controller goes on.
 OOMPolicy=continue
 
 # It needs the network, its state folder and nothing else.
@@ -70,7 +70,7 @@ WantedBy=multi-user.target
 """
 HOMES = ("/home/", "/root/", "/run/user/")
 HIDDEN = ("/tmp/", "/var/tmp/", "/dev/")
-"""The unit has its own."""
+"""A service has its own folders of these names."""
 RUNTIME = (Path(sys.executable), Path(sys.base_prefix), Path(__file__))
 """The interpreter, its library and this package, which may be elsewhere than the program."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,30}")
@@ -85,10 +85,14 @@ PLAIN = re.compile(r"/[A-Za-z0-9_./+@:,=-]*")
     show_default=True,
     help="The properties file of 'aiocontroller run --config'.",
 )
-@click.option("--user", default="aiocontroller", show_default=True, help="Who runs it.")
+@click.option("--user", default="aiocontroller", show_default=True, help="The user that runs it.")
 @click.option("--state", default="aiocontroller", show_default=True, metavar="NAME", help="Its folder in /var/lib.")
 @click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of its log lines."
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of its log lines.",
 )
 def systemd_unit(config: Path, user: str, state: str, log_format: str) -> None:
     """Print a unit file that runs this installation as a service.
@@ -103,7 +107,7 @@ def systemd_unit(config: Path, user: str, state: str, log_format: str) -> None:
     program = Path(sys.executable) if as_module else script
     for what, path in (("--config", config), ("the path of this program", program)):
         if not PLAIN.fullmatch(str(path)):
-            raise BadInputError(f"{what}: {str(path)!r} has to be absolute, without blanks and characters of systemd's")
+            raise BadInputError(f"{what}: {str(path)!r} must be absolute, without blanks and special characters")
         if str(path.resolve()).startswith(HIDDEN):
             raise BadInputError(f"{what}: {str(path)!r} is in a folder that is hidden from a service: move it")
     say(

@@ -90,7 +90,7 @@ def list_(
 ) -> None:
     """List the names of all topics, or the partitions that are broken, why, and since when.
 
-    A running controller that is in charge is asked; otherwise ZooKeeper is read, which does not tell since when.
+    A running controller that is in charge is asked; otherwise ZooKeeper is read, which does not know since when.
     """
     kind = kind_asked_for(offline, under_replicated, under_min_isr)
     if kind is not None:

@@ -50,7 +50,7 @@ def read_tree(path: Path) -> Recorded:
 
 
 def result_of(work: Coroutine[Any, Any, T]) -> T:
-    """``asyncio.run``, which writes its result into an error that nobody sees: of a large tree that takes seconds."""
+    """Like ``asyncio.run``, which formats its result into an internal error: for a large tree that takes seconds."""
     found: list[T] = []
 
     async def keep() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 WRITE_S = 25e-6
-"""What ZooKeeper takes for one state: 13 to 37 µs, measured (docs/performance.md)."""
+"""ZooKeeper's time for one state: 13 to 37 µs, measured (docs/performance.md)."""
 GROUPS = {
     "offline": ("Without a leader", "clients can neither read nor write them"),
     "unclean": ("Led from outside the ISR", "acknowledged records may be lost"),
@@ -95,7 +95,7 @@ def _id(text: str) -> int:
 
 
 def _settings(texts: tuple[str, ...]) -> dict[str, str]:
-    """Of --config; BadParameter for a setting that changes nothing here, or a value that no broker would take."""
+    """Parse --config; BadParameter for a setting that changes nothing here, or a value that no broker would take."""
     from aiocontroller.check.rules import MIN_ISR, UNCLEAN, is_valid
 
     found = key_values(texts, "--config")
@@ -138,7 +138,7 @@ def _brokers_of(tried: WhatIf, racks: tuple[str, ...]) -> list[int]:
 
 
 def as_text(found: Outcome, partitions: int) -> str:
-    """The outcome as a person reads it: what hurts first, then the brokers' load."""
+    """The outcome as text: the worst first, then the brokers' load."""
     lines = []
     for name, (what, consequence) in GROUPS.items():
         group: dict[TopicPartition, tuple[Leadership, Leadership]] = getattr(found, name)

@@ -39,7 +39,7 @@ async def test_incidents_and_failovers(cluster: Cluster, zk_connect: str, tmp_pa
     service = await broken(cluster)
     here = ("--data", str(described(service, zk_connect, tmp_path)))
     text = await said("incidents", *here)
-    assert "goes on; at worst 1 offline" in text
+    assert "ongoing; at worst 1 offline" in text
     assert "  broker 3 died: " in text
     assert "Failover to epoch 1 at " in text
     assert "read topics, assignments and partition states" in text
@@ -71,7 +71,7 @@ async def test_watching_until_it_is_stopped(cluster: Cluster, zk_connect: str, t
     lines = [(await asyncio.wait_for(process.stdout.readline(), 60)).decode() for _ in range(6)]
     process.terminate()
     await process.wait()
-    assert lines[0].startswith(f"Controller {service.shell.id}, epoch 1, in office since 20")
+    assert lines[0].startswith(f"Controller {service.shell.id}, epoch 1, active since 20")
     assert lines[1].startswith("Partitions: 1 offline, 2 under-replicated, 1 below min.insync.replicas.")
     assert lines[2:5] == ["No standby runs.\n", "\n", "1 partition offline:\n"]
 

@@ -69,7 +69,7 @@ def test_a_program_gets_the_same_and_a_person_gets_the_plan_last(cluster: str) -
     assert set(found["sizes_unknown"]) == {"1", "2", "3", "4"}
     said = aiocontroller("plan", "--add", "4", "--zookeeper", cluster).stdout
     assert json.loads(said.splitlines()[-1]) == found["plan"]
-    assert aiocontroller("plan", "--racks", "--zookeeper", cluster).stdout.endswith("Nothing is to be done.\n")
+    assert aiocontroller("plan", "--racks", "--zookeeper", cluster).stdout.endswith("There is nothing to do.\n")
 
 
 def test_the_plan_of_a_move_that_was_cut_off_stays(tmp_path: Path) -> None:

@@ -78,12 +78,12 @@ async def test_a_move_begins_is_listed_and_is_taken_back(cluster: Cluster, tmp_p
     assert await command(cluster, "reassign", "--cancel") == "No reassignment is in progress.\n"
     wanted = plan(tmp_path, {"topic": "t", "partition": 0, "replicas": [3, 1], "log_dirs": ["any", "/data"]})
     said = await command(cluster, "reassign", "--plan", wanted)
-    assert said == "Begun: 1 reassignment; refused: 0.\nNote: the log_dirs of 1 partition are ignored.\n"
+    assert said == "Started: 1 reassignment; refused: 0.\nNote: the log_dirs of 1 partition are ignored.\n"
     shown = json.loads(await command(cluster, "reassign", "--list", "--json"))
     entry = {"topic": "t", "partition": 0, "replicas": [3, 1, 2], "adding": [3], "removing": [2]}
     assert shown == {"reassignments": [entry]}
     assert "3,1,2" in await command(cluster, "reassign", "--list", "--plan", wanted)
-    assert await command(cluster, "reassign", "--cancel") == "Taken back: 1 reassignment; refused: 0.\n"
+    assert await command(cluster, "reassign", "--cancel") == "Cancelled: 1 reassignment; refused: 0.\n"
     await idle(service)
     assert await command(cluster, "reassign", "--list") == "No reassignment is in progress.\n"
     said = await command(cluster, "reassign", "--cancel", "--plan", wanted, "--json", code=1)
@@ -102,7 +102,7 @@ async def test_what_is_refused_is_named(cluster: Cluster, tmp_path: Path) -> Non
     said = await command(cluster, "reassign", "--plan", wanted, code=1)
     assert "INVALID_REPLICA_ASSIGNMENT: replicas 2, 9: brokers 9 are not live (live: 1, 2, 3)" in said
     assert "UNKNOWN_TOPIC_OR_PARTITION" in said
-    assert said.endswith("Begun: 0 reassignments; refused: 2.\n")
+    assert said.endswith("Started: 0 reassignments; refused: 2.\n")
 
 
 async def test_elections(cluster: Cluster) -> None:

@@ -54,7 +54,7 @@ def test_as_json(data: Path) -> None:
 
 def test_nothing_is_known(data: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(explain, ["nobody-0", "--data", str(data)])
-    assert "tell nothing of nobody-0" in done.output
+    assert "have no record of nobody-0" in done.output
     (tmp_path / "empty").mkdir()
     done = CliRunner().invoke(explain, ["t-0", "--data", str(tmp_path / "empty")])
     assert isinstance(done.exception, BadInputError)
@@ -100,7 +100,7 @@ def test_damaged_and_foreign_lines_are_passed_over(data: Path) -> None:
 def test_a_name_that_is_no_text_is_unknown(data: Path) -> None:
     for name in ("\udcff-0", "a\x1b[31m-0"):
         done = CliRunner().invoke(explain, [name, "--data", str(data)], catch_exceptions=False)
-        assert "tell nothing of " in done.output
+        assert "have no record of " in done.output
         assert "\x1b" not in done.output
 
 
