@@ -1,4 +1,4 @@
-"""Reads single words of a step: ``1,2,3`` are replicas, ``orders-0`` is a partition."""
+"""Parsers for the words of a step: ``1,2,3`` are replicas, ``orders-0`` is a partition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def naming(step: Step) -> Iterator[None]:
 
 
 def known_number(number: int, among: Container[int]) -> int:
-    """Return the number of an existing broker or controller."""
+    """Return the number if it is one of these brokers or controllers; raises StepArgumentError otherwise."""
     if number not in among:
         known = ", ".join(map(str, among)) if isinstance(among, Iterable) else "others"
         raise StepArgumentError(f"found {number}, expected one of {known}")

@@ -1,4 +1,5 @@
-"""What ``catch-up`` waits for: all live replicas of a partition are in sync, and perhaps a certain broker leads it."""
+"""What ``catch-up`` waits for: a partition's live replicas are all in sync, and a broker that the step may name leads
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ CATCH_UP_WITHIN_S = 60.0
 
 
 async def still_behind(zk: KafkaZkClient, tp: TopicPartition, leader: int | None, facts: Facts) -> str | None:
-    """Return what is missing; None if nothing is.  ``leader`` is the broker that is to lead; None: any."""
+    """Return what is missing; None if nothing is.  ``leader`` is the broker that must lead; None: any."""
     found = (await zk.get_topic_assignments([tp.topic], watch=False)).found
     state = facts.states.get((tp.topic, tp.partition))
     if not found or tp.partition not in found[0].partitions or state is None:

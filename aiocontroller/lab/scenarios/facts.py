@@ -1,11 +1,14 @@
-"""Facts about a cluster, one per line, for simulated and real processes alike: a run reports them, scenarios expect
-them.
+"""Facts about a cluster, simulated or real, one per line: a run reports them, and scenarios expect them.
 
-expect leader orders-0 2           the leader's id, or ``none`` expect isr orders-0 2,3            in any order expect
-controller 2                the controller's number, ``none`` or ``any`` expect epoch 102
-``/controller_epoch``; ``102+`` accepts a higher one expect topic orders gone           or ``there`` expect broker 3
-gone               or ``there``: whether it is registered expect believes 3 orders-0 2       the leader according to the
-last request that broker 3 accepted
+The forms, and what else they accept:
+
+    expect leader orders-0 2           the leader's id, or ``none``
+    expect isr orders-0 2,3            in any order
+    expect controller 2                the controller's number, ``none`` or ``any``
+    expect epoch 102                   ``/controller_epoch``; ``102+`` accepts a higher one
+    expect topic orders gone           or ``there``
+    expect broker 3 gone               or ``there``: whether it is registered
+    expect believes 3 orders-0 2       the leader according to the last request that broker 3 accepted
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ class Facts(msgspec.Struct, frozen=True):
     """The state of a cluster at one moment.
 
     ``controller`` is the number of the controller whose session owns ``/controller``, even if its process is dead.
-    ``believed`` maps each broker to the (leader, leader epoch) that it last heard for each partition.
+    ``believed`` maps each broker to the (leader, leader epoch) that it was last sent for each partition.
     """
 
     controller: int | None
@@ -42,7 +45,8 @@ NOTHING = Facts(None, False, 0, frozenset(), {}, frozenset(), {})
 
 
 def judge(arguments: Sequence[str], facts: Facts) -> str | None:
-    """Return the difference from the expectation, or None if it holds.  Raises StepArgumentError if it is invalid."""
+    """Return how the facts differ from the expectation; None if it holds.  Raises StepArgumentError if it is
+    malformed."""
     try:
         what, *rest = arguments
         found, expected = _FOUND[what](rest, facts)

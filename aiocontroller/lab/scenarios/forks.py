@@ -1,6 +1,6 @@
-"""Forks: the points of a run from which on everything is drawn anew, written as ``1234:3,2000:1``.
+"""Forks: the points of a run from which everything is drawn anew, written as ``1234:3,2000:1``.
 
-``1234:3`` stands for the third other future from the controllers' 1,234th await point on.
+``1234:3`` stands for the third alternative future that begins at the controllers' 1,234th await point.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Fork(NamedTuple):
 
 
 def parse_forks(text: str) -> list[Fork]:
-    """Raises BadInputError, also if the forks are not in order."""
+    """Parse forks.  Raises BadInputError if one is malformed, or if they are not in order."""
     forks: list[Fork] = []
     for word in filter(None, text.split(",")):
         at_await, _, branch = word.partition(":")
@@ -39,5 +39,5 @@ def format_forks(forks: Iterable[Fork]) -> str:
 
 
 def recipe(seed: int, forks: str) -> str:
-    """Return what has to follow ``simulate --seed`` to repeat a run."""
+    """Return the text that must follow ``simulate --seed`` to repeat a run."""
     return " --fork ".join([str(seed), *filter(None, forks.split(","))])

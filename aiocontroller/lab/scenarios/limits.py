@@ -1,5 +1,6 @@
-"""Size limits of the program, drawn small, so that a cluster of a few dozen partitions reaches what lies beyond them:
-requests and writes in several pieces, pieces that overlap, and errors in a later one.
+"""Size limits of the program, drawn so small that a cluster of a few dozen partitions exceeds them.
+
+This leads to requests and writes in several pieces, pieces that overlap, and errors in a later piece.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Limits = tuple[tuple[str, str], ...]
 
 
 def draw_limits(seed: int) -> Limits:
-    """In half of the seeds, about half of the limits are small."""
+    """Draw small values for about half of the limits, in half of the seeds."""
     chance = random.Random(f"limits {seed}")
     if chance.random() < 0.5:
         return ()
@@ -61,7 +62,7 @@ def draw_limits(seed: int) -> Limits:
 
 @contextmanager
 def in_force(limits: Iterable[tuple[str, str]]) -> Iterator[None]:
-    """Change the modules' limits inside the block.  KeyError for a limit that is not in SMALL."""
+    """Change the modules' limits inside the block.  Raises KeyError for a limit that is not in SMALL."""
     before: list[tuple[object, str, object]] = []
     try:
         for limit, value in limits:

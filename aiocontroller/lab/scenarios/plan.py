@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True):
     broker_settings: tuple[tuple[str, str], ...] = ()
     """In one broker's file: ``2/delete.topic.enable`` and its value."""
     controller_settings: tuple[tuple[str, str], ...] = ()
-    """In one controller's own file; where no broker agrees, it must not take the role."""
+    """In one controller's own file; if no broker agrees, that controller must not take the role."""
     releases: str = ""
     """The brokers' releases in the order of their ids, separated by commas: ``2.8,3.9``; the other brokers have the
     newest."""
@@ -79,11 +79,11 @@ class Plan(msgspec.Struct, frozen=True):
     warm: bool = False
     """Standbys keep a copy of the cluster."""
     authorizer: bool = False
-    """Brokers and controllers have an authorizer, which lets everybody do everything."""
+    """Brokers and controllers have an authorizer, which allows everything."""
     forks: str = ""
-    """From where on delays, order and steps are drawn anew; see ``forks``."""
+    """The points from which delays, order and steps are drawn anew; see ``forks``."""
     steps_stay: bool = False
-    """Forks draw no other steps."""
+    """Forks keep the plan's steps."""
 
     avoided: int = 0
     """A broker that should not lead, by the controllers' files (``aiocontroller.leader.avoid.brokers``); 0: none."""
@@ -91,11 +91,12 @@ class Plan(msgspec.Struct, frozen=True):
     """Controllers log in to ZooKeeper by SASL."""
 
     fence: bool = False
-    """Brokers that hang are ended by an operator's command, which may fail."""
+    """An operator's command, which may fail, kills brokers that hang."""
     sickness: Sickness = "off"
-    """Whether sick brokers are found, and treated."""
+    """Whether sick brokers are detected, and whether they are treated."""
     recovery: RecoveryStrategy = "None"
-    """Who is awaited before a log leads that may have lost its end (``aiocontroller.unclean.recovery.strategy``)."""
+    """Which replicas are awaited before one leads whose log may have lost its end
+    (``aiocontroller.unclean.recovery.strategy``)."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
@@ -164,7 +165,7 @@ DRAWN: dict[str, tuple[str, ...]] = {
     "leader.imbalance.check.interval.seconds": ("60", "20", "5"),
     "controller.quota.window.num": ("11", "2"),
 }
-"""Settings that controllers obey, and their values, from the one that does the least harm on."""
+"""Settings that controllers obey, and their values, the least harmful first."""
 FAULTS = (
     "kill_broker",
     "stop_broker",
@@ -207,7 +208,7 @@ DETECTION_FAULTS = (
 )
 """Drawn if early detection is on: faults that must not mislead it."""
 CONFIG_REQUESTS = ("request_configs", "request_credentials", "request_quotas", "request_features", "request_acls")
-"""Drawn in two fifths of the seeds: clients' requests about other things than topics."""
+"""Drawn in two fifths of the seeds: clients' requests that do not concern topics."""
 ROLE_CHANGES = ("release_controller", "take_over")
 """Drawn in a quarter of the seeds: an operator gives the role back, and takes it."""
 HOSTILE = ("send_garbage",)
@@ -231,11 +232,11 @@ DATA_FAULTS = ("power_cut",)
 """Drawn if brokers keep logs."""
 DATA_SHARE = 0.25
 RECOVER_SHARE = 0.5
-"""Of the seeds with logs, those with an operator who recovers partitions by their logs."""
+"""The share of the seeds with logs in which an operator recovers partitions by their logs."""
 SICKNESS = ("sick_disk", "sick_disk", "lag", "block_brokers", "wait")
-"""Drawn more often where sickness is judged: most of it shows only where brokers keep logs."""
+"""Added to the other kinds, and so drawn more often, where sickness is judged."""
 SICKNESS_SHARES = {False: 0.1, True: 0.6}
-"""Without logs, and with them."""
+"""The share of seeds in which sickness is judged, without logs and with them: most of it shows only in logs."""
 MIN_ISR = "min.insync.replicas"
 ELIGIBLE = "aiocontroller.eligible.leader.replicas"
 ROLLS = ("upgrade_broker",)
@@ -368,7 +369,7 @@ def _settings(seed: int) -> tuple[tuple[str, str], ...]:
 
 
 def _differing(seed: int, brokers: int) -> tuple[tuple[str, str], ...]:
-    """In a third of the seeds brokers differ in one setting or two."""
+    """Draw one or two settings in which brokers differ, in a third of the seeds."""
     chance = random.Random(f"differing settings {seed}")
     if chance.random() >= 1 / 3:
         return ()
@@ -382,7 +383,7 @@ def _differing(seed: int, brokers: int) -> tuple[tuple[str, str], ...]:
 
 
 def _contradicting(seed: int, controllers: int) -> tuple[tuple[str, str], ...]:
-    """In a fifth of the seeds the last of several controllers has a value of its own, perhaps not the brokers'."""
+    """Draw a setting for the last of several controllers, perhaps unlike the brokers', in a fifth of the seeds."""
     chance = random.Random(f"contradicting settings {seed}")
     if controllers == 1 or chance.random() >= 0.2:
         return ()

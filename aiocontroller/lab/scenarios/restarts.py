@@ -1,10 +1,11 @@
-"""The *restarts* family of plans: who still holds everything, after the replicas of a few partitions have died and come
-back in every order?
+"""The *restarts* family of plans: the replicas of a few partitions die and return in every order.
 
-Random plans hardly ever get there.  Two or three replicas must leave the ISR one after the other, within the seconds
-in which a power cut still costs records, and must return before the others do.  So these plans are sequences of acts:
+The question is which of them still hold everything.
+
+Random plans hardly ever raise it.  Two or three replicas must leave the ISR one after the other, within the seconds in
+which a power cut still costs records, and must return before the others do.  So these plans are sequences of acts:
 three replicas in sync that leave in a drawn order, by a clean stop, SIGKILL or a power cut, and return in another.
-Controllers change in between; one of them may keep no eligible replicas, as Kafka's own.
+Controllers change in between; one of them may keep no eligible replicas, like Kafka's own.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ MIN_ISRS = ("1", "2", "3")
 STOP, KILL, CUT = "stop_broker", "kill_broker", "power_cut"
 """Ways in which a broker leaves."""
 AWAY = ((STOP, STOP, KILL, CUT), (STOP, STOP, CUT, CUT), (STOP, KILL, CUT, CUT))
-"""Those of the first one, of the second, and of the last."""
+"""The ways of the first broker that leaves, of the second, and of the last."""
 NOTICED_S = 3.4
-"""Longer than a broker's session, and than a leader waits for a follower; shorter than what stays unflushed."""
+"""Longer than a broker's session and than a leader waits for a follower; shorter than logs stay unflushed."""
 AWAY_PAUSES_S = {
     STOP: (0.1, 0.5, 1.0),
     KILL: (0.1, 0.5, NOTICED_S, NOTICED_S),
@@ -32,11 +33,11 @@ AWAY_PAUSES_S = {
 }
 BACK_PAUSES_S = (0.0, 0.05, 0.2, 0.5, 1.0)
 STOPPING_S = (0.02, 0.05, 0.1)
-"""A broker has mostly been let go, and has mostly not flushed its logs."""
+"""After this time, the controller has usually let a stopping broker go, and its logs are usually not flushed yet."""
 BEGUN_S = 0.005
-"""A broker that starts has begun, and has not joined an ISR yet."""
+"""After this time, a broker that was started runs, and has not joined an ISR yet."""
 UNSEEN = "unseen=1.5"
-"""The controller stands still for longer than a broker takes to register, and for less than its own session."""
+"""The controller is paused for longer than a broker takes to register, and for less than its own session."""
 
 
 class Happening(NamedTuple):
@@ -50,7 +51,7 @@ class Happening(NamedTuple):
 class Restarts(NamedTuple):
     controllers: int
     forgetful: bool
-    """The last controller keeps no eligible replicas, as Kafka's own."""
+    """The last controller keeps no eligible replicas, like Kafka's own."""
     steps: tuple[Happening, ...]
 
 
@@ -106,9 +107,9 @@ class _Author:
     # -- acts ------------------------------------------------------------------------------------------------------
 
     def _fall_and_return(self) -> Iterator[Happening]:
-        """All brokers leave one after the other.  Mostly the last one returns last; some leave again.
+        """All brokers leave one after the other.  Usually the last one returns last; some leave again.
 
-        Now and then no controller is in office when they return.
+        Now and then no controller is active when they return.
         """
         gone = self._order()
         for broker, ways in zip(gone, AWAY, strict=True):
@@ -127,7 +128,7 @@ class _Author:
             yield self._a_controller()
 
     def _restart_unseen(self) -> Iterator[Happening]:
-        """Brokers leave and return while no controller is in office."""
+        """Brokers leave and return while no controller is active."""
         yield from self._no_controllers()
         gone = self._order()[: self._chance.choice((1, 2))]
         for broker in gone:
@@ -138,7 +139,7 @@ class _Author:
         yield self._a_controller()
 
     def _restart_at_once(self) -> Iterator[Happening]:
-        """All brokers that are left restart before the controller looks, and some have lost power."""
+        """One broker leaves; the others restart before the controller notices, and some of them have lost power."""
         first, *others = self._order()
         yield self._leaves(first)
         for broker in others:
@@ -148,7 +149,7 @@ class _Author:
         yield self._returns(first)
 
     def _roll(self) -> Iterator[Happening]:
-        """A rolling restart, without a look at whether brokers have caught up."""
+        """A rolling restart that does not wait for brokers to catch up."""
         for broker in self._order():
             yield Happening(STOP, self._chance.choice((0.5, 1.0)), (str(broker),))
             yield self._returns(broker)
@@ -156,7 +157,7 @@ class _Author:
     def _lose_a_disk(self) -> Iterator[Happening]:
         """A broker returns, does not catch up, loses a log directory, and gets an empty one by a clean restart.
 
-        It has registered before: of a disk that fails or is exchanged earlier, no controller hears.
+        The disk fails after the broker has registered: no controller learns of one that fails or is replaced earlier.
         """
         first, last, lost = self._order()
         yield Happening(STOP, 0.5, (str(first),))
@@ -170,7 +171,8 @@ class _Author:
         yield self._returns(lost)
 
     def _reboot_and_stay_behind(self) -> Iterator[Happening]:
-        """A broker loses power, is back before the controller looks, and does not catch up before its leader leaves."""
+        """A broker loses power, returns before the controller notices, and does not catch up before its leader
+        leaves."""
         first, last, behind = self._order()
         yield self._leaves(first, AWAY[0])
         yield Happening("reboot_broker", BEGUN_S, (str(behind), UNSEEN))
@@ -180,9 +182,9 @@ class _Author:
         yield self._returns(last)
 
     def _return_before_one_look(self) -> Iterator[Happening]:
-        """An eligible replica and the last of the ISR, which lost power, are back when a controller looks.
+        """An eligible replica and the last ISR member, which lost power, both return before a controller is active.
 
-        The eligible one leads, and leaves before the other has caught up.
+        The eligible replica leads, and leaves before the other has caught up.
         """
         first, eligible, last = self._order()
         yield Happening(STOP, 0.5, (str(first),))
@@ -201,7 +203,7 @@ class _Author:
     def _lose_power_while_stopping(self) -> Iterator[Happening]:
         """An eligible replica loses power between the answer to its controlled shutdown and the flush of its logs.
 
-        Mostly the last of the ISR leaves before the other's session expires, and returns last.
+        Usually the last ISR member leaves before the eligible replica's session expires, and returns last.
         """
         first, eligible, last = self._order()
         yield Happening(STOP, 0.5, (str(first),))
@@ -213,7 +215,7 @@ class _Author:
         yield self._returns(last)
 
     def _change_min_isr(self) -> Iterator[Happening]:
-        """Fewer or more replicas must be in sync while all brokers leave and return."""
+        """All brokers leave and return under another ``min.insync.replicas``, and then again under the usual one."""
         topic = self._chance.choice(self._topics)
         for number in (self._chance.choice(MIN_ISRS), "2"):
             change = f"min.insync.replicas:{number}"

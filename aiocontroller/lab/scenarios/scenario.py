@@ -27,7 +27,7 @@ from aiocontroller.lab.scenarios.verbs import VERBS
 THEN_S = 1.0
 ALWAYS_SHOWN = ("brokers", "controllers", "seed")
 BEGINNING = Plan(seed=1, brokers=3, controllers=2, shared_id=False, takeover=False, steps=())
-"""The plan that ``cluster`` changes; its options are the plan's fields, with ``-`` for ``_``.  Flags have no value."""
+"""The plan that ``cluster`` changes.  The options are the plan's fields, with ``-`` for ``_``; flags have no value."""
 OPTIONS = {
     name.replace("_", "-"): value for name, value in msgspec.structs.asdict(BEGINNING).items() if name != "steps"
 }

@@ -22,11 +22,11 @@ class Kind(NamedTuple):
     shown: str
     """What the reference calls it."""
     read: Callable[[str], Any]
-    """Returns the word's value; StepArgumentError says what was expected."""
+    """Returns the word's value; raises StepArgumentError, which states what was expected."""
 
 
 class Word(NamedTuple):
-    """One word, or, where it is repeated, any number of words or of pairs."""
+    """One word, or, if it is repeated, any number of words or pairs."""
 
     kinds: tuple[Kind, ...]
     repeated: bool = False
@@ -37,7 +37,7 @@ class Word(NamedTuple):
 
 
 class Given(dict[str, Any]):
-    """Name -> value of the words and options that a line gives; StepArgumentError for a name that it does not give."""
+    """The words and options that a line gives, name -> value; raises StepArgumentError for any other name."""
 
     def __missing__(self, name: str) -> Any:
         raise StepArgumentError(f"found no {name}, and it is not drawn here")
@@ -53,14 +53,14 @@ class Given(dict[str, Any]):
         return value
 
     def epoch(self, name: str, true: int) -> int:
-        """Return the epoch of this name; the true one if the line does not give it."""
+        """Return the epoch of this name; ``true``, the present one, if the line does not give it."""
         given: Epoch | None = self.get(name)
         if given is None:
             return true
         return true + given.number if given.relative else given.number
 
     def refuse_rest(self) -> None:
-        """Raises StepArgumentError for what nothing has taken."""
+        """Raise StepArgumentError if there are values left that nothing has taken."""
         if self:
             raise StepArgumentError(f"found {', '.join(self)}, which this verb does not take here")
 
@@ -70,7 +70,7 @@ class Shape(NamedTuple):
     named: Mapping[str, Kind] = {}
     """Options, ``name=value``, by their names."""
     others: Kind | None = None
-    """Of options with any other name, which are gathered under ``options``."""
+    """The kind of options with any other name, which are collected under ``options``."""
 
     def options(self, others: Kind | None = None, **named: Kind) -> Shape:
         return self._replace(named={name.replace("_", "-"): kind for name, kind in named.items()}, others=others)
@@ -98,7 +98,7 @@ class Shape(NamedTuple):
         return given
 
     def _read_option(self, word: str, given: Given) -> bool:
-        """Whether the word is an option; if so, its value is added."""
+        """Return whether the word is an option, after adding its value."""
         name, equals, value = word.partition("=")
         if not equals or not name.replace("-", "").replace(".", "").isalnum():
             return False
@@ -125,7 +125,7 @@ NO_WORDS = Shape()
 
 
 def words(**named: Kind | Word) -> Shape:
-    """The shape of these words, in this order; only the last may be repeated."""
+    """Return the shape of these words, in this order; only the last may be repeated."""
     found = {name: word if isinstance(word, Word) else Word((word,)) for name, word in named.items()}
     if any(word.repeated for word in list(found.values())[:-1]):
         raise ValueError(f"found a repeated word before others in {list(found)}")
@@ -146,13 +146,13 @@ def choice(*values: str) -> Kind:
 
 
 def or_else(kind: Kind, *values: str) -> Kind:
-    """The kind, or one of these words, which stand for themselves."""
+    """Return a kind that also accepts these words, which stand for themselves."""
     shown = " or ".join((kind.shown, *(f"`{value}`" for value in values)))
     return Kind(shown, lambda word: word if word in values else kind.read(word))
 
 
 class Epoch(NamedTuple):
-    """``7``, or ``+1`` and ``-1`` relative to the true one."""
+    """``7``, or ``+1`` and ``-1`` relative to the present one."""
 
     number: int
     relative: bool
@@ -182,7 +182,7 @@ def _setting(word: str) -> tuple[str, str]:
 
 
 def _target(word: str) -> tuple[int, ...] | None:
-    """The replicas to which a partition is to move; None for ``cancel``."""
+    """Return the replicas to which a partition should move; None for ``cancel``."""
     return None if word == "cancel" else replicas(word)
 
 
@@ -202,5 +202,5 @@ TEXT = Kind("text", str)
 
 
 def text(name: str) -> Kind:
-    """A word that stands for itself."""
+    """Return the kind of a word that stands for itself."""
     return Kind(name, str)

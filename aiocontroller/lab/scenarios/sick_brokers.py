@@ -1,7 +1,7 @@
 """Passages of a plan in which one broker becomes sick while nothing else happens.
 
-A judge of sickness must not believe what it sees for seconds after any other fault, so random steps hardly ever get a
-verdict.  A passage heals the cluster, waits until judges believe what they see, and makes one broker slow.  The plan's
+For seconds after any other fault, judges of sickness must not trust what they see, so random steps hardly ever lead to
+a verdict.  A passage heals the cluster, waits until judges trust what they see, and makes one broker slow.  The plan's
 other steps follow, some of them while it is still sick.
 """
 
@@ -15,13 +15,13 @@ from aiocontroller.lab.scenarios.restarts import Happening
 TOPICS = ("busy", "steady")
 """One for each passage."""
 FEWEST_BROKERS = 3
-"""Of two brokers none is ever judged."""
+"""With only two brokers, neither is ever judged."""
 BELIEVED_S = "8"
-"""Later than judges believe what they see, after brokers have started and leaders have changed."""
+"""Long enough for judges to trust what they see again after brokers have started and leaders have changed."""
 SLOW_S = {"network": "2", "answers": "0.5"}
-"""Longer than the limits of staleness and of answers; shorter than what makes a controller send a request again."""
+"""Longer than the limits for staleness and for answers; shorter than a controller waits before it retries a request."""
 LASTS_S = ("3", "8", "15")
-"""Too short for most verdicts, long enough for one, and long enough for the treatment too."""
+"""In this order: too short for most verdicts, long enough for one, long enough for the treatment too."""
 
 
 def draw_passages(seed: int, brokers: int, controllers: int, *, data: bool) -> tuple[tuple[Happening, ...], ...]:

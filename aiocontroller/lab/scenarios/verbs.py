@@ -46,7 +46,7 @@ class Verb(NamedTuple):
 
 
 class UnknownVerbError(BadInputError):
-    """A line begins with a word that is no verb."""
+    """A line begins with a word that is not a verb."""
 
 
 _TABLE = (
@@ -57,15 +57,15 @@ _TABLE = (
     Verb(
         "request-topics",
         words(topic=TOPIC, placed=each(REPLICAS)).options(timeout_ms=NUMBER),
-        "CreateTopics: a client asks",
+        "a client sends CreateTopics",
     ),
-    Verb("request-partitions", words(topic=TOPIC, placed=each(REPLICAS)), "CreatePartitions: a client asks"),
-    Verb("request-deletion", words(topic=TOPIC), "DeleteTopics: a client asks"),
-    Verb("request-configs", NO_WORDS, "IncrementalAlterConfigs of a topic: a client asks"),
-    Verb("request-credentials", NO_WORDS, "AlterUserScramCredentials: a client asks"),
-    Verb("request-quotas", NO_WORDS, "AlterClientQuotas: a client asks"),
-    Verb("request-features", NO_WORDS, "UpdateFeatures: a client asks, and must be refused"),
-    Verb("request-acls", NO_WORDS, "CreateAcls: a client asks, and must be refused without an authorizer"),
+    Verb("request-partitions", words(topic=TOPIC, placed=each(REPLICAS)), "a client sends CreatePartitions"),
+    Verb("request-deletion", words(topic=TOPIC), "a client sends DeleteTopics"),
+    Verb("request-configs", NO_WORDS, "a client sends IncrementalAlterConfigs of a topic"),
+    Verb("request-credentials", NO_WORDS, "a client sends AlterUserScramCredentials"),
+    Verb("request-quotas", NO_WORDS, "a client sends AlterClientQuotas"),
+    Verb("request-features", NO_WORDS, "a client sends UpdateFeatures, which must be refused"),
+    Verb("request-acls", NO_WORDS, "a client sends CreateAcls, which must be refused without an authorizer"),
     Verb("send-garbage", NO_WORDS, "damaged requests to the active controller"),
     Verb(
         "auto-create-topic",
@@ -97,12 +97,12 @@ _TABLE = (
     Verb(
         "elect-unclean",
         words(partitions=each(PARTITION)),
-        "ElectLeaders, of replicas outside the ISR where none in it lives",
+        "unclean ElectLeaders: a replica outside the ISR leads if no ISR member is live",
     ),
     Verb(
         "recover",
         words(partitions=each(PARTITION)).options(leader=BROKER),
-        "`aiocontroller recover` of the first partition: the best log leads, or `leader=` whatever its log holds",
+        "`aiocontroller recover` of the first partition: the best log leads, or `leader=`, whatever its log holds",
     ),
     Verb(
         "elect-by-znode",
@@ -122,7 +122,7 @@ _TABLE = (
         words(by=or_else(BROKER, "leader"), partition=PARTITION).options(
             isr=ISR, leader_epoch=EPOCH, partition_epoch=EPOCH, broker_epoch=EPOCH, recovery=NUMBER
         ),
-        "AlterPartition; epochs are those that are true unless given, with a sign relative to those. "
+        "AlterPartition; epochs that are not given are the present ones, and those with a sign are relative to these. "
         "`isr=live`: all live replicas; `isr=leader`: the leader alone. Before 2.7 a leader does `write-isr` instead",
     ),
     Verb(
@@ -133,7 +133,7 @@ _TABLE = (
     Verb(
         "catch-up",
         words(partition=PARTITION).options(until_leader=NUMBER),
-        "all live replicas get in sync; brokers that only record are said to be at once, by their leader's request",
+        "all live replicas get in sync; if brokers only record, their leader reports this at once, by its request",
     ),
     # -- brokers -------------------------------------------------------------------------------------------------------
     Verb(
@@ -150,7 +150,7 @@ _TABLE = (
     Verb(
         "controlled-shutdown",
         words(broker=BROKER).options(broker_epoch=EPOCH),
-        "ControlledShutdown: it asks, and stays up",
+        "it sends ControlledShutdown, and stays up",
     ),
     Verb(
         "bounce-broker",
@@ -160,8 +160,8 @@ _TABLE = (
     Verb("expire-broker", words(broker=BROKER), "its session ends; it registers again"),
     Verb("cut-broker", words(broker=BROKER), "its connections break"),
     Verb("pause-broker", words(broker=BROKER, seconds=SECONDS), "SIGSTOP, then SIGCONT"),
-    Verb("hang-broker", words(broker=BROKER), "it takes requests and does not answer them, until `wake-broker`"),
-    Verb("wake-broker", words(broker=BROKER), "it goes on, and its connections break"),
+    Verb("hang-broker", words(broker=BROKER), "it receives requests and does not answer them, until `wake-broker`"),
+    Verb("wake-broker", words(broker=BROKER), "it continues, and its connections break"),
     Verb(
         "upgrade-broker",
         words(broker=BROKER, release=text("release"), protocol=text("protocol")),
@@ -181,7 +181,7 @@ _TABLE = (
     Verb(
         "fail-log-dir",
         words(broker=BROKER, partitions=each(PARTITION)),
-        "the log directory that holds them fails, and the broker says so",
+        "the log directory that holds them fails, and the broker reports it",
     ),
     Verb(
         "trap-broker",
@@ -196,7 +196,7 @@ _TABLE = (
     Verb(
         "reboot-broker",
         words(brokers=each(BROKER)).options(unseen=SECONDS),
-        "the same as `bounce-broker`, and what it had not flushed is lost; so long the active controller stands still",
+        "the same as `bounce-broker`, and what it had not flushed is lost; for `unseen=` the controller is paused",
     ),
     Verb(
         "slow-disk",
@@ -207,7 +207,7 @@ _TABLE = (
     Verb(
         "deafen-broker",
         words(broker=BROKER, seconds=SECONDS),
-        "it lives, but its listener refuses connections; those that exist end",
+        "it is alive, but its listener refuses connections, and existing ones end",
     ),
     Verb("flap-broker", words(broker=BROKER), "the same, again and again"),
     Verb(
@@ -233,7 +233,7 @@ _TABLE = (
         words(fault=choice("lose", "kill", "expire", "freeze", "depose"), write=NUMBER, when=choice("before")),
         "a fault at a write: its answer is lost, the writer dies, …; in storms fault and write are drawn",
     ),
-    Verb("crash-at-await", words(number=NUMBER), "the controller dies that reaches that await point of a handler"),
+    Verb("crash-at-await", words(number=NUMBER), "the controller that reaches this await point of a handler dies"),
     Verb("hush-controller", NO_WORDS, "controllers' packets do not reach each other, until `heal`"),
     Verb("kill-controller-and-broker", NO_WORDS, "both at once"),
     Verb(
@@ -246,16 +246,16 @@ _TABLE = (
     Verb("free-disk", NO_WORDS, "all journals can be written again"),
     Verb("release-controller", NO_WORDS, "the active controller gives the role back, as `aiocontroller release` does"),
     Verb("take-over", words(controller=CONTROLLER), "a controller takes the role, as `aiocontroller takeover` does"),
-    Verb("delete-controller-znode", NO_WORDS, "an operator's way to move the role"),
+    Verb("delete-controller-znode", NO_WORDS, "an operator deletes `/controller`, to move the role"),
     Verb(
         "rewrite-controller-epoch",
         words(number=NUMBER),
-        "another process writes `/controller_epoch`; without a number, one more",
+        "another process writes `/controller_epoch`; without a number, it adds one",
     ),
     Verb("end-term", NO_WORDS, "there is no controller until `begin-term`"),
     Verb("begin-term", NO_WORDS, "a controller may be elected again"),
     Verb("kraft-rollback", words(epoch=NUMBER), "states and brokers have a higher epoch than `/controller_epoch`"),
-    Verb("status", NO_WORDS, "what the active controller says of itself"),
+    Verb("status", NO_WORDS, "what the active controller reports about itself"),
     # -- what only the controller may write ----------------------------------------------------------------------------
     Verb(
         "write-state", words(topic=TOPIC), "another process writes a partition's state, perhaps without a notification"
@@ -264,7 +264,7 @@ _TABLE = (
     Verb(
         "damage-znode",
         words(topic=TOPIC, place=choice("topic", "state", "settings")),
-        "… writes rubbish into that, and mends it later",
+        "… writes garbage into it, and repairs it later",
     ),
     Verb("damage-state", words(partition=PARTITION, text=each(TEXT)), "… writes the text into it"),
     Verb(
@@ -287,8 +287,8 @@ _TABLE = (
     Verb("block-brokers", NO_WORDS, "nothing passes between two brokers; in storms, a broker's connections freeze"),
     Verb("lag", words(host=HOST, other=HOST, seconds=SECONDS), "packets take long"),
     Verb("heal", NO_WORDS, "all links work again"),
-    Verb("restart-zookeeper", words(seconds=SECONDS), "ZooKeeper, of an ensemble its leader, is down for a time"),
-    Verb("pause-zookeeper", words(seconds=SECONDS), "ZooKeeper, of an ensemble its leader, is up but silent"),
+    Verb("restart-zookeeper", words(seconds=SECONDS), "ZooKeeper, or the leader of an ensemble, is down for a time"),
+    Verb("pause-zookeeper", words(seconds=SECONDS), "ZooKeeper, or the leader of an ensemble, is up but silent"),
     Verb(
         "refuse-connections",
         words(how=choice("connections", "handshakes", "strangers"), seconds=SECONDS),
@@ -297,22 +297,26 @@ _TABLE = (
     Verb(
         "refuse-login",
         words(controller=CONTROLLER, seconds=SECONDS),
-        "ZooKeeper refuses a controller's SASL login; the cluster has `login`",
+        "ZooKeeper refuses a controller's SASL login; the cluster needs `login`",
     ),
     Verb(
         "deny-znode",
         words(path=text("path"), seconds=SECONDS),
         "a znode's ACL allows only an operator to write, or even to read it",
     ),
-    Verb("elect-zookeeper-leader", words(seconds=SECONDS), "another ZooKeeper server leads; meanwhile none serves"),
+    Verb(
+        "elect-zookeeper-leader",
+        words(seconds=SECONDS),
+        "another ZooKeeper server is elected leader; meanwhile none serves",
+    ),
     Verb("lag-followers", words(seconds=SECONDS), "ZooKeeper's followers lag behind"),
     # -- for the reader ------------------------------------------------------------------------------------------------
     Verb(
         "produce",
         words(partition=PARTITION, batches=NUMBER, acks=choice("all", "1", "0")),
-        "a client produces single records; the cluster has `data`",
+        "a client produces single records; the cluster needs `data`",
     ),
-    Verb("wait", words(seconds=SECONDS), "time goes by"),
+    Verb("wait", words(seconds=SECONDS), "time passes"),
     Verb("expect", words(fact=each(text("a fact (below)"))), "it must hold within 60 s"),
 )
 
