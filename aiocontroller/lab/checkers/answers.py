@@ -1,8 +1,7 @@
 """Judges what a controller answers to clients by what was in ZooKeeper while they waited.
 
-A controller answers from its memory, which may be ``STALE_S`` old: it hears of changes late, and one that was deposed
-without knowing it goes on answering until its session ends.  What it claims to have done must have happened after the
-question.
+A controller answers from its memory, which may be ``STALE_S`` old: it learns of changes late, and keeps answering until
+its session ends if it was deposed without knowing.  What it claims to have done must have happened after the request.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Answers:
         self._terms.put(self._now_s(), controller_epoch)
 
     def sick(self, controller_epoch: int, broker: int) -> None:
-        """The controller of this epoch is to treat the broker as sick, so as the last to lead; 0: none any longer."""
+        """From now on the controller of this epoch must treat the broker as sick, and elect it last; 0: no broker."""
         self._sick[controller_epoch].put(self._now_s(), broker)
 
     def changed(self, path: str, data: bytes | None) -> None:
@@ -133,7 +132,7 @@ class Answers:
         """A client got the results of its elections."""
         right = {KafkaErrorCode.NONE, KafkaErrorCode.ELECTION_NOT_NEEDED}
         since_s = asked_s - STALE_S
-        # 0 in any case: a broker that has registered again is no longer treated, and the verdict ends later
+        # always with 0: a broker that registers again is no longer treated as sick, although its verdict ends later
         ill = {0}.union(*(self._sick[term].since(since_s) for term in self._terms.since(since_s)))
         for tp, (code, _) in answers.items():
             if tp.topic in unknown:
@@ -168,7 +167,7 @@ class Answers:
                 self._complain("answers", name, "is said to exist")
 
     def grown(self, asked_s: float, counts: Mapping[str, int], results: Results) -> None:
-        """A client got the results of adding partitions to its topics; ``counts`` are the numbers that it wanted."""
+        """A client got the results of adding partitions to its topics; ``counts`` are the numbers that it requested."""
         for name, result in results.items():
             found = max((len(each) for each in self._topics[name].since(asked_s) if each is not None), default=0)
             if result.error_code in (KafkaErrorCode.NONE, KafkaErrorCode.REQUEST_TIMED_OUT) and found < counts[name]:
@@ -177,7 +176,7 @@ class Answers:
                 self.operations.grown(asked_s, name, counts[name])
 
     def removed(self, asked_s: float, results: Results) -> None:
-        """A client got the results of deleting its topics, or at least that their deletion has begun."""
+        """A client got the results of deleting its topics: at least, that their deletion has begun."""
         for name, result in results.items():
             marked = None in self._topics[name].since(asked_s) or any(self._deletions[name].since(asked_s))
             absent = None in self._topics[name].since(asked_s - STALE_S)

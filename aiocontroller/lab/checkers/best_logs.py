@@ -1,8 +1,8 @@
-"""Checks that an election by evidence chooses the best log of those that were told to the controller (I15).
+"""Checks that an election by evidence chooses the best of the logs that were reported to the controller (I15).
 
-The journal says which replicas have told where their logs end, for which leader epoch.  At the write of the next epoch
-the brokers' logs are what they were when they told, since nobody leads: no other of these replicas, if the controller
-could elect it, has a log with a later last epoch, or as late a one and more records.
+The journal records which replicas have reported the ends of their logs, and for which leader epoch.  Without a leader,
+the logs stay as they were reported until the next epoch is written.  So none of these replicas that the controller
+could have elected instead may have a log with a later last epoch, or with the same last epoch and more records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Told(NamedTuple):
     leader_epoch: int
     brokers: Collection[int]
     electable: Callable[[int], bool]
-    """Whether the controller takes a broker's replica for online."""
+    """Whether the controller considers a broker's replica online."""
 
 
 class BestLogs:
@@ -39,20 +39,23 @@ class BestLogs:
         self._told: dict[Partition, Told] = {}
 
     def told(self, partition: Partition, told: Told) -> None:
-        """A controller has recorded who has told it about this partition's logs."""
+        """A controller has recorded which brokers have reported their logs of this partition."""
         self._told[partition] = told
 
     def asked(self, partition: Partition, leader_epoch: int) -> set[int] | None:
-        """Who has told where its log ends before the election of this epoch, and can be elected; None if a controller
-        has asked nobody."""
+        """Return the brokers that have reported their logs' ends before the election of this epoch and can be elected;
+        None if no controller has asked for them."""
         told = self._told.get(partition)
         if told is None or leader_epoch != told.leader_epoch + 1:
             return None
         return {broker for broker in told.brokers if told.electable(broker)}
 
     def chosen(self, partition: Partition, leader: int, leader_epoch: int, complete: bool, by_order: bool) -> None:
-        """A leader is being written; ``complete``: one of the ISR, or one that has all that was committed;
-        ``by_order``: one that an operator wants, whatever its log holds."""
+        """A leader is being written.
+
+        ``complete``: it is in the ISR, or holds everything committed; ``by_order``: an operator ordered it, whatever
+        its log holds.
+        """
         told = self._told.pop(partition, None)
         if by_order:
             self._probe("an operator's leader")
@@ -64,7 +67,9 @@ class BestLogs:
         if leader not in known:
             if leader not in told.brokers and known and not complete:
                 self._complain(
-                    "I15", partition, f"broker {leader} was elected and has told nothing: {sorted(known)} have"
+                    "I15",
+                    partition,
+                    f"broker {leader} was elected without a report of its log: {sorted(known)} have reported",
                 )
             return
         self._probe("a complete replica leads by evidence" if complete else "unclean election by evidence")
@@ -75,5 +80,5 @@ class BestLogs:
 
 
 def rank(runs: Sequence[Run]) -> tuple[int, ...]:
-    """(epoch of the last record, end offset), nothing for an empty log; the higher, the better."""
+    """Return (epoch of the last record, end offset), () for an empty log; the higher, the better."""
     return next(((run.epoch, run.end) for _, run in reversed([*spans(runs)])), ())

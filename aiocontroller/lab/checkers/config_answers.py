@@ -1,8 +1,8 @@
 """Judges answers to requests that change znodes below ``/config`` (topics' settings, client quotas, SCRAM credentials),
 and those of ACLs.
 
-Each request asks for a value of its own.  What an answer says to be done was there after the question; what was
-refused is never there.
+Each request asks for a value of its own.  A value that an answer confirms must have been there after the request; a
+refused one must never be there.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ ACLS = "/kafka-acl/"
 UNCERTAIN = frozenset(
     {KafkaErrorCode.REQUEST_TIMED_OUT, KafkaErrorCode.UNKNOWN_SERVER_ERROR, KafkaErrorCode.NOT_CONTROLLER}
 )
-"""What was asked may be done all the same: the answer to a write was lost."""
+"""The change may have been made nevertheless, if the answer to a write was lost."""
 
 Configs = Mapping[str, str]
 
 
 class Wanted(NamedTuple):
-    """A value of one key of a znode; ``part`` is part of the value, None if the key is to be gone."""
+    """A value of one key of a znode; ``part`` is part of the value, None if the key should be absent."""
 
     path: str
     key: str
@@ -68,7 +68,7 @@ class ConfigAnswers:
                 self._complain("answers", path, f"has {wanted}, which was refused")
 
     def answered(self, asked_s: float, wanted: Wanted, code: int) -> None:
-        """A client was answered, by a code, whether the znode has the value that it asked for."""
+        """A client that asked for this value was answered with this code."""
         found = [wanted.holds(configs) for configs in self._configs[wanted.path].since(asked_s)]
         if code == KafkaErrorCode.NONE and not any(found):
             self._complain("answers", wanted.path, f"is said to have {wanted}")

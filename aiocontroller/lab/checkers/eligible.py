@@ -1,8 +1,8 @@
-"""Which replicas hold everything committed, by KIP-966's rules and by what really became of the brokers' logs.
+"""Which replicas hold everything committed, by KIP-966's rules and by what really happened to the brokers' logs.
 
-A twin of ``core.eligible_replicas`` and ``core.broker_starts`` that knows more: which logs have lost records.  It goes
-by the states in ZooKeeper alone.  Of the record of brokers' starts it knows who has written it, and not what it says:
-a controller that does not write it, such as Kafka's own, promises nothing, and its successor begins anew.
+A twin of ``core.eligible_replicas`` and ``core.broker_starts`` that also knows which logs have lost records.  It relies
+on the states in ZooKeeper alone.  Of the record of brokers' starts it knows which terms have written it, but not its
+content: a controller that does not write it, such as Kafka's own, guarantees nothing, and its successor begins anew.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class EligibleTwin:
         self._complete: dict[Partition, set[int]] = {}
         """Replicas outside the ISR that hold everything committed; membership only."""
         self._steady: dict[Partition, set[int]] = {}
-        """Those of them that have been registered all the time since they left the ISR."""
+        """Those of them that have been registered without interruption since they left the ISR."""
         self._in_sync: dict[Partition, set[int]] = {}
-        """Members of the ISR that have been registered all the time since they joined, and have lost nothing."""
+        """ISR members that have been registered without interruption since they joined, and have lost nothing."""
         self._incomplete: dict[Partition, set[int]] = {}
         """Replicas that have lost records since they joined the ISR, and have neither led nor fetched them since."""
         self._watched: set[int] = set()
-        """Brokers that have started since the record began, so that each controller must know of it."""
+        """Brokers that have started since the record began; every controller must know of these starts."""
         self._epoch = 0
         self._recorded = 0
         """The last controller epoch in which the record was written."""
@@ -52,7 +52,7 @@ class EligibleTwin:
             self._forget(partition)
             return
         left = set(before.isr).intersection(replicas).difference(incomplete)
-        # A member that has restarted may have lost records, for all that a controller knows.
+        # As far as a controller knows, a member that has restarted may have lost records.
         for known, joining in ((self._complete, left), (self._steady, left.intersection(in_sync))):
             known[partition] = known.get(partition, set()).union(joining).intersection(replicas).difference(after.isr)
 
@@ -71,11 +71,11 @@ class EligibleTwin:
         self._incomplete.setdefault(partition, set()).add(broker)
 
     def regained(self, broker: int, partition: Partition) -> None:
-        """The broker's log has again what it had lost, or as much of that as its leader has."""
+        """The broker's log again holds what it had lost, or as much of that as its leader has."""
         self._incomplete.get(partition, set()).discard(broker)
 
     def registered(self, broker: int) -> None:
-        """The broker has registered; so it had not been for a time."""
+        """The broker has registered, so for a time it was not registered."""
         self._watched.add(broker)
         for known in (self._steady, self._in_sync):
             for brokers in known.values():
@@ -105,11 +105,11 @@ class EligibleTwin:
     # -- what follows ----------------------------------------------------------------------------------------------
 
     def complete(self, partition: Partition) -> Collection[int]:
-        """The replicas that may lead although they are not in sync."""
+        """Return the replicas that may lead although they are not in sync."""
         return self._complete.get(partition, ())
 
     def steady(self, partition: Partition) -> set[int]:
-        """Those that the present controller must know to hold everything, in the ISR or eligible."""
+        """Return the replicas, in the ISR or eligible, that the present controller must know to hold everything."""
         if self._recorded != self._epoch:
             return set()
         return self._in_sync.get(partition, set()).union(self._steady.get(partition, ()))

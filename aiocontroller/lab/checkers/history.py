@@ -4,16 +4,16 @@ The checker sees each write in the order in which ZooKeeper applied it: the path
 write carried the fence.
 
  * I1: partition states are written under the fence, by the session that won the current controller epoch; a session
-   that won an earlier epoch writes nothing any more.  With a protocol without AlterPartition, the leader writes its
-   ISR, and nothing else of the state.
+   that won an earlier epoch writes nothing.  With a protocol without AlterPartition, the leader writes its ISR, and
+   nothing else of the state.
  * I2: leader epochs, controller epochs and versions never go back, and go up by one; a state carries the current
    controller epoch; a topic keeps its id.
- * I3: a leader is in its ISR; the ISR is not empty and has no brokers that never were replicas.
-   (Between the write that removes a replica and the one that removes it from the ISR, the ISR contains more than the
-   replicas, as in Kafka.)  Within a leader epoch, the ISR changes only to what the leader asked for.
- * I4: while unclean elections are off, a new leader was in the ISR before; or it has told where its log ends, and so
-   has a live member of the ISR, none of which lives that is known to have lost nothing, or the partition has waited for
-   the ISR as long as ``Aggressive`` makes it wait.
+ * I3: a leader is in its ISR; the ISR is not empty, and contains no broker that was never a replica.  (Between the
+   write that removes a replica and the one that removes it from the ISR, the ISR contains more than the replicas, as
+   in Kafka.)  Within a leader epoch, the ISR changes only to what the leader asked for.
+ * I4: while unclean elections are off, a new leader was in the ISR or is eligible; or it has reported where its log
+   ends, and either so has a live ISR member while no live replica is known to have lost nothing, or the partition has
+   waited for the ISR as long as ``Aggressive`` makes it wait.
  * alive: a new leader is registered, or was until a moment ago.
  * one leader for each (partition, leader epoch).
  * I8: a partition's state is deleted only if the topic's deletion was requested and brokers allow it; so is its topic,
@@ -60,7 +60,7 @@ _CONTROLLERS_OWN = (
 MOST_BROKERS = 8
 NO_SESSION = -1
 DEAD_FOR_S = 10.0
-"""A controller that is active has heard within this time that a broker's registration is gone."""
+"""An active controller learns within this time that a broker's registration is gone."""
 
 Partition = tuple[str, int]
 Leadership = tuple[int, int, tuple[int, ...], int]
@@ -87,17 +87,17 @@ class Writer(NamedTuple):
 
 
 class MayLead(NamedTuple):
-    """Who may lead a partition although it is not in sync."""
+    """Which replicas may lead a partition although they are not in sync."""
 
     complete: set[int]
-    """Replicas that have all that was committed."""
+    """Replicas that hold everything committed."""
     members: Collection[int]
-    """Members of the ISR in whose place a better log may lead; empty if none may."""
+    """ISR members in whose place a replica with a better log may lead; empty if none may."""
     uncleanly: bool
-    """Anybody may: unclean elections are allowed, or it has told where its log ends, and the partition has waited for
-    the ISR as long as it must."""
+    """Any replica may: unclean elections are allowed, or it has reported where its log ends and the partition has
+    waited for the ISR as long as it must."""
     by_order: bool
-    """An operator wants the new leader, whatever its log holds."""
+    """An operator ordered the new leader, whatever its log holds."""
 
 
 class ZNodeHistory:
@@ -121,13 +121,13 @@ class ZNodeHistory:
         self.replicas: dict[Partition, frozenset[int]] = {}
         self.controller_epoch = 0
         self._began_with_epoch = 0
-        """The highest epoch of a state that was there before the run."""
+        """The highest controller epoch of the states that existed before the run."""
         self.writes = 0
         self.digest = hashlib.sha256()
         """Over everything that was written."""
         self.probes: Counter[str] = Counter()
         self.loads = 0
-        """How often a controller has read the cluster, at a failover or a reload: requests that waited are dropped."""
+        """How often a controller has read the cluster, at a failover or a reload; each drops the requests that wait."""
         self.deleted_in: dict[str, list[tuple[tuple[int, int], dict[int, int]]]] = {}
         """Topic -> the controller epoch, ``loads`` and the brokers' epochs at each deletion of its znode."""
         self._exists = exists
@@ -151,15 +151,16 @@ class ZNodeHistory:
         """The leader epoch of the last unclean election."""
         self.on_election: Callable[[Partition, int, int, bool, bool], None] = lambda *_: None
         """Called when a leader is written, with its epoch, whether it is in the ISR or eligible, and whether an
-        operator wants it to lead."""
+        operator ordered it."""
         self.told: Callable[[Partition, int], Collection[int] | None] = lambda *_: None
-        """Who has told where its log ends before the election of this leader epoch; None if nobody was asked."""
+        """The brokers that reported their logs' ends before the election of this leader epoch; None if none was
+        asked."""
         self._ordered: dict[Partition, int] = {}
-        """Partition -> the broker that an operator wants to lead, whatever its log holds."""
+        """Partition -> the broker that an operator ordered to lead, whatever its log holds."""
         self.must_ask: Callable[[Partition, int], bool] = lambda *_: False
-        """Whether the active controller knows that this broker has started uncleanly, and takes others for online."""
+        """Whether the active controller knows that this broker has started uncleanly, and considers others online."""
         self.answers = Answers(now_s, self.complain)
-        """What clients were answered, and what could be known."""
+        """Judges what clients were answered."""
         self.config_answers = ConfigAnswers(now_s, self.complain)
         self.registered: set[int] = set()  # membership only
         self._gone_s: dict[int, float] = {}
@@ -167,7 +168,7 @@ class ZNodeHistory:
         self.deletion_forbidden = False
         """Brokers are configured to refuse the deletion of topics."""
         self.running: Callable[[], Collection[int]] = tuple
-        """The brokers that any controller can reach and must take for live."""
+        """The brokers that any controller can reach and must consider live."""
         self.written_by_hand: dict[str, dict[str, int]] = {}
         """Topic -> znode -> the controller epoch of the first foreign write to it."""
         self.data = DataChecker(
@@ -177,7 +178,7 @@ class ZNodeHistory:
             self.written_by_hand,
             lambda topic: self._exists(paths.delete_topics_topic(topic)),
         )
-        """What clients' records became."""
+        """Judges what became of clients' records."""
         self.data.live = lambda: self.registered.intersection(self.running())
 
     # -- writes to ZooKeeper ---------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ class ZNodeHistory:
             self.answers.changed(path, data)
 
     def began_with(self, path: str, data: bytes) -> None:
-        """Take in a znode that was there before the run: nothing is judged by who wrote it."""
+        """Take in a znode that existed before the run; its writer is not judged."""
         match = _STATE.fullmatch(path)
         if match is not None:
             partition, state = (match[1], int(match[2])), znodes.decode_partition_state(path, data, 0)
@@ -285,8 +286,8 @@ class ZNodeHistory:
     ) -> None:
         """A broker has deleted its replica, as a StopReplica with this leader epoch asked it to.
 
-        The request may be on its way when an unclean election chooses the broker, which promises nothing of its log.
-        A replica with another ``topic_id`` belongs to an earlier topic of that name.
+        An unclean election, which guarantees nothing about the new leader's log, may choose the broker while the
+        request is under way.  A replica with another ``topic_id`` belongs to an earlier topic of that name.
         """
         present = self.topic_ids.get(partition[0], "")
         if topic_id != NO_TOPIC_ID and present and topic_id != topic_id_from_text(present):
@@ -310,7 +311,7 @@ class ZNodeHistory:
     def may_not_know_of_end(self, topic: str, broker: int) -> bool:
         """Return whether a broker may still know a deleted topic, or an earlier topic of the same name.
 
-        This is so if the broker was down at the deletion, another controller was active, or it has reloaded since.
+        This is so if, since a deletion, the broker has started anew, or the controller has changed or reloaded.
         """
         now = (self.controller_epoch, self.loads), self._broker_epoch(broker)
         return any((term, brokers[broker]) != now for term, brokers in self.deleted_in.get(topic, ()))
@@ -336,9 +337,9 @@ class ZNodeHistory:
     def _controller_epoch(self, epoch: int, session: int) -> None:
         released = session == self._winner and not self._exists(paths.CONTROLLER)
         if released and epoch == self.controller_epoch:
-            self._winner = NO_SESSION  # it gives the role back for good, and says so by writing the same epoch again
+            self._winner = NO_SESSION  # by writing the same epoch again, it gives the role back for good
             return
-        # a state bears its epoch and is an earlier controller's: it begins again with a higher one
+        # an earlier controller's state has the same epoch: writing it again lets the next term begin above it
         outranked = session == self._winner and epoch == self.controller_epoch == self._began_with_epoch
         if epoch <= self.controller_epoch and self.controller_epoch and not outranked:
             self.complain("I2", paths.CONTROLLER_EPOCH, f"{epoch} after {self.controller_epoch}")
@@ -355,13 +356,15 @@ class ZNodeHistory:
 
     def _topic(self, topic: str, data: bytes, writer: Writer) -> None:
         if not isinstance(znodes.decode_topic(topic, data), TopicAssignment):
-            if not writer.by_hand:  # otherwise it was damaged, and is mended later
+            if not writer.by_hand:  # otherwise it was damaged, and is repaired later
                 self.complain("I2", topic, f"unreadable znode {data!r}")
             return
         decoded = msgspec.json.decode(data)
         numbers = {(topic, int(number)): replicas for number, replicas in decoded["partitions"].items()}
-        replaced = topic in self._replaced  # a conditional write for the topic before has passed: versions begin anew
-        if not (writer.by_hand or replaced or self._exists(paths.delete_topics_topic(topic))):  # or it gets no more
+        # A conditional write meant for the earlier topic can succeed on its replacement, as versions begin anew; and
+        # partitions that are added to a topic during its deletion are removed again.
+        replaced = topic in self._replaced
+        if not (writer.by_hand or replaced or self._exists(paths.delete_topics_topic(topic))):
             self._check_topic(topic, decoded.get("topic_id", ""), numbers)
         self._replaced.discard(topic)
         if writer.by_hand and decoded.get("topic_id", "") != self.topic_ids.get(topic):
@@ -389,7 +392,7 @@ class ZNodeHistory:
     def _state_by_hand(self, partition: Partition, data: bytes, version: int) -> None:
         """Take in a foreign write; the controller must continue from it, whatever it is."""
         after = znodes.decode_partition_state("/".join(map(str, partition)), data, version)
-        if isinstance(after, LeaderAndIsr):  # otherwise it was damaged, and is mended later
+        if isinstance(after, LeaderAndIsr):  # otherwise it was damaged, and is repaired later
             self._take_in(partition, after)
         self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
 
@@ -402,7 +405,7 @@ class ZNodeHistory:
 
     def cannot_be_mended(self, topic: str) -> bool:
         """Return whether a znode of the topic had a foreign write under an earlier controller: the current one cannot
-        know what brokers heard before it."""
+        know what brokers were sent before its term."""
         return any(epoch != self.controller_epoch for epoch in self.written_by_hand.get(topic, {}).values())
 
     def _state(self, partition: Partition, data: bytes, version: int, writer: Writer, times: int) -> None:
@@ -445,9 +448,11 @@ class ZNodeHistory:
         )
 
     def _unproven(self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> set[int]:
-        """The members of the ISR in whose place a better log may lead: they and the new leader have told where their
-        logs end, they have started since they were in sync, as the controller must know, and no replica lives that
-        must be known to have lost nothing."""
+        """Return the ISR members in whose place a replica with a better log may lead; empty if none may.
+
+        They and the new leader have reported where their logs end, the controller must know that they have started
+        since they were in sync, and there is no live replica that must be known to have lost nothing.
+        """
         told = self.told(partition, after.leader_epoch)
         if before is None or before.leader != NO_LEADER or told is None or after.leader not in told:
             return set()
@@ -490,7 +495,7 @@ class ZNodeHistory:
         if state.leader >= 0 and state.leader not in state.isr:
             self.complain("I3", partition, f"leader {state.leader} is not in the ISR {state.isr}")
         replicas = self.replicas.get(partition)
-        anew = partition[0] in self._replaced  # a state for the topic before may still come
+        anew = partition[0] in self._replaced  # a state of the earlier topic may still be written
         if replicas is not None and not replicas.issuperset(state.isr) and not anew:
             self.complain("I3", partition, f"ISR {state.isr} with others than the replicas {sorted(replicas)}")
         if state.leader >= 0:

@@ -22,14 +22,14 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     timers: int
     watches: int
     acl_watches: int = 0
-    """Those of them that each controller with an authorizer has, on changes of ACLs."""
+    """The watches on changes of ACLs, among ``watches``; each controller with an authorizer has them."""
     observes: bool = False
     """It does not stand for election, so it keeps no copy."""
     recursive_watches: int = 0
     copy: str = "cold"
     """The state of its copy of the cluster (``controller.mirror``); ``cold`` where it keeps none."""
     behind: int = 0
-    """What of the copy has to be read again."""
+    """The number of parts of the copy that have to be read again."""
     unsent: int = 0
     """Partitions that brokers have yet to be sent after a warm failover."""
     partitions: int

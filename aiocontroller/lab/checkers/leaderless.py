@@ -1,8 +1,8 @@
 """Liveness during faults: how long a partition may have no live leader while a controller could elect one.
 
-The simulation looks every ``EVERY_S``.  The time counts while an in-sync replica is alive, and a controller is in
-office whose links, brokers and ZooKeeper work (``able``).  Any hindrance starts the time anew, and so does an election.
-There is a budget for each such time, and one for all of them together.
+The simulation looks every ``EVERY_S``.  The time counts while an in-sync replica is alive, and a controller is active
+whose links, brokers and ZooKeeper work (``able``).  Any hindrance restarts the time, and so does an election.  There is
+a budget for each such time, and one for all of them together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BUDGET_IN_ALL_S = 7.0
 """For all times in which any partition waits, in a run.  Of 300 seeds, 287 had none, and the others at most 5 s."""
 DEATHS = ("kill_broker", "power_cut")
 BUDGET_OF_A_DEATH_S = 3.5
-"""Added for each broker that a plan kills by name, as those of restarts do ten times: a session, and an election."""
+"""A session and an election: added for each broker that a plan kills by name, as plans of restarts do ten times."""
 
 Partition = tuple[str, int]
 
@@ -36,7 +36,7 @@ class Leaderless:
         self._in_all_s = in_all_s
         self._since_s: dict[Partition, float] = {}
         self._leaders: dict[Partition, int] = {}
-        """The leaders of those that waited at the last look."""
+        """The leaders of the partitions that waited at the last look."""
         self._looked_s = 0.0
         self.spent_s = 0.0
         """The time in which some partition waited, and had waited at the look before."""
@@ -50,7 +50,8 @@ class Leaderless:
         *,
         able: bool,
     ) -> None:
-        """Take in the partitions' states, and which brokers are alive; those of ``damaged`` cannot lead everything."""
+        """Take in the partitions' states, and which brokers are alive; those in ``damaged`` cannot lead every
+        partition."""
         waiting = {
             partition: state.leader
             for partition, state in states.items()
@@ -74,7 +75,7 @@ class Leaderless:
                 self._complain("leaderless", partition, f"for {now_s - since_s:.0f} s: {states[partition]}")
 
     def _waits_on(self, partition: Partition, leader: int) -> bool:
-        """Whether nobody was elected since the last look; who is elected may have died a moment ago."""
+        """Whether there was no election since the last look; a new leader may have died again at once."""
         return leader in (NO_LEADER, self._leaders.get(partition))
 
 
@@ -82,7 +83,7 @@ class LeaderWatch:
     """Looks at a simulation from its start to its end."""
 
     def __init__(self, simulation: Simulation, deaths: int | None = None) -> None:
-        """``deaths`` are those that are sure to come; None: as many as the plan names."""
+        """``deaths`` is the number of broker deaths that are certain; None: as many as the plan names."""
         self._simulation = simulation
         if deaths is None:
             deaths = sum(step.kind in DEATHS and bool(step.arguments) for step in simulation.plan.steps)
@@ -107,13 +108,13 @@ class LeaderWatch:
         failed = {number for number, (broker, _) in simulation.brokers.items() if broker.replicas.failed}
         alive = self._alive()
         if simulation.plan.recovery != "None":
-            # where none lives that is known to have lost nothing, logs decide, and a sick broker may not tell its own
+            # without a live replica known to have lost nothing, logs decide, and a sick broker may not report its own
             steady = simulation.history.data.eligible.steady
             states = {tp: state for tp, state in states.items() if not steady(tp).isdisjoint(alive - failed)}
         self._leaderless.look(simulation.clock.monotonic(), states, alive, failed, able=self._able())
 
     def _alive(self) -> set[int]:
-        """Return the brokers that run and are registered; the set is only asked for members."""
+        """Return the brokers that run and are registered; membership only."""
         simulation = self._simulation
         return {
             number

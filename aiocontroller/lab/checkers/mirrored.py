@@ -1,8 +1,8 @@
 """Judges a warm standby's copy of the cluster at the moment when a successor takes it.
 
-The copy with its leftovers read again must be what a cold failover would read.  So whatever is not among the leftovers
-must be as it was in ZooKeeper when the election's multi was applied; what differs from the present tree must have been
-written later.
+Once its leftovers are read again, the copy must equal what a cold failover would read.  So everything else must be as
+it was in ZooKeeper when the election's multi was applied: what differs from the present tree must have been written
+later.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ EVER = 2**63
 
 
 def stale_parts(cluster: MirroredCluster, nodes: Nodes, *, at_rest: bool = False) -> list[str]:
-    """What the copy has in another way than ZooKeeper had it at the last election, without being marked.
+    """Return the parts of the copy that differ from ZooKeeper at the last election and are not marked.
 
-    ``at_rest``: than ZooKeeper has it now.
+    ``at_rest``: compare them with ZooKeeper's present content instead.
     """
     return list(_stale(cluster, nodes, EVER if at_rest else nodes[paths.CONTROLLER_EPOCH].mzxid))
 
@@ -64,7 +64,7 @@ def _state(cluster: MirroredCluster, row: int, nodes: Nodes, election: int) -> I
 
 
 def _last_written(path: str, nodes: Nodes) -> int:
-    """The zxid of the znode's last change; of a missing one, of the last deletion below its closest ancestor."""
+    """Return the zxid of the znode's last change; if it is missing, of the last deletion below its closest ancestor."""
     if (node := nodes.get(path)) is not None:
         return node.mzxid
     while path not in nodes:

@@ -75,7 +75,7 @@ class BrokerObserver:
             for s in topic.partitions:
                 known = (s.leader, s.leader_epoch, s.isr, s.partition_epoch)
                 self._history.received(self._broker, (topic.topic, s.partition), known)
-                if s.leader == self._broker:  # followers do nothing with replicas, and may hear of them a moment early
+                if s.leader == self._broker:  # followers do not use the replicas, and may be sent them a moment early
                     self._history.placed(self._broker, (topic.topic, s.partition), s.replicas)
         self._heard(self._broker, "LeaderAndIsr")
         return original(request, now_ms)
@@ -127,7 +127,7 @@ class BrokerObserver:
 
 
 class LogObserver:
-    """Observes the logs of one broker with a disk; what a dead process still does is nothing."""
+    """Observes the logs of one broker with a disk; what a dead process still does is ignored."""
 
     def __init__(self, data: DataChecker, broker: SimulatedBroker, dead: Callable[[], bool]) -> None:
         self._data = data

@@ -1,8 +1,8 @@
 """Judges clients' successful operations on topics as Jepsen judges a history.
 
-Each operation that succeeded took effect at one moment between its question and its answer, and two that succeeded have
-two effects.  The order of ZooKeeper's writes tells the effects.  An operation without an answer, or with another one,
-may have had its effect or not.
+Each operation that succeeded took effect at one moment between its request and its answer, and two that succeeded have
+two effects.  ZooKeeper's writes show the effects and their order.  An operation without an answer, or with any other
+answer, may or may not have taken effect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.lab.checkers.timeline import Timeline
 
 Effect = tuple[str, int]
-"""A topic was created (0), or grew to so many partitions."""
+"""(topic, 0): the topic was created; (topic, n): it grew to n partitions."""
 CREATED = 0
 
 
@@ -27,7 +27,7 @@ class Operations:
         self._complain = complain
         self._counts: dict[str, int] = {}
         self._free: defaultdict[Effect, list[float]] = defaultdict(list)
-        """When each effect came that is no operation's yet, in order."""
+        """The times of each effect that no operation has been given yet, in order."""
         self._targets: defaultdict[TopicPartition, Timeline[tuple[int, ...]]] = defaultdict(lambda: Timeline(()))
 
     def topic(self, topic: str, partitions: Mapping[int, ReplicaAssignment]) -> None:
@@ -51,7 +51,7 @@ class Operations:
             self._complain("operations", partition, f"is said to be moved to {target}, and was not")
 
     def _own(self, effect: Effect, asked_s: float, what: str) -> None:
-        """Give the operation the first effect since its question: later operations may have the later ones.
+        """Give the operation the first effect since its request, and leave the later ones to later operations.
 
         Operations come in the order of their answers, so this finds an effect for each if that is possible at all.
         """

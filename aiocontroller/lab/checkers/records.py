@@ -4,18 +4,18 @@
    up.
  * I14: records below a high watermark are the same in every log, and every later leader has them.
 
-A leader is judged when it begins an epoch, and an acknowledgement that arrives later by the log with which the newest
-leader began.  Rules give a record up where, after it was written,
+A leader is judged when it begins an epoch; an acknowledgement that arrives later is judged by the log with which the
+newest leader began.  The rules give a record up if, after it was written,
 
  * a leader was elected from outside the ISR, and that was allowed;
- * the leader had lost it with its page cache or its disk, and the broker is in sync, but not where another replica
-   lived all the time that was in sync or eligible to lead outside the ISR, nor where the controller knew that the
-   broker had started uncleanly and did not ask the other live replicas about their logs;
- * all those members of the ISR had lost it that lived, and a better log led in their place;
+ * the leader, a broker in sync, had lost it with its page cache or its disk, unless another replica, in sync or
+   eligible to lead outside the ISR, was alive all the time, or the controller knew that the leader had started
+   uncleanly and did not ask the other live replicas about their logs;
+ * all live members of the ISR had lost it, and a replica with a better log led in their place;
  * a foreign client wrote to the topic's znodes.
 
 Each is counted.  A deleted topic is forgotten, and so is one whose deletion was requested or has taken a replica;
-replicas of an earlier topic of the same name say nothing of a new one.
+replicas of an earlier topic of the same name prove nothing about a new one.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Records(NamedTuple):
         return between(runs, self.start, self.end) == [Run(self.epoch, self.leader, self.end)]
 
     def lost_from(self, offset: int, runs: Sequence[Run]) -> bool:
-        """Whether all of them that are below the offset are in the log."""
+        """Whether the log lacks only records from the offset on: all below it are there."""
         return self.start >= offset or self._replace(end=min(self.end, offset)).are_in(runs)
 
 
 class Excuse(NamedTuple):
-    """Why records of earlier epochs from this offset on may be missing since an epoch."""
+    """Why, since an epoch, records of earlier epochs from this offset on may be missing."""
 
     epoch: int
     offset: int
@@ -59,14 +59,14 @@ class Excuse(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """The newest leader, and its log when it began."""
+    """The newest leader's epoch, and its log when it began to lead."""
 
     epoch: int
     runs: Sequence[Run]
 
 
 class Ledger:
-    """What one partition of one topic has promised."""
+    """The records that one partition of one topic has promised to keep."""
 
     def __init__(self) -> None:
         self.acknowledged: list[Records] = []
@@ -76,15 +76,21 @@ class Ledger:
         self.newest = Leadership(0, ())
 
     def excuse(self, records: Records, leader: Leadership, more: Iterable[Excuse] = ()) -> str | None:
-        """Why a leader may lack the records; ``more`` holds for records of its own epoch, too."""
+        """Return why a leader may lack the records; None if it must have them.
+
+        ``more`` applies to records of the leader's own epoch, too.
+        """
         valid = [each for each in self.excuses if records.epoch < each.epoch <= leader.epoch]
         found = [each.why for each in (*valid, *more) if records.lost_from(each.offset, leader.runs)]
         return found[0] if found else None
 
 
 class DataChecker:
-    """``topic_ids`` are those of the topics that there are, empty for one without an id; ``by_hand`` has the topics
-    with foreign writes; ``deleting`` tells whether a topic's deletion was requested."""
+    """Checks I13 and I14.
+
+    ``topic_ids`` maps each existing topic to its id, empty if it has none; ``by_hand`` contains the topics with foreign
+    writes; ``deleting`` returns whether a topic's deletion was requested.
+    """
 
     def __init__(
         self,
@@ -104,7 +110,7 @@ class DataChecker:
         self._deleting = deleting
         self.eligible = EligibleTwin()
         self.live: Callable[[], Collection[int]] = tuple
-        """The brokers that any controller can reach and must take for live."""
+        """The brokers that any controller can reach and must consider live."""
         self._no_excuse: dict[Partition, int] = {}
         """The leader epoch of the last election that should have had another result."""
         self._ledgers: dict[Partition, Ledger] = {}
@@ -112,7 +118,7 @@ class DataChecker:
         """(broker, partition) -> the end of the log after it lost records, and before."""
 
     def _ledger(self, partition: Partition, topic_id: str, *, to_go: bool = False) -> Ledger | None:
-        """None for a topic that is gone; also for one that is to go, unless ``to_go``."""
+        """Return the partition's ledger; None if its topic is gone or, unless ``to_go``, to be deleted."""
         known = self._topic_ids.get(partition[0])
         if known is None or NO_ID != topic_id != known != NO_ID or (self._deleting(partition[0]) and not to_go):
             return None
@@ -129,10 +135,10 @@ class DataChecker:
         self._no_excuse[partition] = leader_epoch
 
     def elected(self, partition: Partition, leader: int, leader_epoch: int, *, unasked: bool) -> None:
-        """A leader is being elected; if it has started already, and a complete replica lives, its log is no excuse.
+        """A leader is being elected; if it is live, and so is a complete replica, its log is no excuse.
 
-        ``unasked``: there was no leader; the controller knew that this one has started uncleanly and that others live,
-        and has not asked about their logs.
+        ``unasked``: there was no leader; the controller knew that this broker had started uncleanly and that others
+        were live, and did not ask about their logs.
         """
         if (leader, partition) not in self._damaged:
             return
@@ -144,7 +150,7 @@ class DataChecker:
             self.not_excused(partition, leader_epoch)
 
     def elected_in_place_of(self, partition: Partition, leader_epoch: int, members: Collection[int]) -> None:
-        """A better log was elected than that of these members of the ISR: what they all have lost may be missing."""
+        """A replica with a better log than these ISR members was elected: what they all have lost may be missing."""
         self.not_excused(partition, leader_epoch)
         left = [self._damaged.get((member, partition)) for member in members]
         found = [damage[0] for damage in left if damage is not None]
@@ -153,7 +159,7 @@ class DataChecker:
             self._ledgers.setdefault(partition, Ledger()).excuses.append(excuse)
 
     def _is_better_than(self, partition: Partition, leader: int) -> bool:
-        """Whether the controller must know another live replica that holds everything."""
+        """Whether the controller must know of another live replica that holds everything."""
         better = self.eligible.steady(partition).intersection(self.live())
         return any((replica, partition) not in self._damaged for replica in better - {leader})
 
@@ -162,16 +168,16 @@ class DataChecker:
         self._ledgers.setdefault(partition, Ledger()).excuses.append(Excuse(leader_epoch, 0, "an unclean election"))
 
     def damaged(self, broker: int, partition: Partition, after: int, before: int) -> None:
-        """The broker's log ended at ``before``, and lost what was at ``after`` and later, with its power or its disk.
+        """The broker's log ended at ``before``, and lost everything from ``after`` on, with its power or its disk.
 
-        What it had lost earlier and not fetched again is lost still.
+        What it had lost earlier and not fetched again is still lost.
         """
         self.eligible.lost(broker, partition)
         lowest, highest = self._damaged.get((broker, partition), (after, before))
         self._damaged[broker, partition] = min(lowest, after), max(highest, before)
 
     def copied(self, broker: int, partition: Partition, end: int) -> None:
-        """The broker has fetched, and has records up to here."""
+        """The broker has fetched, and its log now ends at ``end``."""
         after, before = self._damaged.get((broker, partition), (end, end))
         self._damaged[broker, partition] = max(after, end), before
         if end >= before:
@@ -200,7 +206,7 @@ class DataChecker:
         if ledger is None or epoch < ledger.newest.epoch:
             return
         if self._deleting(partition[0]) and all(epoch != each.epoch for each in ledger.excuses):
-            return  # but what is given up now stays so if the deletion is refused
+            return  # but records given up in this epoch stay given up if the deletion is refused
         leader = Leadership(epoch, list(runs))
         after, _ = self._damaged.get((broker, partition), (None, None))
         damage = []
@@ -247,7 +253,7 @@ class DataChecker:
                 self._complain("I14", partition, f"broker {broker} has {shown(runs)}, its leader {shown(logs[leader])}")
 
     def _settle(self, partition: Partition, end: int) -> None:
-        """From now on the leader's log, with this end, counts: what it does not have is not lost."""
+        """From now on only the leader's log counts, which ends at ``end``: other logs need not regain what it lacks."""
         for damaged, (after, before) in list(self._damaged.items()):
             if damaged[1] == partition:
                 self._damaged[damaged] = after, min(before, end)

@@ -118,7 +118,7 @@ def _broker(
 
 
 def _may_keep(topic: str, broker: int, history: ZNodeHistory) -> bool:
-    """Whether a broker may still know a deleted topic: no controller that could tell it knew all partitions."""
+    """Whether a broker may still know a deleted topic: no controller that could inform it knew all partitions."""
     return history.may_not_know_of_end(topic, broker) or history.cannot_be_mended(topic)
 
 

@@ -1,4 +1,4 @@
-"""Values with the times at which they came into force, to judge an actor who may still act on an earlier one."""
+"""Values with the times at which they came into force, to judge a process that may still act on an earlier one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Partition = tuple[str, int]
 
 SETTING = "unclean.leader.election.enable"
 REMEMBERED_S = 15.0
-"""Longer than a controller lives that reads nothing new: its session ends earlier, and then the fence stops it."""
+"""Longer than a controller acts on what it read: without new reads its session ends, and the fence stops it."""
 
 
 class _Settings(msgspec.Struct):
@@ -36,7 +36,7 @@ class UncleanElections:
         """Partition -> when a client last asked for an unclean election."""
         self._requested_for_all_s = float("-inf")
         self.after_s = float("inf")
-        """How long a partition has no leader before any log that is known may lead (``Aggressive``)."""
+        """How long a partition must have no leader before any reported log may lead (``Aggressive``)."""
         self._leaderless_since_s: dict[Partition, float] = {}
 
     def configured(self, topic: str, data: bytes | None) -> None:

@@ -1,6 +1,6 @@
 """Reads the bytes that controllers send to brokers (I7): LeaderAndIsr, StopReplica and UpdateMetadata.
 
-It knows only the head of these requests, as Kafka's message definitions have it, and nothing of the controller's own
+It knows only the head of these requests, from Kafka's message definitions, and does not use the controller's own
 encoders and records: a request's size, API, version, correlation id and client id, then the controller's id and epoch
 and the broker's epoch.
 """
@@ -21,7 +21,7 @@ _EPOCH = Struct(">q")
 _FLEXIBLE = {4: 4, 5: 2, 6: 6}
 """API key -> the first version with tagged fields in its header."""
 _WITH_KRAFT = {4: 7, 5: 4, 6: 8}
-"""API key -> the first version that says whether the controller is one of KRaft."""
+"""API key -> the first version with a field for a KRaft controller."""
 _WITH_BROKER_EPOCH = {4: 2, 5: 1, 6: 5}
 
 NAMES = {4: "LeaderAndIsr", 5: "StopReplica", 6: "UpdateMetadata"}
@@ -58,7 +58,7 @@ class WireObserver:
         self._complain = complain
         self._won = won
         self._unread: defaultdict[int, bytes] = defaultdict(bytes)
-        """Connection -> the beginning of a request."""
+        """Connection -> the beginning of an incomplete request."""
         self._incarnations: dict[tuple[str, int, int], int] = {}
         """(controller process, its epoch, broker) -> the latest broker epoch in a request."""
         self.requests = 0

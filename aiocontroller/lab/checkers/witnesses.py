@@ -1,11 +1,12 @@
 """Checks the second witness: while only the active controller's link to a broker is cut, the broker keeps its leaders.
 
 What a standby hears is read from the wire: answers to its heartbeats that have reached it, on connections that are
-open.  When a heartbeat leaves it for another controller, it hears the brokers that have answered within ``fresh_s``.
-For as long after that heartbeat has arrived, a broker that it heard or names is not suspected for its silence, unless
-it names another incarnation.  A suspicion is judged only if leaders are moved for it.
+open.  When it sends a heartbeat to another controller, it hears the brokers that have answered within ``fresh_s``.  For
+``fresh_s`` after that heartbeat has arrived, its receiver must not suspect a broker for its silence if the sender heard
+it or the heartbeat names it, unless the heartbeat names another incarnation.  A suspicion is judged only if leaders are
+moved because of it.
 
-Like ``wire_observer`` it knows the head of a request, and nothing of the controller's own encoders.
+Like ``wire_observer`` it knows only the head of a request, and does not use the controller's own encoders.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SAYS = " hears "
 
 
 def read_heartbeat(frame: bytes) -> Mapping[int, int] | None:
-    """Return what a heartbeat says its sender hears, broker -> epoch; None if it is another kind of request."""
+    """Return the brokers that a heartbeat names as heard, broker -> epoch; None for another kind of request."""
     _, api, version, _, length = _HEAD.unpack_from(frame)
     client_id, _, said = frame[_HEAD.size : _HEAD.size + length].decode().partition(_SAYS)
     if (api, version, client_id) != (_API_VERSIONS, 0, _CLIENT_ID):
@@ -48,7 +49,7 @@ class Word(NamedTuple):
     heard: frozenset[int]
     """The brokers that the sender heard when it sent the heartbeat."""
     named: Mapping[int, int]
-    """Those that it says it hears -> their epochs."""
+    """The brokers that it names as heard -> their epochs."""
 
 
 class Witnesses:
@@ -63,9 +64,9 @@ class Witnesses:
         self._answered: defaultdict[str, dict[object, tuple[int, float]]] = defaultdict(dict)
         """Controller -> open connection -> the broker at its other end, and when it last answered a heartbeat."""
         self._told: defaultdict[str, dict[str, tuple[float, Word]]] = defaultdict(dict)
-        """Controller -> who has told it something in its term -> when, and what it said last."""
+        """Controller -> sender of heartbeats to it in its term -> when the last one arrived, and its content."""
         self._wrong: dict[tuple[str, int, int], str] = {}
-        """(controller, broker, epoch) -> who heard the broker when it was suspected for its silence."""
+        """(controller, broker, epoch) -> the controller that heard the broker when it was suspected for its silence."""
 
     def answered(self, controller: str, connection: object, broker: int, now_s: float) -> None:
         """An answer to a heartbeat has reached the controller."""
@@ -76,16 +77,16 @@ class Witnesses:
         self._answered[controller].pop(connection, None)
 
     def says(self, controller: str, named: Mapping[int, int], now_s: float) -> Word:
-        """The controller sends a heartbeat to another one, which names these."""
+        """The controller sends another one a heartbeat that names these brokers."""
         answered = self._answered[controller].values()
         return Word(frozenset(broker for broker, at_s in answered if 0 < now_s - at_s <= self._fresh_s), named)
 
     def told(self, controller: str, by: str, word: Word, now_s: float) -> None:
-        """The heartbeat has reached the other controller."""
+        """The heartbeat of ``by`` has reached the controller."""
         self._told[controller][by] = now_s, word
 
     def elected(self, controller: str) -> None:
-        """What it was told before its term counts no longer."""
+        """The controller is elected; heartbeats that reached it before its term no longer count."""
         self._told[controller].clear()
 
     def suspected(self, controller: str, broker: int, epoch: int, now_s: float) -> None:
@@ -96,14 +97,14 @@ class Witnesses:
                 self._wrong[controller, broker, epoch] = by
 
     def alarmed(self, controller: str, broker: int, epoch: int) -> None:
-        """The controller moves the broker's leaders for that."""
+        """The controller moves the broker's leaders because of a suspicion."""
         by = self._wrong.pop((controller, broker, epoch), None)
         if by is not None:
             self._complain("witness", f"broker {broker}", f"{controller} takes it for dead, and {by} hears it")
 
 
 class WitnessWatch:
-    """Tells ``Witnesses`` what controllers and brokers of a simulation send each other, and what controllers record."""
+    """Gives ``Witnesses`` what controllers and brokers of a simulation send each other, and what controllers record."""
 
     def __init__(self, simulation: Simulation) -> None:
         plan = simulation.plan
