@@ -4,7 +4,7 @@
 
 A mark is an arm of an ``if``, ``match`` or ``try``, or the body of a loop, in one of ``ROOMS``.  It is named by its
 module, its function and its source, so that moving lines changes no name.  The modules are compiled with a marker in
-each arm, which costs a tenth of a tracer; so this runs in a process of its own, before any of them is imported.
+each arm, at a tenth of the cost of a tracer; so this runs in a process of its own, before any of them is imported.
 """
 
 from __future__ import annotations

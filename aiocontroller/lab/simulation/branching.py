@@ -1,7 +1,7 @@
 """Forks a run, by ``os.fork``, into several futures where it reaches a rare mark.
 
-A simulation is one process and one thread, and uses neither files nor sockets, so a copy of its process can go on with
-other random numbers.  Its report names the recipe: a run of the plan with these forks gives the same one.
+A simulation is one process and one thread, and uses neither files nor sockets, so a copy of its process can continue
+with other random numbers.  Its report names the recipe: a run of the plan with these forks gives the same one.
 
 The futures of a place run one after another, so a run has at most one other process and twice the memory.
 """
@@ -30,7 +30,7 @@ LONGEST_S = 600
 
 
 def failed(plan: Plan, why: str) -> Report:
-    """Return the report of a run that came to no end."""
+    """Return the report of a run that did not come to its end."""
     return Report(plan.seed, [f"bug: {why}"], 0.0, 0, 0, 0, 0, {}, {}, "", plan.forks)
 
 
@@ -55,7 +55,7 @@ class Branching:
         """In a child the file descriptor of the pipe to its parent."""
 
     def run(self) -> list[Report]:
-        """Return the reports of the futures in the order of their forks, and at last that of the plan itself."""
+        """Return the reports of the futures in the order of their forks, and then that of the plan itself."""
         try:
             report = run(Simulation(self._plan, judged=self._judged, lookout=self._lookout()).run())
         except BaseException as error:
@@ -70,7 +70,7 @@ class Branching:
         return Lookout(self._common, self._fork)
 
     def _fork(self, number: int) -> Fork | None:
-        """Let futures run from this await point to their ends; only in them return a fork."""
+        """Run futures from this await point to their ends; return a fork in their processes, None in this one."""
         if self._report_to or self._places == PLACES:
             return None
         self._places += 1
@@ -101,7 +101,7 @@ class Branching:
         return failed(plan, f"the process of this future {why}")
 
     def _end(self, report: Report) -> NoReturn:
-        """Report to the parent, and end without what the parent's code would do at its end."""
+        """Report to the parent, and exit without running the parent's cleanup."""
         code = 1
         try:
             with open(self._report_to, "wb") as pipe:

@@ -4,7 +4,7 @@ This module implements the rules a second time, as simply as docs/operating.md s
 code:
 
  * a broker's value comes from ``/config/brokers/N``, otherwise ``/config/brokers/<default>``, otherwise its file;
- * the value of most brokers counts; in a tie, the one that does the least harm;
+ * the value of most brokers counts; in a tie, the least harmful one;
  * a controller with a value of its own that no broker has does not take the role while it knows brokers.
 """
 
@@ -74,7 +74,7 @@ class BrokerSettings:
     def forbidden(self, controller: int) -> list[str]:
         """Return the settings in this controller's file with values that no broker has ever had.
 
-        Settings that brokers do not have are the controller's own affair.
+        Settings that brokers do not have are left to the controller.
         """
         file = self.controllers[controller]
         return [f"{name} {value}" for name, value in file.items() if name in DRAWN and value not in self.ever(name)]

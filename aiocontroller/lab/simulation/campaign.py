@@ -44,7 +44,7 @@ class Summary(msgspec.Struct):
     forked: int = 0
     """Runs with forks, beside the seeds."""
     wall_s: float = 0.0
-    """Without the time of earlier results, which ``run_seeds`` was given."""
+    """Excludes the time of the earlier results that ``run_seeds`` was given."""
     seeds_now: int = 0
     """Seeds in this time."""
     virtual_s: float = 0.0
@@ -77,7 +77,7 @@ def quiet() -> None:
 
 
 class Stop:
-    """Whether a campaign is to end early: at a deadline, or by the first SIGINT or SIGTERM inside ``listening``."""
+    """Whether a campaign should end early: at a deadline, or by the first SIGINT or SIGTERM inside ``listening``."""
 
     def __init__(self, minutes: float | None = None) -> None:
         self._deadline_s = float("inf") if minutes is None else time.monotonic() + 60 * minutes
@@ -116,7 +116,7 @@ def _simulate(seed: int) -> list[Report]:
 
 
 class _Tally:
-    """What a campaign has so far; ``each`` is called for each new report."""
+    """The results of a campaign so far; ``each`` is called for each new report."""
 
     def __init__(self, each: Callable[[Summary, Report], None] | None, earlier: Iterable[Report]) -> None:
         self.summary, self.coverage = Summary(), Coverage()
@@ -167,9 +167,9 @@ def run_course(
     stop: Stop | None = None,
     spark: str | None = None,
 ) -> tuple[Summary, Coverage]:
-    """``run_seeds`` for a campaign that goes round by round; ``earlier`` are results of the same one.
+    """Like ``run_seeds``, for a campaign that proceeds in rounds; ``earlier`` are results of the same campaign.
 
-    ``each`` gets the futures of a run before the run itself, which tells that they are complete.
+    ``each`` gets the futures of a run before the run itself, whose report shows that they are complete.
     """
     done = {report.recipe: report for report in earlier}
     tally, stop = _Tally(each, done.values()), stop or Stop()
@@ -203,7 +203,7 @@ def _quietly(work: Callable[[T], list[Report]]) -> Callable[[T], list[Report]]:
 
 @contextmanager
 def _workers(jobs: int, stop: Stop, spark: str | None = None) -> Iterator[_OnWorkers]:
-    """Processes here, or those of Spark."""
+    """Yield a function that works in processes here, or in those of Spark."""
     if spark is not None:
         yield lambda work, items: on_spark(spark, _quietly(work), items, lambda: stop.due)
     elif jobs == 1:
@@ -353,7 +353,7 @@ def crash(point: CrashPoint) -> Report:
 
 
 def crash_points(seed: int) -> list[CrashPoint]:
-    """Crash points before and after each write of the controllers, and at each await point of their handlers."""
+    """Return the crash points before and after each write of controllers, and at each await point of their handlers."""
     quiet()
     whole = simulate_plan(draw(seed).crashing_at(0, before=False))
     writes = range(1, whole.controller_writes + 1)

@@ -1,4 +1,4 @@
-"""The random numbers of a run, and its forks: the await points from which on it draws others (``scenarios.forks``)."""
+"""The random numbers of a run, and its forks: the await points from which it draws other ones (``scenarios.forks``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiocontroller.lab.scenarios.plan import Plan
 
 
 class Lookout(NamedTuple):
-    """Watches for rare marks, after the plan's own forks and as long as steps are left."""
+    """Watches for rare marks, after the plan's own forks and while steps are left."""
 
     common: Collection[str]
     """Marks that are not rare."""

@@ -1,7 +1,7 @@
-"""The runs of a campaign of which earlier ones decide what later ones do: it goes round by round.
+"""The runs of a campaign that proceeds in rounds, in which earlier runs decide what later ones do.
 
 A round's runs depend only on what the runs of earlier rounds reached, merged in the order of the rounds.  So a campaign
-is a function of its first seed, its number of runs and its options, whatever its processes.
+is a function of its first seed, its number of runs and its options, and does not depend on its number of processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiocontroller.lab.simulation.branching import Branching
 from aiocontroller.lab.simulation.simulation import Report
 
 ROUND = 20
-"""New seeds of a round."""
+"""New seeds in each round."""
 RARE = 0.02
 """A mark is rare if at most one run of earlier rounds has reached it, or at most this share of them."""
 
@@ -27,7 +27,7 @@ RARE = 0.02
 KEPT = 3
 """Runs that are kept for a mark."""
 LEADS = (0, 1, 5, 20, 100)
-"""How many await points before a mark neighbours differ."""
+"""How many await points before a mark a neighbour departs from the run that it repeats."""
 FIRST_NEIGHBOUR = 1_000
 """Branches of neighbours have higher numbers; those of ``Branching`` lower ones."""
 
@@ -47,7 +47,7 @@ class Task(NamedTuple):
 
 
 def perform(task: Task, drawn: Callable[[int], Plan] = draw, judged: Sequence[str] = ()) -> list[Report]:
-    """Return the reports of the futures, and at last that of the run itself."""
+    """Return the reports of the futures, and then that of the run itself."""
     plan = msgspec.structs.replace(drawn(task.seed), forks=task.forks)
     return Branching(plan, task.common, task.futures, judged).run()
 
@@ -61,7 +61,7 @@ class Course:
 
     def __init__(self, seeds: range, *, futures: int = 0, steer: int = 0) -> None:
         self._seeds = seeds
-        """Those to come."""
+        """The seeds of the rounds to come."""
         self._futures, self._steer = futures, steer
         self._runs = 0
         self._reached: Counter[str] = Counter()
@@ -84,7 +84,7 @@ class Course:
         return tasks
 
     def _neighbour(self, mark: str) -> tuple[int, str]:
-        """Return the seed and the forks of a run that differs from a kept one from shortly before the mark on."""
+        """Return the seed and the forks of a run that repeats a kept one until shortly before the mark."""
         self._neighbours += 1
         seed, forks, at_await = self._chance.choice(self._leading[mark])
         earliest = forks[-1].at_await + 1 if forks else 1
@@ -92,7 +92,7 @@ class Course:
         return seed, format_forks([*forks, fork])
 
     def learn(self, reports: Sequence[Report]) -> None:
-        """Take the reports of a round's own runs, without their futures, in its order."""
+        """Take in the reports of a round's own runs, without their futures, in the order of the round."""
         for report in reports:
             self._runs += 1
             self._reached.update(report.marks.keys())

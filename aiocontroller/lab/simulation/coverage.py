@@ -6,7 +6,7 @@ There are five kinds of marks, each with a count:
  * ``partition/<from>/<to>`` and ``replica/<from>/<to>``: edges of the state machines; refused ones have a ``!``;
  * ``log/<module>: <message>``: every log statement of the controller and of the ZooKeeper session is a probe for its
    code path.  The list of log statements is read from the source;
- * ``sickness/<event>/<kind>``: what the journal has about sick brokers;
+ * ``sickness/<event>/<kind>``: the journal's records about sick brokers;
  * ``probe/<name>``: observations of the checkers (answers to AlterPartition by error code, ISRs that grew and shrank).
 """
 

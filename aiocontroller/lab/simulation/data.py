@@ -1,7 +1,7 @@
-"""The records of a simulation: its brokers' disks, clients that produce and read, and what must be there in the end.
+"""The records of a simulation: its brokers' disks, clients that produce and read, and the check of the logs at the end.
 
-A disk outlives its broker's processes.  One process at a time has it: the next one waits until the one before has
-ended, as Kafka's lock file makes it wait.
+A disk outlives its broker's processes.  Only one process uses it at a time: the next one waits until its predecessor
+has ended, as with Kafka's lock file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ELIGIBLE_FROM = (3, 7, 0)
 
 
 class SimulatedData:
-    """``world`` makes the world of one client's process."""
+    """The disks and clients of a simulation; reports to its checkers what becomes of records."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.acknowledged: list[Acknowledged] = []
@@ -61,7 +61,7 @@ class SimulatedData:
         simulation.history.running = self._running
 
     def _min_isr(self, topic: str) -> int:
-        """The topic's own ``min.insync.replicas``, or that of all brokers."""
+        """Return the topic's own ``min.insync.replicas``, or that of all brokers."""
         path = paths.config_entity("topics", topic)
         node = self._simulation.model.tree.nodes.get(path)
         own = {} if node is None else decode_config(path, node.data)
@@ -69,16 +69,16 @@ class SimulatedData:
         return int(value or dict(self._simulation.plan.settings).get(MIN_ISR, "1"))
 
     def _eligible_below(self, topic: str) -> int:
-        """The ISR's size below which brokers commit nothing and controllers know it; 1 if older brokers are among
-        them."""
+        """Return the ISR size below which brokers commit nothing, as controllers know; 1 if some brokers are older."""
         versions = self._simulation.fleet.brokers.values()
         spoken = [protocol_of(generation(version.release), version.protocol) for version in versions]
         return self._min_isr(topic) if min(spoken) >= ELIGIBLE_FROM else 1
 
     def _running(self) -> Collection[int]:
-        """The brokers that every controller takes for live; none where it may suspect one, or know less than all.
+        """Return the brokers that every controller considers live; none if it may suspect some, or releases are mixed.
 
-        A process that waits for its disk is none: what is registered is the one before, in its controlled shutdown.
+        A process that waits for its disk does not count: the registration is its predecessor's, which is still
+        stopping.
         """
         simulation = self._simulation
         if simulation.plan.broker_detection != "off" or simulation.fleet.mixed:
@@ -94,8 +94,8 @@ class SimulatedData:
         return node is not None and node.owner == broker.session_id
 
     def _must_ask(self, partition: Partition, leader: int) -> bool:
-        """Whether the active controller knows that this broker's present process has started uncleanly, and takes
-        other replicas for online, too."""
+        """Whether the active controller knows that this broker's present process has started uncleanly, and considers
+        other replicas online, too."""
         holder = self._simulation.holder()
         if holder not in self._simulation.controllers or not self._runs(leader):
             return False
@@ -124,7 +124,7 @@ class SimulatedData:
         LogObserver(self._checker, broker, lambda: process.host.crashed)
 
     def power_cut(self, number: int) -> None:
-        """Take from a killed broker what it had not flushed."""
+        """Drop what a killed broker had not flushed."""
         self._disks[number] = self._disks[number].reopen()
         for partition, (after, before) in self._disks[number].power_cut().items():
             self._simulation.history.probe("records lost with the power")
@@ -133,7 +133,7 @@ class SimulatedData:
     # -- elections by evidence -------------------------------------------------------------------------------------
 
     def note_recovery(self, context: ControllerContext, record: Record) -> None:
-        """A controller with this context has recorded what brokers have told about a partition's logs."""
+        """A controller with this context has recorded what brokers have reported about a partition's logs."""
         self._simulation.history.probe(f"recovery {record.event}")
         assert record.topic is not None and record.partition is not None and record.leader_epoch is not None
         row = context.table.row(record.topic, record.partition)
@@ -178,7 +178,7 @@ class SimulatedData:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def logs(self, partition: Partition) -> dict[int, list[Run]]:
-        """The logs of the partition's replicas on running brokers."""
+        """Return the logs of the partition's replicas on running brokers."""
         found = {}
         for number, (broker, _) in sorted(self._simulation.brokers.items()):
             replica = broker.replicas.partition(*partition)
@@ -187,7 +187,7 @@ class SimulatedData:
         return found
 
     def check_end(self) -> None:
-        """The cluster is whole: every acknowledged record is there, and all replicas agree."""
+        """Check, when the cluster is whole, that every acknowledged record is there and all replicas agree."""
         history = self._simulation.history
         for partition, state in sorted(history.states.items()):
             if paths.topic(partition[0]) not in self._simulation.model.tree.nodes:

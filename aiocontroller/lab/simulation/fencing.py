@@ -1,4 +1,4 @@
-"""What ``aiocontroller.fence.command`` does in the simulation: it ends a broker, late or not at all."""
+"""What ``aiocontroller.fence.command`` does in the simulation: it kills a broker, late or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def fence(
     simulation: Simulation, command: Sequence[str], variables: Mapping[str, str], *, timeout_s: float
 ) -> CommandResult:
-    """Run the command.  It is a violation to end a broker that leads something that is to stay."""
+    """Run the command.  It is a violation if the broker leads a partition whose topic is not being deleted."""
     broker, history = int(command[-1]), simulation.history
     for (topic, number), state in history.states.items():
         going = paths.delete_topics_topic(topic) in simulation.model.tree.nodes
@@ -33,6 +33,6 @@ async def fence(
         return CommandResult(None, "")
     if how == "fails":
         return CommandResult(255, "no route to host")
-    if broker in simulation.brokers:  # or somebody else has killed it meanwhile
+    if broker in simulation.brokers:  # otherwise another step has killed it meanwhile
         simulation.kill(simulation.brokers[broker][1])
     return CommandResult(0, "")

@@ -1,4 +1,4 @@
-"""A journal in memory that an observer reads along."""
+"""A journal in memory whose records an observer receives."""
 
 from __future__ import annotations
 

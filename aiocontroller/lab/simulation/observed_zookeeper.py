@@ -63,7 +63,7 @@ class ObservedZooKeeper(ZooKeeperModel):
         self.traps: list[Trap] = []
         self.controller_writes = 0
         self._looked_ms: dict[int, int] = {}
-        """Session id -> when it last asked for /migration, as a controller's guard does in every look."""
+        """Session id -> when it last asked for /migration, as a controller's guard does whenever it looks."""
         self._vacant_ms: int | None = None
         """When /controller was last deleted without a successor."""
         self._is_controller = is_controller
@@ -92,9 +92,9 @@ class ObservedZooKeeper(ZooKeeperModel):
         super().request(connection, session, body, now_ms)
 
     def unseen_ms(self, session_id: int) -> int:
-        """Return for how long before the vacancy that it has filled this session last looked; 0 if it looked later.
+        """Return how long before the vacancy that it has filled this session last looked; 0 if it looked later.
 
-        Also 0 if it does not hold the role any more: the answer to its registration was late.
+        Also 0 if it no longer holds the role, because the answer to its registration was late.
         """
         controller, looked_ms = self.tree.nodes.get(paths.CONTROLLER), self._looked_ms.get(session_id)
         if controller is None or controller.owner != session_id or self._vacant_ms is None or looked_ms is None:
@@ -116,7 +116,7 @@ class ObservedZooKeeper(ZooKeeperModel):
             self._commit(transaction)
 
     def begin_with(self, znodes: Mapping[str, bytes], now_ms: int) -> None:
-        """Create znodes that were there before the run, with their missing parents."""
+        """Create znodes that exist before the run, with their missing parents."""
         self.zxid += 1
         transaction = Transaction(self.tree, self.zxid, now_ms, 0, ())
         for path, data in znodes.items():
@@ -134,7 +134,7 @@ class ObservedZooKeeper(ZooKeeperModel):
     def write_by_hand(
         self, write: Callable[[Transaction], object], now_ms: int, identities: Sequence[Identity] = ()
     ) -> None:
-        """Write znodes that only the controller may write as a foreign client, in one transaction."""
+        """As a foreign client, write znodes that only the controller may write, in one transaction."""
         self.zxid += 1
         transaction = Transaction(self.tree, self.zxid, now_ms, 0, identities)
         write(transaction)

@@ -17,7 +17,7 @@ import msgspec
 from aiocontroller.lab.simulation.simulation import Report
 
 RUNS_PER_CORE = 8
-"""Runs of a batch for each core: enough that a long one holds up the others little."""
+"""Runs of a batch for each core: so many that a long run hardly delays the others."""
 
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def on_spark(
         master, app_name="aiocontroller simulate", for_little=True
     )
     for number, handler in handlers.items():
-        signal.signal(number, handler)  # Spark puts its own in their place, which would lose the batch
+        signal.signal(number, handler)  # Spark installs its own, which would lose the batch
     context: Any = session.sparkContext
     waiting = iter(items)
     while not due() and (batch := list(islice(waiting, RUNS_PER_CORE * context.defaultParallelism))):

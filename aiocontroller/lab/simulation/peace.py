@@ -31,7 +31,7 @@ WHOLE_POLLS = 2
 
 
 class Peace:
-    """What it finds missing goes to the simulation's problems."""
+    """Makes peace; what is missing then is added to the simulation's problems."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -110,10 +110,10 @@ class Peace:
             simulation.take_over(min(observing))
 
     def _assign_who_was_left_out(self) -> None:
-        """Move partitions back to their ISR where an assignment written by hand leaves all of it out.
+        """Move partitions back to their ISR if an assignment written by hand contains no member of it.
 
-        A controller loads such an assignment.  Once the leader has died, nobody tells it to lead again, and no replica
-        of the assignment is in sync.
+        A controller loads such an assignment.  Once the leader has died, no controller lets it lead again, and no
+        replica of the assignment is in sync.
         """
         history = self._simulation.history
         left: Targets = {
@@ -140,10 +140,10 @@ class Peace:
         )
 
     def _has_lost_an_answer(self, number: int, broker: SimulatedBroker) -> bool:
-        """Return whether a leader does not know the ISR that it has written itself, as its session expired meanwhile.
+        """Return whether a leader does not know the ISR that it has written, because its session expired meanwhile.
 
-        Then it can change that ISR no more (KAFKA-2729): each write expects an earlier version of the znode.  The
-        controller cannot know, and writes in another leader epoch only.
+        Then it can no longer change that ISR (KAFKA-2729): each write expects an earlier version of the znode.  The
+        controller cannot know this, and writes the state only with another leader epoch.
         """
         states = self._simulation.history.states
         return not broker.protocol.isr_by_alter_partition and any(
@@ -159,8 +159,8 @@ class Peace:
         """Return whether a broker knows more of a foreign write than the present controller can know.
 
         A foreign client wrote a topic, and the controller that knew of it is gone: the broker holds a higher epoch,
-        another topic id, another replica, or, in the same epoch, another leadership.  In that case Kafka's brokers
-        ignore what they are sent, and Kafka's controller does not notice it.  An operator would restart this broker.
+        another topic id, another replica, or, in the same epoch, another leadership.  Kafka's brokers then ignore what
+        they are sent, and Kafka's controller does not notice.  An operator would restart this broker.
         """
         history = self._simulation.history
         for replica in broker.replicas.partitions():
@@ -200,9 +200,9 @@ class Peace:
 
 
 def _knows_otherwise(replica: Replica, state: LeaderAndIsr, assigned: frozenset[int]) -> bool:
-    """Return whether no LeaderAndIsr with this state would change what the replica knows, and both differ.
+    """Return whether the replica's knowledge differs from this state, and no LeaderAndIsr with the state corrects it.
 
-    Only of a leader do the ISR and the assigned replicas matter; followers do not hear of each change.
+    The ISR and the assigned replicas matter only for a leader; followers are not sent every change.
     """
     if replica.leader_epoch != state.leader_epoch:
         return replica.leader_epoch > state.leader_epoch

@@ -1,6 +1,6 @@
 """The results of a campaign in a file, one line for each seed as it arrives, so that an interrupted one loses nothing.
 
-The first line says which seeds the campaign has.  A line that was cut off is dropped; its seed runs again.
+The first line states the seeds of the campaign.  A line that was cut off is dropped; its seed runs again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Campaign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     branch: int = 0
     steer: int = 0
     restarts: bool = False
-    """See the options of these names of ``simulate``; here and in ``Results``."""
+    """``branch``, ``steer`` and ``restarts`` are the options of ``simulate``, here and in ``Results``."""
 
     def numbers(self) -> range:
         """Return its seeds."""
@@ -35,10 +35,10 @@ class Campaign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Results:
-    """The seeds of a campaign, and the results that its file has; without a path nothing is kept.
+    """The seeds of a campaign, and the results in its file; without a path nothing is kept.
 
-    A file that exists keeps its first seed, and its number of seeds unless ``seeds`` is another.  BadInputError if
-    ``asked``, that is a user asked for just this first seed, and the file has another one; or if it has other options.
+    An existing file keeps its first seed, and its number of seeds unless ``seeds`` is given.  Raises BadInputError if
+    the file has other options, or another first seed although the user asked for this one (``asked``).
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Watches verdicts about sick brokers: a broker may only be judged where something made brokers slow.
+"""Watches verdicts about sick brokers: a broker may be judged sick only if something made brokers slow.
 
-In a cluster that is whole again none is sick.
+In a cluster that is whole again, no broker may be sick.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiocontroller.lab.simulation.simulation import Simulation
 
 QUIET_S = 15.0
-"""So long after the last fault that slows brokers no broker may be judged sick."""
+"""From this long after the last fault that slows brokers, no broker may be judged sick."""
 SLOWING = frozenset(
     {
         "block",
@@ -37,12 +37,12 @@ SLOWING = frozenset(
         "win_again",
     }
 )
-"""Steps that make brokers slow, or seem so, or end that; restarts, deaths and all that ZooKeeper does are none."""
+"""Steps that make brokers slow, make them seem slow, or end that; restarts, deaths and ZooKeeper's faults do not."""
 IN_FORCE = frozenset({"links", "slow disk", "paused"})
 
 
 def still_sick(active: ControllerShell) -> list[str]:
-    """Return what is wrong with the active controller's verdict in a cluster that is whole."""
+    """Return what is wrong with the active controller's verdict when the cluster is whole."""
     verdict = None if active.sickness is None else active.sickness.judge.sick
     judged = [] if verdict is None else [f"sickness: broker {verdict.broker} is still judged: {verdict.evidence}"]
     treated = active.context.sick
@@ -50,7 +50,7 @@ def still_sick(active: ControllerShell) -> list[str]:
 
 
 class SicknessWatch:
-    """A verdict without a reason goes to the simulation's problems."""
+    """Adds verdicts without a reason to the simulation's problems."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation

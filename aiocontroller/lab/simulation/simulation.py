@@ -78,8 +78,8 @@ AUTHORIZER = {
 }
 LOGIN = "secret"
 LAST_LOOK_MS = 2_000
-"""How long before a vacancy the look may be on which a controller takes the role.  An answer may be late by two thirds
-of a session (of 3 s), after which the client gives the connection up."""
+"""How long before a vacancy the controller that fills it may have last looked.  An answer may be late by two thirds of
+a session (of 3 s); then the client gives up the connection."""
 DATA_RULES = ("I13", "I14")
 
 
@@ -111,7 +111,7 @@ class Report(msgspec.Struct, frozen=True):
     def same(self, other: Report) -> bool:
         """Return whether the runs were the same.
 
-        What is rare depends on the campaign.  Marks count pieces that overtook others, whose number is not quite the
+        ``rare`` depends on the campaign.  ``marks`` count pieces that overtook others, whose number is not quite the
         same in each run of a seed.
         """
         return msgspec.structs.replace(self, rare=other.rare, marks=other.marks) == other
@@ -181,7 +181,7 @@ class Simulation:
         self.foreign_writes = 0
         """Foreign writes so far."""
         self.repairs: list[Callable[[], None]] = []
-        """Functions that end faults early which would otherwise end by themselves later."""
+        """Functions that end faults early; without them, these faults end by themselves later."""
         self.heard: Callable[[int, str], None] = lambda broker, api: None
         """Called for each control request that a broker accepts."""
         self._services: list[tuple[int, Service]] = []
@@ -261,7 +261,7 @@ class Simulation:
         return ",".join(server.address for server in [self.zookeeper, *self.followers])
 
     def violations(self) -> list[str]:
-        """Return all that is wrong so far, of what is judged."""
+        """Return all that is wrong so far, of the invariants that are judged."""
         found = [str(v) for v in self.history.violations] + self.problems
         return [each for each in found if each.startswith(tuple(self._judged))] if self._judged else found
 
@@ -438,7 +438,7 @@ class Simulation:
         process = self._start(f"controller {number}", serve)
 
     def take_over(self, number: int) -> None:
-        """Have a controller take the role, as an operator does; it may have reasons against that."""
+        """Have a controller take the role, as an operator does; it may refuse."""
 
         def answered(reasons: object) -> None:
             self.history.probe(f"takeover {'refused' if reasons else 'done'}")
@@ -446,7 +446,7 @@ class Simulation:
         self.controllers[number][0].queue.append(TakeOver(reply=Reply(answered)))
 
     def _taken(self, service: Service, copy: MirroredCluster | None) -> MirroredCluster | None:
-        """A standby has been elected and goes on with its copy of the cluster."""
+        """A standby has been elected and continues with its copy of the cluster."""
         self.history.probe("failover of a warm standby, " + ("cold" if copy is None else "with its copy"))
         if copy is not None and self._owner() == service.client.session_id:
             self.problems += [f"copy: {stale}" for stale in stale_parts(copy, self.model.tree.nodes)]
@@ -466,7 +466,7 @@ class Simulation:
         return at_await
 
     def _fork_here(self) -> None:
-        """Draw everything anew from here on, if there is to be a fork."""
+        """Draw everything anew from here on, if the run forks here."""
         if self.chance.at_await(self.awaits, steps_left=self._begun < len(self.plan.steps)):
             self.steps.chance.seed(f"{self.chance.lineage} step")
             if not self.plan.steps_stay:
@@ -547,7 +547,7 @@ class Simulation:
         for fault in self.faults() or ["-"]:
             self.marks[f"event/{record.event}/{outcome}/{fault}"] += 1
         if service.controller.election.active and record.detail is None:
-            # may be inconsistent until the audit has read it
+            # topics with foreign writes may be inconsistent until the audit has read them
             by_hand = tuple(f"{topic}-" for topic in self.history.written_by_hand)
             wrong = [each for each in violations(service.shell.context) if not each.startswith(by_hand)]
             self.problems += [f"context after {record.event}: {problem}" for problem in wrong if not self.problems]
@@ -555,8 +555,8 @@ class Simulation:
             self.problems.append(f"I12: a timer is set after {record.event} while not active")
 
     def _check_permitted(self, service: Service) -> None:
-        """A controller looks at the cluster for each election.  If it is configured with what no broker has, it takes
-        no role, unless it knew no broker when it was elected."""
+        """Check that an elected controller has looked at the cluster for this election, and that its file has no
+        setting that no broker has had, unless it knew no broker when it was elected."""
         number = next(number for number, each in self._services if each is service)
         unseen_ms = self.model.unseen_ms(service.client.session_id)
         if unseen_ms > LAST_LOOK_MS:

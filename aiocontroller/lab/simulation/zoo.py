@@ -32,8 +32,8 @@ MACHINE_MADE = "scripts/mutate"
 class Bug(NamedTuple):
     name: str
     source: str
-    """Where the bug was seen: an issue of Kafka's, a seed that found it here, the design decision that prevents it, or
-    nowhere: ``MACHINE_MADE`` and the mutant's key."""
+    """Where the bug was seen: an issue of Kafka's, a seed that found it here, the design decision that prevents it, or,
+    for one never seen, ``MACHINE_MADE`` and the mutant's key."""
     patches: Callable[[], list[Patch]]
     harmless: str = ""
     """If the bug cannot cause a violation, the reason; the seeds are then right not to find it."""
@@ -88,7 +88,7 @@ class Hunt(msgspec.Struct, frozen=True):
 
     @property
     def cpu_s_per_find(self) -> float | None:
-        """Return the processor seconds of all tries, also those in vain, for each find."""
+        """Return the processor seconds of all tries, including those that found nothing, for each find."""
         return round(sum(self.cpu_s) / self.found, 1) if self.found else None
 
     @property

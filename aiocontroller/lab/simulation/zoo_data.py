@@ -1,7 +1,7 @@
 """Bugs that lose data: found by the records alone, with every other check silent (I13, I14).
 
-Some are bugs of the controller from ``zoo_bugs``, which other checks find sooner; here they must show by what they
-lose.  Most of the others are bugs of brokers: they tell whether the checks of the records would see one.
+Some are bugs of the controller from ``zoo_bugs``, which other checks find sooner; here they must be found by what they
+lose.  Most of the others are bugs of brokers, which show whether the checks of records would find one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Ways to get eligible replicas wrong: each elects a log that has lost what was acknowledged (I13, I14).
+"""Ways to get eligible replicas wrong: each elects a replica whose log has lost acknowledged records (I13, I14).
 
-One leaves an ISR behind that says too much; it costs records only if its new leader dies within milliseconds, so all
-checks may find it.
+One leaves replicas in the ISR that are not in sync; it costs records only if the new leader dies within milliseconds,
+so any check may find it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _entered_after_an_unclean_start() -> list[Patch]:
     original = eligible_replicas.eligible_after
 
     def after(context: ControllerContext, *args: Any) -> Eligible | None:
-        """What a broker had counts as what its present incarnation has."""
+        """Treat what a broker's earlier incarnation had as what its present one has."""
         starts, last_epochs = context.starts, context.last_epochs
         if starts is None:
             return original(context, *args)

@@ -23,9 +23,9 @@ from aiocontroller.lab.simulation.zoo import MACHINE_MADE, Bug, Patch
 
 
 class Mutation:
-    """``key`` is that of ``scripts/mutate``; ``before`` stands in the function's source once, ``after`` instead.
+    """A changed function: ``after`` replaces ``before``, which must occur once in the function's source.
 
-    ``handles`` is the event whose handler the function is.
+    ``key`` is the mutant's key in ``scripts/mutate``; ``handles`` is the event whose handler the function is.
     """
 
     def __init__(self, owner: Any, key: str, before: str, after: str, handles: Any = None) -> None:
@@ -37,7 +37,7 @@ class Mutation:
         self._after = after
 
     def source(self) -> str:
-        """The changed function.  ValueError if the function does not have the text once."""
+        """Return the changed function's source.  Raises ValueError unless the text to replace occurs exactly once."""
         source = textwrap.dedent(inspect.getsource(vars(self.owner)[self.name]))
         if source.count(self._before) != 1:
             raise ValueError(f"{self.key}: found {source.count(self._before)} times {self._before!r}, expected once")

@@ -1,4 +1,4 @@
-"""Bugs of standbys: copies of the cluster that differ from ZooKeeper without saying so, and words that nobody hears."""
+"""Bugs of standbys: copies that differ from ZooKeeper without being marked, and heartbeats that are ignored."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class AdminSteps(OperatorSteps):
     """Steps of clients with CreateTopics, CreatePartitions and DeleteTopics."""
 
     def step_request_topics(self) -> None:
-        """Ask for one topic to three; some exist, some ask for too many replicas, some are only to be checked."""
+        """Ask for one to three topics, some of which exist or get too many replicas; sometimes only validate them."""
         simulation, chance = self.simulation, self.chance
         answers, asked_s = simulation.history.answers, simulation.clock.monotonic()
         named, placed = self._given.take("topic"), self._given.take("placed") or []
@@ -73,7 +73,7 @@ class AdminSteps(OperatorSteps):
         self._ask(ApiKey.CREATE_PARTITIONS, answered, topics=topics, timeout=timeout_ms, validate_only=False)
 
     def step_request_deletion(self) -> None:
-        """Ask for the deletion of a topic, which may be unknown, or may be just going."""
+        """Ask for the deletion of a topic, which may be unknown or already being deleted."""
         simulation = self.simulation
         name = self._topic() if "topic" in self._given or self.chance.random() < 0.8 else self.chance.choice(NAMES)
         if name is None:

@@ -26,9 +26,9 @@ class AskingSteps(StepTaker):
     """Steps that ask controllers."""
 
     def _ask(self, api: ApiKey, answered: Callable[[Any], None], *, lowest: int = 0, **fields: Any) -> None:
-        """Send a request in a version from ``lowest`` on to a controller that believes to be active.
+        """Send a request, in a version of at least ``lowest``, to a controller that considers itself active.
 
-        The controller may be a deposed one.  The fields are those of all versions together.
+        The controller may have been deposed.  ``fields`` are those of all versions together.
         """
         active = [s for s, process in self.simulation.controllers.values() if s.controller.election.active]
         if not active:
@@ -79,7 +79,7 @@ def reassignments_listed(answer: Any) -> dict[TopicPartition, ReplicaAssignment]
 
 
 def by_topic(partitions: Iterable[TopicPartition] | None) -> list[dict[str, Any]] | None:
-    """Return what ElectLeaders takes; None for all partitions of the cluster."""
+    """Return the field of ElectLeaders; None for all partitions of the cluster."""
     if partitions is None:
         return None
     topics: dict[str, list[int]] = {}

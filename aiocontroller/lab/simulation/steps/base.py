@@ -37,7 +37,7 @@ class StepTaker(BackgroundTasks):
         """The topics that the operator has created -> their number of partitions."""
         self.chance = random.Random(0)
         self._given = Given()
-        """What the step's arguments say, until it is taken."""
+        """The values of the step's arguments that have not been taken yet."""
         self._last_asked: Targets = {}
         self._moves: dict[TopicPartition, int] = {}
         """How many moves of each partition were requested."""

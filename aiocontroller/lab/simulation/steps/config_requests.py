@@ -1,6 +1,6 @@
 """Clients that change settings, credentials, quotas, features and ACLs; each answer is judged by what happened.
 
-Each request asks for a value that no other one asks for.
+Each request asks for a value that no other request asks for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RATE = "producer_byte_rate"
 
 
 class ConfigRequestSteps(AskingSteps):
-    """Steps of clients whose requests end below ``/config``, and of those that are always refused."""
+    """Steps of clients whose requests change znodes below ``/config``, or are always refused."""
 
     def step_request_configs(self) -> None:
         """Ask for another setting of a topic, which may be unknown; the value may be wrong."""
@@ -106,6 +106,6 @@ class ConfigRequestSteps(AskingSteps):
 
 
 def _results(answer: Any) -> tuple[Any, ...]:
-    """Return the results of one request, under whatever name its API has for them."""
+    """Return the results in an answer, under whatever name its API has for them."""
     names = ("responses", "results", "entries")
     return next((tuple(found) for name in names if (found := getattr(answer, name, None)) is not None), ())

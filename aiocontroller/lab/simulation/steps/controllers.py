@@ -130,7 +130,7 @@ class ControllerSteps(StepTaker):
         connection.end()
 
     def _depose(self, connection: Connection, session: Session) -> None:
-        """Let another controller take the role; the writer hears of it late and meanwhile continues its work."""
+        """Let another controller take the role; the writer learns of it late and meanwhile continues its work."""
         simulation = self.simulation
         simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
         for service, process in simulation.controllers.values():

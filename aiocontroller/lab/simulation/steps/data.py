@@ -14,15 +14,16 @@ class DataSteps(StepTaker):
     def step_power_cut(self) -> None:
         """Kill a broker together with its operating system: what it has not flushed is lost.
 
-        A broker that still stops is hit too.
+        This includes a broker that is still stopping.
         """
         for broker in self._each({b: None for b in range(1, self.simulation.plan.brokers + 1) if self._processes(b)}):
             self._cut_power(broker)
 
     def step_reboot_broker(self) -> None:
-        """The same, and it starts at once; the step ends its session.
+        """Cut a broker's power and start it again at once; the step ends its session.
 
-        It takes longer to register than the controller to see that it is gone, unless the controller stands still.
+        The broker takes longer to register than the controller takes to see that it is gone, unless the step pauses the
+        controller (``unseen``).
         """
         unseen_s = self._given.take("unseen")
         holder = self.simulation.controllers.get(self.simulation.holder() or 0)
@@ -35,7 +36,7 @@ class DataSteps(StepTaker):
             self.simulation.start_broker(broker)
 
     def _processes(self, broker: int) -> list[Process]:
-        """The broker's processes: also one that still stops, and those that wait for its disk."""
+        """Return the broker's processes, including one that is still stopping and those that wait for its disk."""
         return [
             process for process in self.simulation.processes if process.alive and process.name == f"broker {broker}"
         ]
@@ -48,7 +49,7 @@ class DataSteps(StepTaker):
             self.simulation.data.power_cut(broker)
 
     async def step_produce(self) -> None:
-        """Produce so many batches of one record, each after the one before was answered."""
+        """Produce this many batches of one record, each after the answer to the previous one."""
         partition, batches, acks = map(self._given.need, ("partition", "batches", "acks"))
         data = self.simulation.data
         if data is None:

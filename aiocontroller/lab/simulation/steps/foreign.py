@@ -22,7 +22,7 @@ Partition = tuple[str, int]
 BLIND_S = (0.0, 0.0, 0.3, 1.0)
 """How long the controller receives nothing; less than a session."""
 APART_S = (0.0, 0.0, 0.1, 1.0)
-"""How long a topic is away that is made anew."""
+"""How long a topic that is made anew is absent."""
 
 
 class ForeignSteps(StepTaker):
@@ -106,7 +106,7 @@ class ForeignSteps(StepTaker):
             transaction.remove(top)
 
         def create(transaction: Transaction) -> None:
-            if top not in self.simulation.model.tree.nodes:  # otherwise somebody else was sooner
+            if top not in self.simulation.model.tree.nodes:  # otherwise another client has created it meanwhile
                 transaction.create(top, data, OPEN, 0)
 
         def both(transaction: Transaction) -> None:

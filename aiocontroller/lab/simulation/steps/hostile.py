@@ -13,8 +13,8 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 
 OBEYED = frozenset({ApiKey.ELECT_LEADERS, ApiKey.CONTROLLED_SHUTDOWN, ApiKey.FIND_COORDINATOR})
-"""Requests that a controller must obey whatever their sender: unclean elections, no leaders on a live broker, and
-topics of fifty partitions."""
+"""Requests that a controller must obey, whoever sends them: they elect uncleanly, take all leaders from a live broker,
+and create topics of fifty partitions."""
 DAMAGE = (b"", b"\xff\x00", b"{", b"[]", b"null", b"{}", b'{"version":9}', b'{"version":1,"config":[]}', b"9" * 400)
 
 PLACES = ("topic", "state", "settings")
@@ -24,7 +24,7 @@ class HostileSteps(ForeignSteps):
     """Steps that no well-behaved client would take."""
 
     def step_send_garbage(self) -> None:
-        """Send damaged requests to a listener, one after the other, without a look at the answers."""
+        """Send damaged requests to a listener, one after the other, and ignore the answers."""
         active = [service for service, _ in self.simulation.controllers.values() if service.controller.election.active]
         if active:
             maker, service = Maker(self.chance), self.chance.choice(active)
@@ -48,7 +48,7 @@ class HostileSteps(ForeignSteps):
             transport.close()
 
     async def step_damage_znode(self) -> None:
-        """Write rubbish into a topic's znode, a state or the settings, and mend it later, in peace at the latest.
+        """Write garbage into a topic's znode, a state or the settings, and repair it later, in peace at the latest.
 
         Arguments name the topic, and one of ``topic``, ``state`` and ``settings``.
         """

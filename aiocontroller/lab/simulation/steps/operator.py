@@ -206,7 +206,7 @@ class OperatorSteps(AskingSteps):
                 known.pop(tp, None)  # even if all of it is refused: an earlier try may have taken effect
             if answer is None:
                 return
-            named = self._named_by_znode()  # the znode may move them again, if the controller did not see it yet
+            named = self._named_by_znode()  # the znode may move them again, if the controller has not seen it yet
             for tp, code in codes_of_reassignment(answer).items():
                 if code == KafkaErrorCode.NONE and (wanted := targets[tp]) is not None:
                     self.simulation.history.answers.operations.moved(asked_s, tp, wanted)
@@ -295,7 +295,7 @@ class OperatorSteps(AskingSteps):
             self._elect(ElectionType.UNCLEAN, partitions)
 
     def step_recover(self) -> None:
-        """Have the best log lead, or a broker whatever its log holds, as ``aiocontroller recover`` does.
+        """Make the best log lead, or a given broker whatever its log holds, as ``aiocontroller recover`` does.
 
         Drawn, the step takes a partition without a leader, if there is one.
         """

@@ -1,4 +1,4 @@
-"""A ZooKeeper that refuses connections, logins, or what an ACL does not allow; in peace at the latest it relents."""
+"""A ZooKeeper that refuses connections, logins, or what an ACL does not allow; it relents in peace at the latest."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RefusalSteps(StepTaker):
         if path not in nodes or simulation.denied.get(path):
             return
         simulation.history.probe("a znode is denied")
-        simulation.foreign_writes += 1  # writes that are refused meanwhile may be the audit's to repair
+        simulation.foreign_writes += 1  # the audit may have to repair writes that are refused meanwhile
         self._give(path, acl)
         simulation.denied[path] = True
 
@@ -88,7 +88,7 @@ class RefusalSteps(StepTaker):
         self._later(duration_s, relent)
 
     def _place(self) -> str:
-        """Return a znode that only controllers need, but for states below protocol 2.7, and topics in tools' hands."""
+        """Return a znode that only controllers need; but tools write topics, and leaders states before protocol 2.7."""
         places = list(FIXED_PLACES)
         states = sorted(self.simulation.history.states)
         if states:

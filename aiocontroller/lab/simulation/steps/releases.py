@@ -18,10 +18,10 @@ LOOK_S = 0.1
 
 
 class Restarts(StepTaker):
-    """Brokers that come back otherwise than they went."""
+    """Restarts of brokers whose release, protocol or file has changed."""
 
     async def _restart(self, broker: int) -> None:
-        """Stopped, or killed now and then; one that is down stays so."""
+        """Stop the broker, or sometimes kill it, and start it again; one that is down stays down."""
         simulation = self.simulation
         if broker in simulation.brokers:
             running, process = simulation.brokers.pop(broker)
