@@ -1,4 +1,4 @@
-"""What ``aiocontroller run --debug`` answers beside the controller's own pages: ``POST /debug/NAME``."""
+"""The pages that ``aiocontroller run --debug`` serves besides the controller's own: ``POST /debug/NAME``."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "kafka_cluster_scope", f"how long a kafka_cluster lives: one of {', '.join(SCOPES)}", default="function"
     )
     group = parser.getgroup("aiocontroller")
-    group.addoption("--faults-seed", type=int, metavar="N", help="what the fixture 'faults' draws from")
+    group.addoption("--faults-seed", type=int, metavar="N", help="the seed of the fixture 'faults'")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if scope not in SCOPES:
         raise pytest.UsageError(f"kafka_cluster_scope: found {scope!r}, expected one of {', '.join(SCOPES)}")
     config.addinivalue_line(
-        "markers", "kafka_cluster(**options): the cluster that a test wants, as KafkaCluster takes it"
+        "markers", "kafka_cluster(**options): the cluster that a test needs; the options are those of KafkaCluster"
     )
 
 

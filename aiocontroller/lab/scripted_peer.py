@@ -1,4 +1,4 @@
-"""A broker's end of a connection that follows a script: answers, keeps silent, closes, talks nonsense."""
+"""A broker's end of a connection that follows a script: it answers, stays silent, closes or sends nonsense."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ class Arrived(NamedTuple):
 
 
 class Peer:
-    """``reactions`` are used up one request each, then requests are answered; ApiVersions always is, by ``offers``."""
+    """A scripted broker: each request uses up one of ``reactions``, and later ones are answered.
+
+    ApiVersions is always answered, with ``offers``.
+    """
 
     def __init__(self, world: World, offers: dict[ApiKey, VersionRange] | None = None) -> None:
         self.world = world
         self.offers = NEWEST if offers is None else offers
         self.reactions: deque[Reaction] = deque()
         self.arrived: list[Arrived] = []
-        """Everything but ApiVersions."""
+        """All requests but ApiVersions."""
         self.handshakes = 0
         self.on_handshake: Callable[[], object] = lambda: None
         """Called when ApiVersions has been answered."""

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say of aiocontroller-lab: its version and its controller are those of the checkout."""
+"""What pyproject.toml cannot state of aiocontroller-lab: its version, and that it requires the same aiocontroller."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Deadline:
 
 
 def _shuffle_tasks(ready: deque[asyncio.Handle | Deadline], chance: random.Random) -> None:
-    """A task is there once at most, so its own steps keep their order."""
+    """Shuffle the ready tasks among their places; a task is ready only once, so its own steps keep their order."""
     places = [
         place
         for place, handle in enumerate(ready)
@@ -89,15 +89,13 @@ def _shuffle_tasks(ready: deque[asyncio.Handle | Deadline], chance: random.Rando
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop on virtual time: ready callbacks run in order; if there are none, the clock jumps to the next
+    """asyncio's loop on virtual time: ready callbacks run in order; with none ready, the clock jumps to the next timer.
 
-    timer.
+    It has its own heap of timers, because asyncio's compares handles in Python, and half of a simulation is timers.
+    Timers with the same deadline run in the order in which they were set.
 
-    It has its own heap of timers: asyncio's compares handles in Python, and half of a simulation is timers.  Timers of
-    one deadline run in the order in which they were set.
-
-    With ``task_order`` the tasks that are ready at the same time run in a drawn order: no task may rely on its place.
-    Callbacks keep theirs, as the bytes of a connection must.
+    With ``task_order``, tasks that are ready at the same time run in a drawn order, so that no task can rely on its
+    place.  Callbacks keep their order, as the bytes of a connection must.
     """
 
     task_order: random.Random | None = None
@@ -198,7 +196,7 @@ class SimulatedClock:
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         # The loop runs timers due within a nanosecond at once, without moving the clock.  A caller whose deadline is
-        # still 1e-16 s away, because of rounding, would then ask again for ever.
+        # still 1e-16 s away, because of rounding, would then set timers for ever.
         loop = self._loop
         timer = Deadline(callback) if self._host is None else _HostTimer(self._host, callback)
         rate = 1.0 if self._host is None else self._host.clock_rate
@@ -233,7 +231,7 @@ class SimulatedTransport(asyncio.Transport):
         self._closing = False
         self._paused = False
         self._held: deque[bytes | None] = deque()
-        """Arrived while reading was paused; None is the end."""
+        """Pieces that arrived while reading was paused; None is the end."""
         self._held_bytes = 0
         self._writes_too_much = False
         """The other end has more unread bytes than the limit."""
@@ -496,7 +494,7 @@ class SimulatedNetwork:
         if held is not None:
             held.append((to, data))
             return
-        # The loop does not promise an order among timers of one deadline; the queue of the connection does.
+        # The connection's queue keeps the order of the pieces; their timers need not.
         self._send(sender.name, to, data)
 
     def _send(self, sender: str, to: SimulatedTransport, data: bytes | None) -> None:
@@ -521,7 +519,7 @@ class SimulatedNetwork:
             to._protocol.connection_lost(None)
 
     def cut(self, port: int) -> int:
-        """Break every connection to a port, both ends at once; returns how many."""
+        """Break every connection to a port, both ends at once; returns their number."""
         return self._break([c for c in self.connections if c[0] == port and not c[1].is_closing()])
 
     def cut_host(self, name: str) -> int:

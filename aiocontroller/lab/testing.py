@@ -54,7 +54,7 @@ DRAWN = (
     "start_controller",
     "wait",
 )
-"""What ``Faults.storm`` draws from."""
+"""The kinds of steps that ``Faults.storm`` draws by default."""
 
 
 class KafkaCluster:

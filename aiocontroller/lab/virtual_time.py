@@ -11,7 +11,7 @@ from aiocontroller.lab import simulated_net
 
 
 def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a coroutine function into a plain test that ``simulated_net.run`` carries out."""
+    """Turn a coroutine function into a plain test that runs under ``simulated_net.run``."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
