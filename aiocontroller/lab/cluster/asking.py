@@ -1,4 +1,4 @@
-"""One request to a controller's or a broker's listener, on a connection of its own, and its answer as kio's entity."""
+"""Sends one request to a controller's or a broker's listener, on a new connection, and decodes the answer with kio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENT_ID = "laboratory"
 
 
 async def ask(network: Network, host: str, port: int, api: ApiKey, version: int, **fields: Any) -> Any:
-    """Raises OSError if the connection fails or ends, TimeoutError after 60 s without an answer."""
+    """Return the answer.  Raises OSError if the connection fails or ends, TimeoutError after 60 s without an answer."""
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     transport, _ = await network.connect(lambda: _Asking(answered), host, port, timeout_s=WITHIN_S)
     try:

@@ -1,4 +1,4 @@
-"""A simulated broker's connections: to its controller (ISR changes, its shutdown), and to the leaders it follows."""
+"""A simulated broker's connections: to its controller (ISR changes, shutdown), and to the leaders that it follows."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ PRIVATE_HEADER = Struct(">hhi")
 
 
 class ReplicaReport(msgspec.Struct, array_like=True):
-    """Each report has a partition and its leader epoch, and with a disk the end of the log and its last epoch."""
+    """Each report is (partition, leader epoch); with a disk, the log's end and its last epoch follow."""
 
     broker: int
     first: bool
-    """First report on this connection: it is complete, and older reports do not count."""
+    """Whether this is the first report on its connection: it is complete, and replaces all older ones."""
     reports: list[tuple[str, list[tuple[int, ...]]]]
     stopped: list[tuple[str, int]]
 
@@ -65,7 +65,7 @@ class ReportAnswer(msgspec.Struct, array_like=True):
     refused: list[tuple[str, int, int]]
     """(topic, partition, verdict) of the rejected reports"""
     fetched: list[FetchAnswer]
-    """Of the partitions with something new."""
+    """Answers for the partitions with something new."""
 
 
 class Signal:
@@ -89,8 +89,8 @@ class Signal:
 class ControllerChannel:
     """The connection to the controller, like Kafka's ``NodeToControllerChannelManager``.
 
-    The controller is looked up in the metadata cache, and then kept until the connection breaks or an answer says
-    NOT_CONTROLLER: a newer UpdateMetadata alone does not move the channel.
+    The controller is looked up in the metadata cache, and then kept until the connection breaks or an answer has the
+    error NOT_CONTROLLER: a newer UpdateMetadata alone does not move the channel.
     """
 
     def __init__(self, world: World, metadata: MetadataCache, *, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
@@ -248,7 +248,7 @@ async def ask_for_controlled_shutdown(
 ) -> bool:
     """Request a controlled shutdown as Kafka's broker does; returns whether the controller has moved all leaders.
 
-    Before each attempt, ``finds`` tells whether the broker finds the controller with this id.
+    Before each attempt, ``finds`` returns whether the broker can find the controller with this id.
     """
     channel = ControllerChannel(world, metadata, timeout_s=SHUTDOWN_REQUEST_TIMEOUT_S)
     for attempt in range(retries):
@@ -290,7 +290,7 @@ class FetcherLink:
         self._metadata = metadata
         self._wanted = Signal()
         self.disk_delay_s = 0.0
-        """How long it takes to write fetched records."""
+        """The time that it takes to write fetched records."""
 
     def wake(self) -> None:
         if self._fetcher.unreported or self._fetcher.stopped:
@@ -345,8 +345,10 @@ class FetcherLink:
         return ReplicaReport(self._replicas.broker_id, first, list(by_topic.items()), stopped), sent
 
     def _take_back(self, refused: list[tuple[str, int, int]], sent: SentReports) -> bool:
-        """Queue reports again that came before the leader's own LeaderAndIsr, or that it has lost with its replica;
-        returns whether there were any."""
+        """Queue reports again that reached the leader before its own LeaderAndIsr, or that it lost with its replica.
+
+        Returns whether there were any.
+        """
         early = False
         for topic, index, verdict in refused:
             partition, leader_epoch = sent.get((topic, index)) or (self._replicas.partition(topic, index), None)

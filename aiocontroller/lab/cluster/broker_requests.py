@@ -32,7 +32,7 @@ Steps = Generator[None, None, T]
 
 
 def run_to_end(steps: Steps[T]) -> T:
-    """The result, without pauses (tests, small requests)."""
+    """Return the result, without pauses (for tests and small requests)."""
     while True:
         try:
             next(steps)
@@ -41,7 +41,7 @@ def run_to_end(steps: Steps[T]) -> T:
 
 
 class IntArrays(dict[bytes, tuple[int, ...]]):
-    """int32 arrays by their bytes on the wire."""
+    """Decoded int32 arrays by their bytes on the wire."""
 
     def __missing__(self, raw: bytes) -> tuple[int, ...]:
         if len(self) >= _MAX_ARRAYS:
@@ -169,7 +169,7 @@ def decode_stop_replica(version: int, body: bytes) -> Steps[StopReplicaRequest]:
 
 
 def decode_metadata_topics(version: int, body: bytes) -> list[tuple[str | None, bytes]] | None:
-    """The topics that a Metadata request of version 0-12 asks for, by (name, id); None for all."""
+    """Return the topics that a Metadata request of version 0-12 asks for, as (name, id); None for all."""
     cursor = _cursor(ApiKey.METADATA, version, body)
     all_topics = b"\x00" if cursor.flexible else b"\xff\xff\xff\xff"
     if version >= 1 and body.startswith(all_topics):
@@ -179,7 +179,7 @@ def decode_metadata_topics(version: int, body: bytes) -> list[tuple[str | None, 
         topic_id = cursor.uuid("topic id") if version >= 10 else NO_TOPIC_ID
         topics.append((cursor.nullable_string("topic name"), topic_id))
         cursor.tags()
-    return topics if version >= 1 else topics or None  # version 0 says "all" by an empty list
+    return topics if version >= 1 else topics or None  # in version 0 an empty list means all
 
 
 def _cursor(api: ApiKey, version: int, body: bytes) -> Cursor:
@@ -191,7 +191,7 @@ ReadArray = Callable[[bytes, int], tuple[tuple[int, ...], int]]
 
 
 def _topics(cursor: Cursor, *, grouped: bool, ids: bool, read: ReadPartition) -> Steps[list[TopicStates]]:
-    """The topics with their partitions; in the oldest versions each partition carries its topic's name."""
+    """Read the topics with their partitions; in the oldest versions each partition carries its topic's name."""
     topics: list[TopicStates] = []
     if not grouped:
         by_name: dict[str, TopicStates] = {}

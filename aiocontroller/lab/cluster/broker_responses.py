@@ -1,6 +1,6 @@
 """A simulated broker's long answers: LeaderAndIsr, StopReplica, Metadata.
 
-They are encoded by hand for the same reason as ``broker_requests``: 100,000 partitions are encoded in pieces.
+They are encoded by hand for the same reason as in ``broker_requests``: 100,000 partitions are encoded in pieces.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TopicCodes = Mapping[tuple[str, bytes], Sequence[tuple[int, int]]]
 
 
 def encode_leader_and_isr_response(version: int, error_code: int, topics: TopicCodes) -> list[bytes]:
-    """Flat and by name up to version 4, by topic id from version 5 on."""
+    """Encode the answer: a flat list by topic name up to version 4, grouped by topic id from version 5 on."""
     flexible = is_flexible(ApiKey.LEADER_AND_ISR, version)
     tags = NO_TAGS if flexible else b""
     pack = _INDEX_ERROR.pack
@@ -56,7 +56,7 @@ def encode_leader_and_isr_response(version: int, error_code: int, topics: TopicC
 
 
 def encode_stop_replica_response(version: int, error_code: int, codes: Sequence[tuple[str, int, int]]) -> list[bytes]:
-    """``codes``: (topic, partition, error code)."""
+    """Encode the answer; ``codes``: (topic, partition, error code)."""
     flexible = is_flexible(ApiKey.STOP_REPLICA, version)
     tags = NO_TAGS if flexible else b""
     pack = _INDEX_ERROR.pack
@@ -172,7 +172,7 @@ class _TopicWriter:
     def _partition(self, state: PartitionState) -> bytes:
         version, visible = self._version, self._visible
         replicas, isr, leader_epoch = state.replicas, state.isr, state.leader_epoch
-        if version == 0:  # such old clients fail on a replica that they do not know
+        if version == 0:  # clients this old fail on an unknown replica
             replicas = tuple(r for r in replicas if r in visible)
             isr = tuple(r for r in isr if r in visible)
         if state.leader not in visible:

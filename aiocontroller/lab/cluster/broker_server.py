@@ -1,11 +1,11 @@
-"""The server of a simulated broker: connections, the checks of each API, the order of control requests.
+"""The server of a simulated broker: its connections, the checks of each API, and the order of control requests.
 
 Control requests (LeaderAndIsr, UpdateMetadata, StopReplica) are applied one at a time, from all connections, and each
 lets the event loop run every ``STEP`` partitions.  The checks are Kafka's (``KafkaApis``): first the broker epoch (-1
 passes, otherwise it must not be below our own), then the controller epoch, then each partition's state.
 
-A frame that is too long, truncated, or of an API or version not offered closes its connection; so does a bug, which
-never ends the broker.
+A frame that is too long, truncated, or of an API or version not offered closes its connection.  A bug also closes only
+the connection: the broker goes on.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ T = TypeVar("T")
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 MAX_WAITING = 64
-"""With this many requests waiting, a connection is no longer read."""
+"""A connection with this many waiting requests is not read."""
 
 _API = Struct(">hhh")
 
@@ -88,8 +88,8 @@ class CachedStatus(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """One broker's state; ``replicas`` are those that it hosts, ``alive`` the brokers in its metadata cache,
-    ``metadata`` all partitions in it, if requested."""
+    """One broker's state: ``replicas`` are those that it hosts, ``alive`` are the live brokers in its metadata cache,
+    and ``metadata`` has all partitions of that cache, if requested."""
 
     id: int
     epoch: int
@@ -146,7 +146,7 @@ class BrokerServer:
             connection.close()
 
     async def answer(self, frame: bytes, connection: ServedConnection) -> list[bytes]:
-        """The whole answer without its length; FrameError when the connection has to be closed."""
+        """Return the whole answer without its length; FrameError when the connection has to be closed."""
         key = INT16.unpack_from(frame)[0] if len(frame) >= PRIVATE_HEADER.size else -1
         if key in (REPLICA_REPORT, BROKER_STATUS):
             return self._answer_private(key, frame, connection)
@@ -181,7 +181,7 @@ class BrokerServer:
         return [encode_response_header(api, version, header.correlation_id), *pieces]
 
     async def _to_end(self, steps: Steps[T]) -> T:
-        """Run the steps, and let the event loop run in between."""
+        """Run the steps, letting the event loop run in between."""
         while True:
             try:
                 next(steps)
@@ -201,7 +201,7 @@ class BrokerServer:
         hosted = self._replicas.partition(topic, partition)
         if hosted is None:
             return KafkaErrorCode.NOT_LEADER_OR_FOLLOWER
-        return Log() if hosted.stored is None else hosted.stored.log  # of brokers without disks all logs are empty
+        return Log() if hosted.stored is None else hosted.stored.log  # without a disk, all logs are empty
 
     async def _answer_controller(self, api: ApiKey, version: int, body: bytes) -> list[bytes]:
         if api is ApiKey.LEADER_AND_ISR:
@@ -352,7 +352,7 @@ class ServedConnection(asyncio.Protocol):
             self._server.spawn(self._work())
 
     async def _work(self) -> None:
-        """Serve all received requests, even when the peer is gone: those of a dead controller count too."""
+        """Serve all received requests, even after the peer has gone: requests of a dead controller still count."""
         try:
             while self._waiting:
                 frame = self._waiting.popleft()

@@ -1,7 +1,7 @@
 """Produce and Fetch of a simulated broker's clients, in msgpack under API keys of its own.
 
 The checks and error codes are Kafka's.  A produce with acks=all is answered when the high watermark has passed its
-records, when the broker leads no more, or at its time-out: then the client does not know what becomes of the records.
+records, when the broker stops leading, or on timeout; in the last two cases the fate of the records is unknown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Produce(msgspec.Struct, array_like=True):
 
 
 class Produced(msgspec.Struct, array_like=True):
-    """``base`` is the first record's offset; ``topic_id`` is zero where the broker has none."""
+    """The answer to ``Produce``.  ``base`` is the first record's offset; ``topic_id`` is zero if the broker has
+    none."""
 
     error: int
     base: int = NO_OFFSET
@@ -59,23 +60,23 @@ class Read(msgspec.Struct, array_like=True):
 class Records(msgspec.Struct, array_like=True):
     error: int
     runs: list[Run]
-    """From the start up to the high watermark."""
+    """The records from the requested start up to the high watermark."""
     topic_id: bytes = bytes(16)
 
 
 class ClientRequests:
-    """Answers clients of one broker; ``now_ms`` is its clock."""
+    """Answers the clients of one broker; ``now_ms`` is its clock."""
 
     def __init__(self, world: World, replicas: ReplicaManager) -> None:
         self.disk_delay_s = 0.0
-        """How long it takes to write records."""
+        """The time that it takes to write records."""
         self._world = world
         self._replicas = replicas
         self._waiting: dict[Partition, dict[asyncio.Event, None]] = {}
         replicas.progressed = self._progressed
 
     async def answer(self, key: int, body: Buffer) -> bytes:
-        """FrameError for a body that is no such request."""
+        """Return the encoded answer; FrameError for a malformed body."""
         try:
             if key == PRODUCE:
                 return msgspec.msgpack.encode(await self._produce(msgspec.msgpack.decode(body, type=Produce)))

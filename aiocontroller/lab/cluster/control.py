@@ -39,7 +39,7 @@ class CommandError(AioControllerError):
 
 
 def send_command(data_dir: Path, command: str, *, broker: int | None = None) -> dict[str, Any]:
-    """Have the cluster of ``data_dir`` execute one of ``COMMANDS``; returns its answer.  Blocks until it is done.
+    """Send one of ``COMMANDS`` to the cluster of ``data_dir``, and return its answer.  Blocks until it is done.
 
     ClusterNotRunningError when no cluster runs there, CommandError when it refuses.
     """

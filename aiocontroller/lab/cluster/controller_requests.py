@@ -19,7 +19,7 @@ _BROKER = Struct(">iq")
 _TWO = Struct(">ii")
 _LEADERSHIP = Struct(">ihii")
 _NO_BROKER_EPOCH = -1
-"""A broker in ZooKeeper mode does not know the epochs of others."""
+"""A broker in ZooKeeper mode does not know the epochs of other brokers."""
 
 
 class AlteredPartition(NamedTuple):
@@ -40,7 +40,7 @@ class AlterPartitionAnswer(NamedTuple):
 
 
 def alter_partition_version(changes: Sequence[IsrChange], highest: int, *, topic_ids: bool) -> int:
-    """Return ``highest`` or a lower version; above 1 only with ``topic_ids`` and if every topic has one."""
+    """Return ``highest``, or 1 at most without ``topic_ids`` or if a topic has no id."""
     named_by_id = topic_ids and all(change.partition.topic_id != NO_TOPIC_ID for change in changes)
     return min(3 if named_by_id else 1, highest)
 
@@ -102,7 +102,7 @@ def encode_controlled_shutdown(version: int, broker_id: int, broker_epoch: int) 
 
 
 def decode_controlled_shutdown_response(version: int, body: Buffer) -> tuple[int, list[tuple[str, int]]]:
-    """The error code, and the partitions that the broker still leads."""
+    """Return the error code, and the partitions that the broker still leads."""
     flexible = is_flexible(ApiKey.CONTROLLED_SHUTDOWN, version)
     cursor = Cursor(f"CONTROLLED_SHUTDOWN version {version} response", body, flexible=flexible)
     error_code = cursor.int16("error code")

@@ -1,8 +1,8 @@
-"""A client of simulated brokers with logs: it follows metadata, produces, retries, and reads.
+"""A client of simulated brokers with logs: it refreshes metadata, produces, retries, and reads.
 
-It produces a few records at a time to a partition that it draws, waits for the answer, and repeats what failed on the
-leader that the newest metadata names.  A repetition is a new batch: there are no sequence numbers, so records may be
-there twice, and only what was acknowledged counts.
+It produces a few records at a time to a random partition, waits for the answer, and sends failed records again to the
+leader that the newest metadata names.  A retry is a new batch: there are no sequence numbers, so records may be
+duplicated, and only acknowledged ones count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aiocontroller.wire.primitives import INT32
 log = logging.getLogger(__name__)
 
 METADATA_VERSION = 7
-"""The first with leader epochs."""
+"""The first version with leader epochs."""
 TIMEOUT_S = 1.5
 ACKNOWLEDGED_WITHIN_MS = 1_200
 REFRESH_S = 3.0
@@ -36,7 +36,7 @@ TRIES = 3
 PAUSES_S = (0.05, 0.1, 0.3)
 ACKS = (ALL, ALL, ALL, 1, 0)
 READS = 0.2
-"""The share of reads."""
+"""The share of reads among all operations."""
 
 Partition = tuple[str, int]
 Address = tuple[str, int]
@@ -50,7 +50,7 @@ class Leader(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """``number`` records from offset ``base`` on, which ``leader`` appended in ``epoch``."""
+    """``number`` acknowledged records from offset ``base`` on, which ``leader`` appended in ``epoch``."""
 
     partition: Partition
     acks: int
@@ -62,8 +62,8 @@ class Acknowledged(NamedTuple):
 
 
 class DataClient:
-    """``bootstrap`` returns the addresses of brokers; ``acknowledged`` is called with each acknowledgement, and
-    ``was_read`` with what was read: the partition, the first offset and the answer."""
+    """``bootstrap`` returns the addresses of brokers.  ``acknowledged`` is called for each acknowledgement, and
+    ``was_read`` for each read with the partition, the first offset and the answer."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class DataClient:
                 await self.produce(partition, ACKS[chance.randrange(len(ACKS))], 1 + chance.randrange(3))
 
     async def produce(self, partition: Partition, acks: int, count: int) -> Produced | None:
-        """Produce ``count`` records, in several tries; returns the last answer, None where there was none."""
+        """Produce ``count`` records, in up to TRIES tries; returns the last answer, None if there was none."""
         answer = None
         request = Produce(*partition, acks, count, ACKNOWLEDGED_WITHIN_MS)
         for _ in range(TRIES):
@@ -160,7 +160,7 @@ class DataClient:
         return None if frame is None else msgspec.msgpack.decode(frame[INT32.size :], type=answer_type)
 
     async def _exchange(self, address: Address, frame: bytes) -> bytes | None:
-        """Send a frame and return the answer; None where the broker does not answer in time."""
+        """Send a frame and return the answer; None if the broker does not answer in time."""
         connection = self._connections.get(address)
         try:
             if connection is None or not connection.open:

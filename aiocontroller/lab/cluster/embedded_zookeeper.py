@@ -1,6 +1,6 @@
 """A real ZooKeeper 3.9 on loopback, as a child process: one server, or an ensemble of three.
 
-For tests, benchmarks and ``aiocontroller up``.  Data survive a stop and a SIGKILL of the server; they need not survive
+For tests, benchmarks and ``aiocontroller up``.  Data survive a stop and a SIGKILL of the server.  They need not survive
 a crash of the machine, so by default writes do not wait for the disk (``forceSync=no``).
 """
 
@@ -25,18 +25,20 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 _PORT_ATTEMPTS = 5
 _PORTS = range(20_000, 32_768)
-"""Below the ports that the usual kernels give to outgoing connections, which could take one before its server does."""
+"""Below the ephemeral port range of common kernels: an outgoing connection could take a port before its server does."""
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port on loopback that was free a moment ago; none twice, since several are asked for before one is bound.
-    Raises OSError if none is free."""
+    """Return a port on loopback that was free a moment ago.  Raises OSError if none is free.
+
+    It never returns the same port twice, since callers request several before they bind the first.
+    """
     ports = [port for port in _PORTS if port not in _given]
     random.SystemRandom().shuffle(ports)
     for port in ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: no wait for old connections
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: ignore TIME_WAIT
             probe.bind((LOOPBACK, port))
             _given.add(port)
             return port
@@ -44,11 +46,12 @@ def free_port() -> int:
 
 
 class EmbeddedZooKeeper:
-    """One ZooKeeper server.  ``port`` 0 takes a free one, kept over restarts.
+    """One ZooKeeper server.  ``port`` 0 takes a free port, which is kept across restarts.
 
-    ``tick_ms`` is the grain of session expiry; sessions may be ``2 * tick_ms`` to ``max_session_timeout_ms`` long.
-    ``heap_mb``: about 100 per 100,000 partitions is ample (a state znode takes 0.5 KB there).
-    ``jvm`` are the virtual machine's options beside the heap: by default such that it starts fast and stays small.
+    ``tick_ms`` is the granularity of session expiry; session timeouts range from ``2 * tick_ms`` to
+    ``max_session_timeout_ms``.
+    ``heap_mb``: about 100 per 100,000 partitions is ample (a state znode takes 0.5 KB).
+    ``jvm`` are the JVM's options except for the heap: by default it starts fast and stays small.
     ``ensemble`` is (own number, the ``server.N=`` lines) for a member of an ensemble.
     Raises ``JavaMissingError`` without Java or jars, ``ChildFailedError`` when the server does not come up.
     """
@@ -123,7 +126,7 @@ class EmbeddedZooKeeper:
                 return
 
     def launch(self) -> Child:
-        """Start without waiting; for callers that start several at once."""
+        """Start without waiting, for callers that start several at once."""
         assert not self.running, f"ZooKeeper {self.address} runs already"
         if self._choose_port and self.port == 0:
             self.port = free_port()
@@ -171,7 +174,7 @@ class EmbeddedZooKeeper:
         return self.mode() is not None
 
     def _worth_another_port(self, attempt: int) -> bool:
-        """After a failure: whether a port that we chose was taken since ``free_port``."""
+        """After a failure, whether another process has taken the port since ``free_port`` chose it."""
         assert self._child is not None
         self._child.kill()
         taken = "BindException" in self._child.log_tail(60)
@@ -198,7 +201,7 @@ class EmbeddedZooKeeper:
             "zookeeper.nio.numSelectorThreads": "1",
             "zookeeper.nio.numWorkerThreads": "2",
             "zookeeper.jmx.log4j.disable": "true",
-            # log4j-api's own small logger on standard error: log4j-core would double the time to start
+            # log4j-api's own small logger to standard error: log4j-core would double the startup time
             "log4j2.loggerContextFactory": "org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
             "org.apache.logging.log4j.simplelog.level": "INFO",
             "org.apache.logging.log4j.simplelog.showdatetime": "true",
@@ -240,7 +243,7 @@ class EmbeddedZooKeeper:
 
 
 class ZooKeeperEnsemble:
-    """Several servers (three by default) that elect a leader; each may be killed, suspended and restarted."""
+    """Several servers (three by default) that elect a leader; each can be killed, suspended and restarted."""
 
     def __init__(self, data_dir: Path | str, size: int = 3, *, tick_ms: int = 500, heap_mb: int = 300) -> None:
         self.data_dir = Path(data_dir)
@@ -253,7 +256,7 @@ class ZooKeeperEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start all and wait until each is leader or follower."""
+        """Start all servers and wait until each is a leader or a follower."""
         for attempt in range(_PORT_ATTEMPTS):
             self._choose_ports()
             children = [server.launch() for server in self.servers]

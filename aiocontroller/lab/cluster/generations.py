@@ -1,4 +1,4 @@
-"""The behavior of brokers by release, as visible to a controller: one table, checked against real releases by a test.
+"""The behavior of brokers by release, as a controller sees it: one table, which a test checks against real releases.
 
 Read from Kafka's source at the tag of each ``version``: the message definitions
 (``clients/src/main/resources/common/message``; 2.2 has Java classes instead), ``KafkaApis``, ``ReplicaManager``,
@@ -41,22 +41,22 @@ class Generation(NamedTuple):
     release: str
     """``2.8``"""
     version: str
-    """The patch release that the facts were read from."""
+    """The patch release whose source these facts come from."""
     protocol: str
     """Default ``inter.broker.protocol.version``."""
     offered: Mapping[ApiKey, VersionRange]
     """Its ApiVersions answer, limited to the APIs that a simulated broker serves."""
     of_logs: Mapping[ApiKey, VersionRange]
-    """The same of those that a simulated broker serves only if it has logs."""
+    """The same for APIs that a simulated broker serves only if it has logs."""
     alter_partition: int
-    """Highest version of AlterPartition (AlterIsr until 3.1) that it sends; -1: it has none."""
+    """Highest version of AlterPartition (AlterIsr until 3.1) that it sends; -1 if it sends none."""
     topic_ids: TopicIds
     stops_at_equal_epoch: bool
-    """StopReplica may have the replica's present leader epoch (KAFKA-13972); before, that is refused as too low."""
+    """StopReplica may carry the replica's current leader epoch (KAFKA-13972); before, that is rejected as too low."""
     non_replicas_go_offline: bool
     """A LeaderAndIsr for a replica not assigned to the broker is treated like one on a failed disk."""
     refuses_later_broker_epoch: bool
-    """A broker epoch above its own is a bug to it (UNKNOWN_SERVER_ERROR), not one that it has yet to hear of."""
+    """It treats a broker epoch above its own as a bug (UNKNOWN_SERVER_ERROR), not as one that it has yet to learn."""
     skips_older_partition_epoch: bool
     """A LeaderAndIsr with a lower partition epoch than the replica's is ignored without an error."""
     adds_live_followers_only: bool
@@ -67,24 +67,25 @@ class Generation(NamedTuple):
     awaits_isr_by_zookeeper: bool
     """A leader whose write was refused waits for the next LeaderAndIsr.  Before 2.7 it retries endlessly."""
     names_api_versions: bool
-    """The broker answers an ApiVersions request of a too new version with the versions that it has (KIP-511)."""
+    """The broker answers an ApiVersions request of an unsupported newer version with the versions that it has
+    (KIP-511)."""
     leaderless_isr: bool
     """Clients see the ISR of a partition whose leader is not alive."""
     leaderless_epoch: bool
     """Clients also see the leader epoch, and the error LEADER_NOT_AVAILABLE; before, LISTENER_NOT_FOUND."""
     finds_any_controller: bool
     """For its controlled shutdown it looks up the controller in its metadata.  Until 2.8 it looks among the registered
-    brokers, where an outside controller is missing."""
+    brokers, which do not include a controller that is not a broker."""
     principal_builder: str | None
     """Default of ``principal.builder.class``."""
     principal_mapping_rules: str
     """Default of ``ssl.principal.mapping.rules``."""
     hw_needs_min_isr: bool = False
-    """The high watermark stands still while the ISR is smaller than ``min.insync.replicas`` (KAFKA-15583)."""
+    """The high watermark does not advance while the ISR is smaller than ``min.insync.replicas`` (KAFKA-15583)."""
 
 
 class Protocol(NamedTuple):
-    """``inter.broker.protocol.version``: (3, 4, 0) is 3.4-IV0."""
+    """A value of ``inter.broker.protocol.version``: (3, 4, 0) is 3.4-IV0."""
 
     major: int
     minor: int
@@ -92,7 +93,7 @@ class Protocol(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Protocol:
-        """BadInputError for an invalid text."""
+        """Parse a value; BadInputError if it is invalid."""
         try:
             return cls(*parse_protocol_version(text))
         except ValueError:
@@ -102,22 +103,22 @@ class Protocol(NamedTuple):
 
     @property
     def isr_by_alter_partition(self) -> bool:
-        """ISRs change by request; before, leaders write state znodes and notify the controller there."""
+        """Whether ISRs change by request; before, leaders write state znodes and notify the controller by a znode."""
         return self >= (2, 7, 2)
 
     @property
     def truncates_on_fetch(self) -> bool:
-        """Followers send their last epoch with each fetch (KIP-595); before, they ask for its end when they begin."""
+        """Whether followers send their last epoch with each fetch (KIP-595); before, they first ask for its end."""
         return self >= (2, 7, 1)
 
     @property
     def topic_ids(self) -> bool:
-        """AlterPartition may name topics by their ids."""
+        """Whether AlterPartition may name topics by their ids."""
         return self >= (2, 8, 0)
 
     @property
     def registration_version(self) -> int:
-        """The layout of ``/brokers/ids/N``: with features from 2.7 on."""
+        """The version of ``/brokers/ids/N``: from 2.7 on it has features."""
         return 5 if self >= (2, 7, 0) else 4
 
     @property
@@ -134,7 +135,7 @@ def _offered(
     api_versions: int,
     describe_configs: int,
 ) -> Mapping[ApiKey, VersionRange]:
-    """Version ranges from the highest version of each API; the lowest is always 0."""
+    """Return version ranges from the highest version of each API; the lowest is always 0."""
     return {
         ApiKey.METADATA: VersionRange(0, metadata),
         ApiKey.LEADER_AND_ISR: VersionRange(0, leader_and_isr),
@@ -239,7 +240,7 @@ NEWEST = _V3_9.release
 
 
 def generation(release: str) -> Generation:
-    """The table's row; BadInputError, naming the known ones, for any other release."""
+    """Return a release's row of the table; BadInputError, naming the known releases, for any other."""
     found = GENERATIONS.get(release)
     if found is None:
         raise BadInputError(f"release of a broker: found {release!r}, expected one of {', '.join(GENERATIONS)}")
@@ -247,9 +248,9 @@ def generation(release: str) -> Generation:
 
 
 def protocol_of(of: Generation, protocol: str) -> Protocol:
-    """The protocol of a broker with the setting ``protocol``, empty for the default.
+    """Return the protocol of a broker with the setting ``protocol``, which is empty for the default.
 
-    BadInputError when its release is too old for it: Kafka's broker would not start.
+    BadInputError if the broker's release is too old for the protocol: Kafka's broker would not start.
     """
     spoken = Protocol.of(protocol or of.protocol)
     if spoken[:2] > Protocol.of(of.protocol)[:2]:

@@ -1,6 +1,6 @@
 """Kafka in KRaft mode, as child processes on loopback, for comparison with ZooKeeper-mode clusters.
 
-Brokers and controllers are processes of their own, so that one can die without the other.
+Brokers and controllers are separate processes, so that one can die without the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, START_TIMEOUT_
 
 FIRST_CONTROLLER = 3001
 _CLUSTER_ID = "YWlvY29udHJvbGxlci1jbA"
-"""16 bytes in URL-safe base64, as Kafka wants it."""
+"""16 bytes in URL-safe base64, as Kafka requires."""
 
 
 class KRaftNode(RealKafkaBroker):
@@ -52,7 +52,7 @@ class KRaftNode(RealKafkaBroker):
         }
 
     def format(self, cluster_id: str = _CLUSTER_ID) -> None:
-        """Write the storage's first metadata; before the first start."""
+        """Write the storage's first metadata; required before the first start."""
         self.port = self.port or free_port()
         self.write_settings()
         tool = [str(find_java()), *SMALL_JVM, "-cp", f"{kafka_jars(self.version)}/*", "kafka.tools.StorageTool"]

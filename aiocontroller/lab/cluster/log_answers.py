@@ -1,8 +1,8 @@
-"""ListOffsets and Fetch of a simulated broker, as far as they ask where logs and their epochs end.
+"""ListOffsets and Fetch of a simulated broker, only as far as they ask where logs and their epochs end.
 
-As Kafka's brokers answer a client that is no replica, whether they lead, follow or wait for a leader
-(``ReplicaManager.fetchOffset``, ``Partition.readRecords``).  Anything else that these requests may ask for gets the
-error that a broker gives who does not lead.
+The answers are those of Kafka's brokers to a client that is not a replica, whether the broker leads, follows or waits
+for a leader (``ReplicaManager.fetchOffset``, ``Partition.readRecords``).  All other uses of these requests get the
+error of a broker that does not lead.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from aiocontroller.wire.list_offsets import DEBUGGING_CONSUMER, EARLIEST, LATEST
 from aiocontroller.wire.primitives import UNLIMITED, Buffer
 
 Find = Callable[[str, int], Log | KafkaErrorCode]
-"""(topic, partition) -> the replica's log, or the error of a broker that cannot say."""
+"""(topic, partition) -> the replica's log, or the broker's error code if it has none."""
 OFFSET_OUT_OF_RANGE = 1
 
 
 def answer_list_offsets(version: int, body: Buffer, find: Find) -> bytes:
-    """The end, or the beginning, of each log; FrameError for a malformed body."""
+    """Return the end or the beginning of each log, encoded; FrameError for a malformed body."""
     request = cold.decode_request(ApiKey.LIST_OFFSETS, version, body, UNLIMITED)
 
     def offset(topic: str, asked: Any) -> dict[str, int]:
@@ -43,7 +43,7 @@ def answer_list_offsets(version: int, body: Buffer, find: Find) -> bytes:
 
 
 def answer_fetch(version: int, body: Buffer, find: Find) -> bytes:
-    """Where each epoch ends, below the offset that is asked for; FrameError for a malformed body."""
+    """Return the diverging epoch and its end offset of each log, encoded; FrameError for a malformed body."""
     request = cold.decode_request(ApiKey.FETCH, version, body, UNLIMITED)
 
     def end(topic: str, asked: Any) -> dict[str, Any]:

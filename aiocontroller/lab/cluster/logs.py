@@ -1,14 +1,14 @@
 """The logs of simulated brokers' replicas, as runs of records, and the disks that keep them.  Pure.
 
 A log is a list of runs; each has the leader epoch of its records, the leader that appended them, and the offset after
-its last record.  The leader belongs to a record's identity: where a bug lets two brokers lead in one epoch, offset and
-epoch do not tell their records apart.  A run may be empty: as in Kafka, a leader that begins an epoch notes it in its
-log (Kafka's ``LeaderEpochFileCache``), and so does no follower.
+its last record.  The leader is part of a record's identity: if a bug lets two brokers lead in one epoch, offset and
+epoch do not tell their records apart.  A run may be empty: as in Kafka, a leader (but not a follower) notes the
+beginning of its epoch in its log (Kafka's ``LeaderEpochFileCache``).
 
 Nothing is ever removed from the beginning of a log, so its first offset is 0.
 
 A ``Disk`` outlives its broker's process.  A killed process loses nothing, since the operating system has what it wrote;
-``power_cut`` also loses what was not flushed.
+``power_cut`` loses what was not flushed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Kafka's answer to OffsetsForLeaderEpoch; (-1, -1) for an epoch that the log cannot know."""
+    """Kafka's answer to OffsetsForLeaderEpoch; (-1, -1) for an epoch that is unknown to the log."""
 
     epoch: int
     end: int
@@ -39,8 +39,8 @@ UNKNOWN_END = EpochEnd(NO_EPOCH, NO_OFFSET)
 class Log:
     """One replica's records.
 
-    ``hw`` is the high watermark; ``checkpoint`` is the one that a new process begins with, and ``flushed`` the end of
-    what survives a loss of power.
+    ``hw`` is the high watermark; ``checkpoint`` is the high watermark with which a new process begins; ``flushed`` is
+    the end of the part that survives a power loss.
     """
 
     __slots__ = ("checkpoint", "flushed", "hw", "runs")
@@ -60,11 +60,11 @@ class Log:
 
     @property
     def epoch(self) -> int:
-        """The last epoch that it knows; -1 for none."""
+        """The last epoch in the log; -1 if there is none."""
         return self.runs[-1].epoch if self.runs else NO_EPOCH
 
     def begin(self, epoch: int, leader: int) -> None:
-        """Note that a leader begins its epoch here.  An epoch that is not newer than the last one changes nothing."""
+        """Note that a leader's epoch begins here.  An epoch that is not newer than the last one has no effect."""
         if epoch > self.epoch:
             self.runs.append(Run(epoch, leader, self.end))
 
@@ -83,23 +83,23 @@ class Log:
             self.runs.append(run)
 
     def between(self, start: int, end: int) -> list[Run]:
-        """The records from offset ``start`` up to ``end``, exclusive, without empty runs."""
+        """Return the records from offset ``start`` up to ``end``, exclusive, without empty runs."""
         return between(self.runs, start, end)
 
     def copy_from(self, start: int, runs: Sequence[Run]) -> None:
-        """Append a leader's records, of which the first has offset ``start``; ValueError where that is not our end."""
+        """Append a leader's records, the first of which has offset ``start``; ValueError if that is not our end."""
         if start != self.end:
             raise ValueError(f"copied records: found offset {start}, expected {self.end}")
         for run in runs:
             self._extend(run)
 
     def end_for(self, epoch: int) -> EpochEnd:
-        """The largest known epoch that is at most this one, and the offset after it; as Kafka's ``endOffsetFor``."""
+        """Return the largest known epoch up to this one, and its end offset, like Kafka's ``endOffsetFor``."""
         if epoch == NO_EPOCH or epoch > self.epoch:
             return UNKNOWN_END
         if epoch == self.epoch:
             return EpochEnd(epoch, self.end)
-        found = EpochEnd(epoch, 0)  # older than all that is here: it ends where the first one begins
+        found = EpochEnd(epoch, 0)  # an epoch older than all known ones ends where the first one begins
         for run in self.runs:
             if run.epoch > epoch:
                 break
@@ -120,7 +120,7 @@ class Log:
         self.checkpoint = min(self.checkpoint, self.end)
 
     def truncation(self, diverging: EpochEnd) -> tuple[int, bool]:
-        """Where a follower truncates that got this answer, and whether it then knows that it agrees with its leader.
+        """Return the offset to which a follower truncates after this answer, and whether that completes truncation.
 
         After Kafka's ``getOffsetTruncationState`` (KIP-279).
         """
@@ -136,7 +136,7 @@ class Log:
         return min(ours.end, diverging.end, self.end), True
 
     def diverges_at(self, other: Log) -> int | None:
-        """The first offset at which both have a record, and not the same; None where one continues the other."""
+        """Return the first offset at which the two logs have different records; None if one continues the other."""
         return diverges_at(self.runs, other.runs)
 
     # -- what a disk does ------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Log:
         self.flushed, self.checkpoint = self.end, self.hw
 
     def reopened(self) -> Log:
-        """The log as a new process finds it; the dead one keeps its own."""
+        """Return a copy of the log as a new process finds it; the dead process keeps the original."""
         found = Log(self.runs)
         found.hw = found.checkpoint = min(self.checkpoint, self.end)
         found.flushed = self.flushed
@@ -158,7 +158,7 @@ LogName = tuple[str, int]
 
 
 class StoredLog:
-    """A log in its folder; ``topic_id`` is the id in its file of partition metadata, zero where there is none."""
+    """A log in its folder; ``topic_id`` is the id in its ``partition.metadata`` file, zero if there is none."""
 
     __slots__ = ("log", "topic_id")
 
@@ -188,13 +188,13 @@ class Disk:
             stored.log.flush()
 
     def reopen(self) -> Disk:
-        """The disk of the next process; what the one before still writes goes nowhere."""
+        """Return the disk for the next process; whatever the previous process still writes is lost."""
         disk = Disk()
         disk.logs = {name: StoredLog(stored.log.reopened(), stored.topic_id) for name, stored in self.logs.items()}
         return disk
 
     def power_cut(self) -> dict[LogName, tuple[int, int]]:
-        """Lose what was not flushed; returns the logs that lost records, with their ends after and before."""
+        """Discard what was not flushed; returns the logs that lost records, with their new and old ends."""
         lost: dict[LogName, tuple[int, int]] = {}
         for name, stored in self.logs.items():
             before = stored.log.end
@@ -208,7 +208,7 @@ class Disk:
 
 
 def between(runs: Iterable[Run], start: int, end: int) -> list[Run]:
-    """The part from offset ``start`` up to ``end``, exclusive, without empty runs."""
+    """Return the part from offset ``start`` up to ``end``, exclusive, without empty runs."""
     found: list[Run] = []
     begins = 0
     for run in runs:
@@ -221,7 +221,7 @@ def between(runs: Iterable[Run], start: int, end: int) -> list[Run]:
 
 
 def spans(runs: Iterable[Run]) -> Iterator[tuple[int, Run]]:
-    """Each run that is not empty, with its first offset."""
+    """Yield each non-empty run with its first offset."""
     begins = 0
     for run in runs:
         if run.end > begins:
@@ -230,7 +230,7 @@ def spans(runs: Iterable[Run]) -> Iterator[tuple[int, Run]]:
 
 
 def diverges_at(ours: Iterable[Run], theirs: Iterable[Run]) -> int | None:
-    """The first offset at which both have a record, and not the same; None where one continues the other."""
+    """Return the first offset at which the two have different records; None if one continues the other."""
     left, right = list(spans(ours)), list(spans(theirs))
     i = j = 0
     while i < len(left) and j < len(right):
@@ -243,6 +243,6 @@ def diverges_at(ours: Iterable[Run], theirs: Iterable[Run]) -> int | None:
 
 
 def shown(runs: Iterable[Run]) -> str:
-    """``0-4 of epoch 2 by broker 1, 5-5 of epoch 3 by broker 2``."""
+    """Return text such as ``0-4 of epoch 2 by broker 1, 5-5 of epoch 3 by broker 2``."""
     parts = [f"{start}-{run.end - 1} of epoch {run.epoch} by broker {run.leader}" for start, run in spans(runs)]
     return ", ".join(parts) or "nothing"

@@ -1,8 +1,9 @@
 """A broker's knowledge of the whole cluster, from its controller's requests (Kafka's ``ZkMetadataCache``).
 
-Rules, Kafka's own.
- * Alive brokers and the controller's id are replaced by every UpdateMetadata, even by one that carries no partition.
- * Partition states merge; leader -2 deletes.  A topic id overwrites; a missing one does so since 3.1 only.
+The rules are Kafka's:
+ * Every UpdateMetadata replaces the live brokers and the controller's id, even if it carries no partitions.
+ * Partition states are merged; leader -2 deletes one.  A topic id overwrites the old one; a missing id does so since
+   3.1 only.
  * A request of an older controller epoch is not accepted (the caller checks, with ``ReplicaManager``).
 """
 
@@ -22,7 +23,8 @@ class CachedTopic:
 
 
 class MetadataCache:
-    """``controller_id`` is -1 while none is known; ``ids_may_go``: an UpdateMetadata without topic ids removes them."""
+    """``controller_id`` is -1 while no controller is known; with ``ids_may_go``, an UpdateMetadata without topic ids
+    removes the known ids."""
 
     def __init__(self, *, ids_may_go: bool = True) -> None:
         self._ids_may_go = ids_may_go
@@ -33,7 +35,7 @@ class MetadataCache:
         self.partition_count = 0
 
     def update(self, request: UpdateMetadataRequest) -> Steps[None]:
-        """Pauses after each ``STEP`` partitions: readers may see a request partly applied."""
+        """Apply the request; pauses after every ``STEP`` partitions, so readers may see it partly applied."""
         self.controller_id = request.controller_id if request.controller_id >= 0 else -1
         self.alive = {broker.id: broker for broker in request.live_brokers}
         since_pause = 0
@@ -45,7 +47,7 @@ class MetadataCache:
                 yield
 
     def endpoint(self, broker: int, listener: str) -> Endpoint | None:
-        """An alive broker's endpoint; None for others."""
+        """Return a live broker's endpoint; None for other brokers."""
         live = self.alive.get(broker)
         return next((e for e in live.endpoints if e.listener == listener), None) if live else None
 

@@ -1,7 +1,7 @@
 """A ZooKeeper-mode cluster on its way to KRaft (KIP-866), as child processes on loopback.
 
-One KRaft controller, which is no broker, and brokers that are restarted in another mode: with ZooKeeper alone, in
-migration mode, and with KRaft.  ``finalize`` restarts the controller without ZooKeeper.
+It has one dedicated KRaft controller, and brokers that are restarted in one mode after the other: with ZooKeeper alone,
+in migration mode, and with KRaft.  ``finalize`` restarts the controller without ZooKeeper.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, START_TIMEOUT_
 
 CONTROLLER_ID = 3000
 STOP_WITHIN_S = 120.0
-"""A broker that is killed instead recovers its logs."""
+"""If a broker takes longer and is killed, it must recover its logs."""
 _LISTENERS = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -68,13 +68,13 @@ class MigrationController(KRaftNode):
         return found | {"zookeeper.metadata.migration.enable": "true", "zookeeper.connect": self.source}
 
     def raise_epoch(self, epoch: int) -> None:
-        """Have the next leader begin above ``epoch``, as a quorum does that has elected often; while it is stopped."""
+        """Make the next leader's epoch begin above ``epoch``, as after many elections; only while it is stopped."""
         state = self.data_dir / "logs" / "__cluster_metadata-0" / "quorum-state"
         state.write_text(re.sub(r'"leaderEpoch":\d+', f'"leaderEpoch":{epoch}', state.read_text()))
 
 
 class MigratingCluster:
-    """Brokers with ids from 1, and the KRaft controller that is to run them."""
+    """Brokers with ids from 1, and the KRaft controller that will take them over."""
 
     def __init__(
         self,
@@ -100,12 +100,12 @@ class MigratingCluster:
         return ",".join(broker.address for broker in self.brokers.values())
 
     async def start_async(self) -> None:
-        """All brokers, with ZooKeeper alone."""
+        """Start all brokers with ZooKeeper alone."""
         for broker in self.brokers.values():
             await broker.start_async()
 
     async def provision(self, cluster_id: str, *, epoch: int = 0) -> None:
-        """Start the KRaft controller for the cluster with this id; ``epoch`` raises its first one."""
+        """Start the KRaft controller for the cluster with this id; its first epoch is above ``epoch``."""
         await asyncio.to_thread(self.controller.format, cluster_id)
         await self.controller.start_async()
         if epoch:
@@ -114,14 +114,14 @@ class MigratingCluster:
             await self.controller.start_async()
 
     async def restart(self, number: int, mode: Mode) -> None:
-        """Stop a broker in order and start it in another mode."""
+        """Shut a broker down cleanly and start it in another mode."""
         broker = self.brokers[number]
         await broker.stop_async(STOP_WITHIN_S)
         broker.mode = mode
         await broker.start_async(START_TIMEOUT_S)
 
     async def finalize(self) -> None:
-        """Restart the controller without ZooKeeper; there is no way back after that."""
+        """Restart the controller without ZooKeeper, after which there is no way back."""
         await self.controller.stop_async()
         self.controller.migrates = False
         await self.controller.start_async()

@@ -1,10 +1,10 @@
 """Child processes that never outlive this process.
 
 Rules.
- * A child runs in a session of its own, so that Ctrl-C reaches only this process, which ends the children in order.
- * A child dies when the thread that started it dies, even by SIGKILL (Linux, ``PR_SET_PDEATHSIG``).  The request is
-   made by a tiny launcher that then becomes the child by ``exec``: unlike a ``preexec_fn`` that is safe in a process
-   with threads.  So start children from a thread that lives as long as they should (the main one).
+ * A child runs in its own session, so that Ctrl-C reaches only this process, which ends the children in order.
+ * A child dies when the thread that started it dies, even by SIGKILL (Linux, ``PR_SET_PDEATHSIG``).  A tiny launcher
+   makes that request and then becomes the child by ``exec``; unlike a ``preexec_fn``, this is safe in a process with
+   threads.  So start children from a thread that lives as long as they should (the main one).
  * A child has no signals blocked, even if its parent blocks some to handle them in a thread.
  * A child's output goes to a file; errors quote its tail.
 """
@@ -40,12 +40,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def launched(argv: Sequence[str | Path]) -> list[str]:
-    """The command that runs ``argv`` through the launcher."""
+    """Return the command that runs ``argv`` through the launcher."""
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *map(str, argv)]
 
 
 def die_with_parent() -> None:
-    """Do what the launcher does, in a process that a library started.  Linux only; does nothing elsewhere."""
+    """Make this process, which a library started, die with its parent.  Linux only; does nothing elsewhere."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (AttributeError, OSError):
@@ -59,7 +59,7 @@ class ChildFailedError(AioControllerError):
 class Child:
     """One child process and the file that its output goes to.
 
-    ``argv[0]`` is a path.  ``name`` is for messages.  Raises ``OSError`` when the log cannot be written.
+    ``argv[0]`` is a path.  ``name`` is used in messages.  Raises ``OSError`` when the log cannot be written.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while the child runs; negative when a signal ended it."""
+        """The exit code: None while the child runs, negative if a signal ended it."""
         return self._process.poll()
 
     @property
@@ -98,17 +98,17 @@ class Child:
         return self.exit_code is None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Does nothing when the child has ended."""
+        """Send the child a signal; does nothing if it has ended."""
         if self.running:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
+        """Send SIGKILL, and wait for the end."""
         self.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def stop(self, timeout_s: float, ask: signal.Signals = signal.SIGTERM) -> int:
-        """SIGTERM (or ``ask``), then SIGKILL after ``timeout_s``; the exit code."""
+        """Send SIGTERM (or ``ask``), then SIGKILL after ``timeout_s``; returns the exit code."""
         self.ask_to_stop(ask)
         try:
             return self._process.wait(timeout_s)
@@ -123,7 +123,7 @@ class Child:
         return self._process.wait()
 
     async def ended(self, timeout_s: float) -> bool:
-        """Whether it ended within ``timeout_s``."""
+        """Wait until the child ends, for ``timeout_s`` at most; returns whether it has."""
         deadline = time.monotonic() + timeout_s
         while self.running:
             if time.monotonic() >= deadline:
@@ -132,7 +132,7 @@ class Child:
         return True
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
-        """Wait for ``ready()``; raises ``ChildFailedError`` when the child ends first or time is up."""
+        """Wait until ``ready()`` is true; raises ``ChildFailedError`` if the child ends first or time is up."""
         deadline = time.monotonic() + timeout_s
         while not self._is_ready(ready, deadline, timeout_s):
             time.sleep(POLL_S)
@@ -144,7 +144,7 @@ class Child:
             await asyncio.sleep(POLL_S)
 
     def log_tail(self, lines: int = 12) -> str:
-        """The last lines of this child's output, without those of an earlier child."""
+        """Return the last lines of this child's output, without those of an earlier child."""
         try:
             text = self.log.read_bytes()[self._log_began_bytes :][-16_384:].decode("utf-8", "replace")
         except OSError as error:
@@ -162,6 +162,6 @@ class Child:
         return False
 
     def ask_to_stop(self, ask: signal.Signals = signal.SIGTERM) -> None:
-        """SIGTERM (or ``ask``), without waiting."""
+        """Send SIGTERM (or ``ask``), without waiting."""
         self.send_signal(ask)
         self.send_signal(signal.SIGCONT)  # a suspended child gets the other signal only when it resumes

@@ -1,8 +1,8 @@
 """Unmodified Kafka brokers in ZooKeeper mode, as child processes on loopback.
 
 The jars come from ``scripts/kafka-jars``; the same class path holds Kafka's command line tools and Java clients.
-Settings keep a broker small and its shutdown quick; everything can be overridden.  A broker keeps its folder, so one
-that was killed comes back with its log and as a new incarnation (a new registration, so a new broker epoch).
+Settings keep a broker small and its shutdown quick; all of them can be overridden.  A broker keeps its folder, so one
+that was killed comes back with its logs, as a new incarnation (a new registration, and thus a new broker epoch).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATEST_PATCH = {
     "3.7": "3.7.2",
     "3.9": DEFAULT_VERSION,
 }
-"""Releases by their short names; any other version is named in full."""
+"""Releases by their short names; any other version must be named in full."""
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
 _CLASSES = "classes.jsa"
@@ -46,7 +46,7 @@ _SCRIPT = Path(__file__).parents[3] / "scripts" / "kafka-jars"
 INTERNAL_TOPICS = {"__consumer_offsets": 5, "__transaction_state": 3}
 """Partitions of the internal topics, as set by the properties below."""
 INTERNAL_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
-"""Configs of an internal topic that a broker creates."""
+"""Configs that brokers give to an internal topic."""
 
 _SETTINGS = {
     "num.partitions": "1",
@@ -56,7 +56,7 @@ _SETTINGS = {
     "num.network.threads": "1",
     "num.io.threads": "2",
     "background.threads": "2",
-    "log.cleaner.dedupe.buffer.size": "2097152",  # the default takes 128 MiB of heap at once
+    "log.cleaner.dedupe.buffer.size": "2097152",  # the default allocates 128 MiB of heap at once
     "log.index.size.max.bytes": "65536",
     "log.initial.task.delay.ms": "100",
     "log.segment.delete.delay.ms": "1000",
@@ -76,16 +76,16 @@ log4j.logger.org.apache.zookeeper=WARN
 
 
 class KafkaMissingError(AioControllerError):
-    """Kafka's jars are not here and could not be fetched; the message says what is missing."""
+    """Kafka's jars are missing and could not be fetched; the message names the cause."""
 
 
 def kafka_jars(version: str = DEFAULT_VERSION) -> Path:
-    """The folder with the release's jars; Maven fetches them on first use (several seconds and a network)."""
+    """Return the folder with the release's jars; Maven fetches them on first use (takes several seconds)."""
     return _fetched(version)
 
 
 def kafka_tools_jars(version: str = DEFAULT_VERSION) -> Path:
-    """The folder with jars that the command-line tools need beside ``kafka_jars``, for releases since 3.7."""
+    """Return the folder with jars that the command line tools need besides ``kafka_jars``, for releases since 3.7."""
     return _fetched("--tools", version)
 
 
@@ -101,7 +101,7 @@ def _fetched(*arguments: str) -> Path:
 
 
 def release(version: str) -> str:
-    """``3.9`` -> ``3.9.1``; a full version is itself; KafkaMissingError for anything else."""
+    """Return the full version: ``3.9.1`` for ``3.9``, a full version unchanged.  Raises KafkaMissingError otherwise."""
     if version in LATEST_PATCH:
         return LATEST_PATCH[version]
     if re.fullmatch(r"[23]\.\d+\.\d+", version):
@@ -112,18 +112,18 @@ def release(version: str) -> str:
 
 
 def kafka_missing(version: str = DEFAULT_VERSION) -> str | None:
-    """Why no real broker can run here, without fetching anything; None when one can."""
+    """Return why no real broker can run here, without fetching anything; None if one can."""
     if (_SCRIPT.parent.parent / ".cache" / "kafka" / version / ".complete").is_file():
         return None
     return None if shutil.which("mvn") else f"no jars of Kafka {version} and no 'mvn' on PATH to fetch them"
 
 
 class RealKafkaBroker:
-    """One broker.  ``zookeeper`` is ``host:port/chroot``; ``port`` 0 takes a free one, kept over restarts.
+    """One broker.  ``zookeeper`` is ``host:port/chroot``; ``port`` 0 takes a free port, kept across restarts.
 
-    ``replication_factor`` is that of the internal topics.  ``overrides`` are Kafka's properties and win.  ``jvm`` are
-    the virtual machine's options beside the heap: by default such that it starts fast, not such that it runs fast.
-    ``log4j`` is the contents of its ``log4j.properties``, where ``${kafka.logs.dir}`` is the broker's folder.
+    ``replication_factor`` is that of the internal topics.  ``overrides`` are Kafka properties that take precedence.
+    ``jvm`` are the JVM's options except for the heap: by default it starts fast rather than runs fast.  ``log4j`` is
+    the contents of its ``log4j.properties``, where ``${kafka.logs.dir}`` is the broker's folder.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class RealKafkaBroker:
         self.jvm = jvm
         self.log4j = log4j
         self.slowness: Slowness | None = None
-        """Set it before the start of a broker that is to become slow later."""
+        """Must be set before the broker starts, if it is to become slow later."""
         self._child: Child | None = None
 
     @property
@@ -164,7 +164,7 @@ class RealKafkaBroker:
 
     @property
     def pid_file(self) -> Path:
-        """What a fence command reads."""
+        """The file with the broker's pid, for fence commands."""
         return self.data_dir / "pid"
 
     @property
@@ -183,7 +183,7 @@ class RealKafkaBroker:
         await self.launch().wait_until_async(self.answers, timeout_s)
 
     def launch(self) -> Child:
-        """Start without waiting."""
+        """Start without waiting for the broker to answer."""
         assert not self.running, f"broker {self.id} runs already"
         if self.port == 0:
             self.port = free_port()
@@ -192,7 +192,7 @@ class RealKafkaBroker:
         return self._child
 
     def answers(self) -> bool:
-        """Whether it answers ApiVersions, which comes after its registration in ZooKeeper."""
+        """Whether the broker answers ApiVersions, which it does only once it is registered in ZooKeeper."""
         request = struct.pack(">hhih", 18, 0, 1, -1)
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=1) as connection:
@@ -203,17 +203,17 @@ class RealKafkaBroker:
             return False
 
     def kill(self) -> None:
-        """SIGKILL, and wait for the end; its registration lives until its session expires."""
+        """Send SIGKILL, and wait for the end; the broker's registration lives until its session expires."""
         if self._child is not None:
             self._child.kill()
 
     def terminate(self) -> None:
-        """SIGTERM: a controlled shutdown begins; does not wait."""
+        """Send SIGTERM, which begins a controlled shutdown; does not wait."""
         if self._child is not None:
             self._child.send_signal(signal.SIGTERM)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM, then SIGKILL after ``timeout_s``."""
+        """Send SIGTERM, then SIGKILL after ``timeout_s``."""
         if self._child is not None:
             self._child.stop(timeout_s)
 
@@ -222,11 +222,11 @@ class RealKafkaBroker:
             await self._child.stop_async(timeout_s)
 
     async def ended(self, timeout_s: float) -> bool:
-        """Whether the process ended within ``timeout_s``."""
+        """Wait until the process ends, for ``timeout_s`` at most; returns whether it has."""
         return self._child is None or await self._child.ended(timeout_s)
 
     def suspend(self) -> None:
-        """SIGSTOP; its session expires unless it is resumed within half the session timeout."""
+        """Send SIGSTOP; the broker's session expires unless it is resumed within half the session timeout."""
         if self._child is not None:
             self._child.send_signal(signal.SIGSTOP)
 
@@ -235,7 +235,7 @@ class RealKafkaBroker:
             self._child.send_signal(signal.SIGCONT)
 
     def properties(self) -> dict[str, str]:
-        """The contents of its ``server.properties``."""
+        """Return the contents of the broker's ``server.properties``."""
         factor = str(self.replication_factor)
         return {
             "broker.id": str(self.id),
@@ -337,10 +337,10 @@ def _wait_for_all(brokers: Sequence[RealKafkaBroker], children: Sequence[Child],
 
 
 def archive_classes(version: str = DEFAULT_VERSION) -> None:
-    """Once for each release: brokers that start later find their classes as Java needs them, and start twice as fast.
+    """Create the release's class data archive, with which brokers start twice as fast, unless it exists.
 
-    A broker of its own starts, stops, and leaves the archive with the jars.  A Java that cannot write it, or is not the
-    one that wrote it, does without.
+    A broker is started and stopped for this; the archive is kept beside the jars.  A Java that cannot write the
+    archive, or did not write it, runs without one.
     """
     jars = kafka_jars(version)
     if (jars / _CLASSES).exists():

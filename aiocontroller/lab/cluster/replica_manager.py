@@ -3,17 +3,17 @@
 Pure: no sockets and no clock; time is passed in as milliseconds.  After Kafka's ``ReplicaManager`` and ``Partition``;
 ``generations`` has the differences between releases.  Without a disk there is no log, and fetching is replaced by this:
 
- * A follower tells its leader, over a connection between the two brokers, which partitions it follows and at which
+ * A follower reports to its leader, over a connection between the two brokers, which partitions it follows and at which
    leader epoch.  Such a report counts as "caught up": there is nothing to copy.
- * The connection carries a heartbeat.  A follower without a heartbeat, or without a report of the present leader epoch,
+ * The connection carries a heartbeat.  A follower without a heartbeat, or without a report of the current leader epoch,
    for ``replica_lag_time_max_ms`` is out of sync, and the leader asks to shrink the ISR.
  * A follower that reports, is assigned, and is alive in the metadata cache is added to the ISR again.
  * A leader requests one ISR change of a partition at a time (from its controller or ZooKeeper) and keeps its committed
    ISR until it is answered; a higher leader epoch cancels the request.
- * As in Kafka, a follower whose leader is not alive in the metadata cache at that moment ignores the request without an
-   error: it keeps its role and its leader epoch until the next one.
+ * As in Kafka, a follower ignores a LeaderAndIsr, without an error, if the leader is not alive in its metadata cache at
+   that moment: it keeps its role and its leader epoch until the next one.
 
-With a disk, replicas have logs (``logs``), reports are fetches (``replication``), and they decide who is in sync.
+With a disk, replicas have logs (``logs``), and reports are fetches (``replication``), which decide who is in sync.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class ReportVerdict(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the leader may still catch up with the follower's knowledge."""
+        """Whether a later report may be accepted, because the leader may not have received its LeaderAndIsr yet."""
         return self in (ReportVerdict.NOT_LEADER, ReportVerdict.UNKNOWN_LEADER_EPOCH)
 
 
 class Partition:
-    """A replica hosted here.  ``pending_isr`` is the requested ISR while the controller has not answered."""
+    """A replica hosted here.  ``pending_isr`` is the requested ISR until the controller answers."""
 
     __slots__ = (
         "controller_epoch",
@@ -82,7 +82,7 @@ class Partition:
         self.leading: Leading | None = None
         """Its log and those of its followers, while it leads."""
         self.truncating = False
-        """Before 2.7: the follower asks for the end of its last epoch before it fetches."""
+        """Before 2.7: whether the follower must still ask for the end of its last epoch before it fetches."""
         self.controller_epoch = 0
         self.leader = -1
         self.leader_epoch = -1
@@ -98,7 +98,7 @@ class Partition:
 
 
 class IsrChange(NamedTuple):
-    """A change requested from the controller or ZooKeeper; made from the partition's state at that time."""
+    """A change requested from the controller or ZooKeeper, with the partition's epochs at that time."""
 
     partition: Partition
     leader_epoch: int
@@ -115,12 +115,12 @@ class Follower:
         self.id = broker
         self.last_seen_ms = NEVER_MS
         self.reported: dict[Partition, int] = {}
-        """Leader epoch of its last report."""
+        """The leader epoch of its last report, by partition."""
         self.candidates: dict[Partition, None] = {}
-        """Partitions in which it may be about to join the ISR."""
+        """Partitions whose ISR it may be about to join."""
         self.lost: dict[tuple[str, int], None] = {}
-        """Those that it had reported when they were stopped here.  A real follower goes on fetching; this one is told
-        to report again once the partition is led here again, perhaps in the same leader epoch."""
+        """Reported partitions that were stopped here.  A real follower goes on fetching; this one is asked to report
+        again once the partition is led here again, perhaps in the same leader epoch."""
 
 
 class Fetcher:
@@ -157,7 +157,7 @@ class ReplicaManager:
         """A topic's ``min.insync.replicas``."""
         self.disk = disk
         self.progressed: Callable[[Partition], None] = lambda _: None
-        """Called when a leader's high watermark has risen, or a replica has left its role."""
+        """Called when a leader's high watermark has risen or a replica has lost its role."""
         self._now_ms = 0
         self.broker_id = broker_id
         self.generation = generation
@@ -170,11 +170,11 @@ class ReplicaManager:
         self.followers: dict[int, Follower] = {}
         self.fetchers: dict[int, Fetcher] = {}
         self.isr_changes: dict[Partition, IsrChange] = {}
-        """Changes to be requested, or requested already; one per partition."""
+        """Changes that are to be requested or have been requested; at most one per partition."""
         self.failed: dict[tuple[str, int], None] = {}
-        """Replicas on a failed log directory, until the process ends."""
+        """Replicas on a failed log directory; they stay until the process ends."""
         self.unassigned: dict[tuple[str, int], None] = {}
-        """Replicas not assigned to this broker, treated as if on a failed directory, until the process ends."""
+        """Replicas not assigned to this broker, treated as if on a failed directory until the process ends."""
 
     def partition(self, topic: str, partition: int) -> Partition | None:
         return self.hosted.get(topic, {}).get(partition)
@@ -192,12 +192,14 @@ class ReplicaManager:
         return True
 
     def become_leader_or_follower(self, request: LeaderAndIsrRequest, now_ms: int) -> Steps[Codes]:
-        """Apply the request; returns each partition's error code.  ``ValueError`` when a topic appears twice, as in
-        Kafka from 2.8 (which does not answer at all; later releases answer with an error).
+        """Apply the request; returns each partition's error code.
+
+        ``ValueError`` if a topic appears twice, as in Kafka since 2.8 (which does not answer at all; later releases
+        answer with an error).
         """
         names = [topic.topic for topic in request.topics]
         if self.generation.topic_ids and len(set(names)) != len(names):
-            raise ValueError("LeaderAndIsr: a topic is there twice, expected each once")
+            raise ValueError("LeaderAndIsr: a topic appears twice, expected each once")
         codes: Codes = {}
         since_pause = 0
         for topic in request.topics:
@@ -220,7 +222,7 @@ class ReplicaManager:
         return codes
 
     def fail_log_dir(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Their log directory has failed: they are neither led nor followed here, and their requests are refused."""
+        """Fail these partitions' log directory: their replicas lose their roles, and requests for them get errors."""
         for topic, index in partitions:
             self.failed[topic, index] = None
             if self.disk is not None:
@@ -252,7 +254,7 @@ class ReplicaManager:
             if stored is not None and stored.topic_id != NO_TOPIC_ID != topic.topic_id != stored.topic_id:
                 return KafkaErrorCode.INCONSISTENT_TOPIC_ID  # the log of an earlier topic of this name
             if self.failed and not state.is_new and stored is None:
-                return KafkaErrorCode.KAFKA_STORAGE_ERROR  # its log may be in the directory that has failed
+                return KafkaErrorCode.KAFKA_STORAGE_ERROR  # its log may be in the failed directory
             partition = self._host(topic.topic, state.partition, stored)
             if takes_id and partition.topic_id == NO_TOPIC_ID:
                 self._take_id(partition, topic.topic_id)
@@ -290,7 +292,7 @@ class ReplicaManager:
             partition.stored.topic_id = topic_id
 
     def _compare(self, partition: Partition, given: bytes, state: PartitionState) -> KafkaErrorCode | None:
-        """The error code if the topic id or leader epoch decides it; None where the state is newer."""
+        """Return the error code if the topic id or leader epoch decides it; None if the state is newer."""
         rule, known = self.generation.topic_ids, partition.topic_id
         if given != NO_TOPIC_ID and known not in (NO_TOPIC_ID, given):
             return KafkaErrorCode.INCONSISTENT_TOPIC_ID
@@ -374,7 +376,7 @@ class ReplicaManager:
     # -- followers' reports ----------------------------------------------------------------------------------------
 
     def follower_connected(self, broker: int, now_ms: int) -> Follower:
-        """A new connection: reports over an older one no longer count."""
+        """Note a follower's new connection: reports over an older one no longer count."""
         follower = self.followers[broker] = Follower(broker)
         follower.last_seen_ms = now_ms
         return follower
@@ -386,9 +388,10 @@ class ReplicaManager:
         stopped: Sequence[tuple[str, int]],
         now_ms: int,
     ) -> list[tuple[str, int, int]]:
-        """A heartbeat with (topic, [(partition, leader epoch)]); returns (topic, partition, verdict) of rejections.
+        """Take in a heartbeat with (topic, [(partition, leader epoch)]); returns rejections.
 
-        With a disk, the log's end and its last epoch follow each leader epoch.
+        With a disk, the log's end and its last epoch follow each leader epoch.  A rejection is (topic, partition,
+        verdict).
         """
         follower.last_seen_ms = self._now_ms = now_ms
         for topic, index in stopped:
@@ -422,7 +425,7 @@ class ReplicaManager:
         return refused
 
     def fetches(self, follower: Follower) -> list[FetchAnswer]:
-        """What is new for a follower in the logs that it has reported; it may then join ISRs."""
+        """Return what is new for a follower in the partitions that it has reported; it may then join ISRs."""
         answers = []
         for partition in follower.reported:
             if partition.leading is not None:
@@ -434,9 +437,9 @@ class ReplicaManager:
         return answers
 
     def fetch_of(self, partition: Partition) -> tuple[int, ...]:
-        """What this broker, as a follower, reports of its log: its end and its last epoch; empty without a disk.
+        """Return what this broker, as a follower, reports about its log: (end, last epoch); empty without a disk.
 
-        Releases that do not truncate on fetch first ask for the end of an epoch, and then fetch without one.
+        Releases that do not truncate on fetch first ask where their last epoch ends, and then fetch without an epoch.
         """
         if partition.stored is None:
             return ()
@@ -446,7 +449,7 @@ class ReplicaManager:
         return (NO_OFFSET, log.epoch) if partition.truncating else (log.end, NO_EPOCH)
 
     def take_fetched(self, fetcher: Fetcher, answers: Iterable[FetchAnswer]) -> bool:
-        """Bring a leader's answers into the logs; returns whether any has changed and must be reported again."""
+        """Apply a leader's answers to the logs; returns whether any log has changed and must be reported again."""
         changed = False
         for answer in answers:
             partition = self.partition(answer.topic, answer.partition)
@@ -472,11 +475,11 @@ class ReplicaManager:
         return len(partition.isr) < min(self.min_isr_of(partition.topic), len(partition.replicas))
 
     def holds_lock(self, partition: Partition) -> bool:
-        """Whether the leader waits for ZooKeeper, as before 2.7, and serves nothing of the partition meanwhile."""
+        """Whether the leader waits for ZooKeeper, as before 2.7, and does not serve the partition meanwhile."""
         return partition.pending_isr is not None and not self.protocol.isr_by_alter_partition
 
     def raise_hw(self, partition: Partition) -> None:
-        """Raise the partition's high watermark as far as its ISR and their ends allow."""
+        """Raise the partition's high watermark as far as the log ends of its ISR allow."""
         leading = partition.leading
         if leading is None or self.holds_lock(partition):
             return
@@ -493,7 +496,7 @@ class ReplicaManager:
     # -- the ISR ---------------------------------------------------------------------------------------------------
 
     def shrink_isrs(self, now_ms: int) -> int:
-        """Request to remove followers that are out of sync; returns the number of partitions concerned."""
+        """Request the removal of followers that are out of sync; returns the number of partitions concerned."""
         self._now_ms = now_ms
         latest = now_ms - self.replica_lag_time_max_ms
         asked = 0
@@ -538,11 +541,11 @@ class ReplicaManager:
     ) -> bool:
         """Apply the answer; True when the change has to be requested again (see the module and KIP-497).
 
-        The last three arguments count only without an error.
+        The last three arguments are ignored if there is an error.
         """
         partition = change.partition
         if self.isr_changes.get(partition) is not change:
-            return False  # a LeaderAndIsr or StopReplica came first
+            return False  # a LeaderAndIsr or StopReplica arrived first
         if error_code and self.generation.takes_refusals_back:
             if error_code in _REVERT:
                 self.take_back(change)
@@ -550,7 +553,7 @@ class ReplicaManager:
             if error_code not in _WAIT_FOR_LEADER_AND_ISR:
                 return True
         if error_code:
-            del self.isr_changes[partition]  # but it stays pending: our state is outdated
+            del self.isr_changes[partition]  # pending_isr stays: our state is outdated
             return False
         del self.isr_changes[partition]
         if leader_epoch != partition.leader_epoch or partition_epoch < partition.partition_epoch:
@@ -561,7 +564,7 @@ class ReplicaManager:
         return False
 
     def take_back(self, change: IsrChange) -> None:
-        """The change was not made: keep the old ISR, which may be requested to change again."""
+        """Return to the old ISR, since the change was not made; it may be requested again."""
         partition = change.partition
         if self.isr_changes.get(partition) is change:
             del self.isr_changes[partition]

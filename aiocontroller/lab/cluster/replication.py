@@ -1,13 +1,13 @@
-"""What a leader knows of its followers' logs, and what it answers to their fetches.  Pure; after Kafka's ``Partition``.
+"""A leader's knowledge of its followers' logs, and its answers to their fetches.  Pure; after Kafka's ``Partition``.
 
 * A follower reports the end of its log and its last epoch whenever they have changed.  Every report also counts as a
   fetch of the other partitions at the ends that it reported earlier (as in Kafka's fetch sessions).
-* A follower is in sync while its end is the leader's, or was within ``replica_lag_time_max_ms``.  So one that is dead
-  stays in sync where there is nothing to fetch.
+* A follower is in sync while its end equals the leader's, or did so within the last ``replica_lag_time_max_ms``.  So a
+  dead follower stays in sync while there is nothing to fetch.
 * It may join the ISR when its end is at least the high watermark and the start of the leader's epoch.
-* The high watermark is the least end in the largest ISR that may be in force (KIP-497), and of others that have just
-  caught up.  Before 2.7, a leader that writes its ISR holds its lock meanwhile, so nothing moves.
-* From 3.7 on, the high watermark stands still while the ISR is smaller than ``min.insync.replicas`` (KAFKA-15583).
+* The high watermark is the least end among the largest ISR that may be in force (KIP-497) and the followers that have
+  just caught up.  Before 2.7, a leader that writes its ISR holds its lock meanwhile, so nothing moves.
+* From 3.7 on, the high watermark does not advance while the ISR is smaller than ``min.insync.replicas`` (KAFKA-15583).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL = -1
 
 
 class FetchAnswer(msgspec.Struct, array_like=True):
-    """What a leader has for a follower of one partition: records from ``start`` on, or where their logs diverge."""
+    """A leader's answer to a follower for one partition: records from ``start`` on, or where their logs diverge."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class FollowerEnd:
 
 
 class Leading:
-    """A leader's log during one leader epoch; it notes the beginning of the epoch."""
+    """A leader's log during one leader epoch; creating it notes the beginning of the epoch in the log."""
 
     __slots__ = ("_ends", "_isr", "_now_ms", "epoch", "epoch_start", "lag_ms", "leader", "log")
 
@@ -73,13 +73,13 @@ class Leading:
         return known
 
     def reported(self, follower: int, end: int, epoch: int) -> None:
-        """The follower's log has this end and last epoch; the end is -1 while it only asks where the epoch ends."""
+        """Note a follower's log end and last epoch; the end is -1 while it only asks where the epoch ends."""
         known = self._known(follower)
         known.epoch, known.sent_hw = epoch, -1
         known.end = end
 
     def fetched(self, follower: int, now_ms: int, topic: str, partition: int) -> FetchAnswer | None:
-        """Count a fetch at the reported end; returns what is new for the follower, if anything is."""
+        """Count a fetch at the reported end; returns what is new for the follower, or None."""
         known, log = self._known(follower), self.log
         diverging = self._diverging(known)
         if diverging is not None:
@@ -99,7 +99,7 @@ class Leading:
         out_of_range = EpochEnd(NO_EPOCH, self.log.end)  # Kafka: OFFSET_OUT_OF_RANGE; a longer follower truncates to it
         if (
             known.epoch == NO_EPOCH
-        ):  # it has no records, or is a follower before 2.7, which fetches without its last epoch
+        ):  # a follower without records, or one before 2.7, which fetches without its last epoch
             return out_of_range if known.end > self.log.end else None
         found = self.log.end_for(known.epoch)
         if known.end == NO_OFFSET:
@@ -117,7 +117,7 @@ class Leading:
         return end >= self.log.hw and end >= self.epoch_start
 
     def raise_hw(self, isr: Collection[int], others: Callable[[int], bool], now_ms: int) -> bool:
-        """Raise the high watermark as far as this ISR and the ``others`` that may join it soon allow."""
+        """Raise the high watermark as far as this ISR, and the ``others`` that may join it soon, allow."""
         hw = self.log.end
         for follower in isr:
             if follower != self.leader:
@@ -132,7 +132,7 @@ class Leading:
 
 
 def take_answer(log: Log, answer: FetchAnswer) -> tuple[bool, bool]:
-    """Bring a leader's answer into a follower's log.
+    """Apply a leader's answer to a follower's log.
 
     Returns whether the log has changed, and whether the follower has to ask again where their logs diverge.
     """

@@ -1,16 +1,16 @@
 """A simulated broker: a process that acts as a Kafka broker towards a controller and clients that ask for metadata.
 
 It registers in ZooKeeper like a Kafka broker, serves Kafka's protocol on loopback with a broker's checks
-(``broker_server``), leads and follows (``replica_manager``), requests ISR changes and its own shutdown
+(``broker_server``), leads and follows (``replica_manager``), and requests ISR changes and its own shutdown
 (``broker_links``, ``zk_isr_manager``).  It stores no messages and serves neither Produce nor Fetch.  With a disk
-(``mount``) it keeps the lengths and epochs of logs, and serves clients of its own kind (``client_requests``).
+(``mount``) it keeps the lengths and epochs of logs, and serves clients that use its own API (``client_requests``).
 
 It behaves as a broker of one release with one inter.broker.protocol.version (``generations``).
 
     python -m aiocontroller.lab.cluster.simulated_broker --id 1 --zookeeper 127.0.0.1:2181 --data DIR
 
 SIGTERM starts a controlled shutdown; after SIGKILL the session has to expire, as with Kafka.  SIGINT, which Kafka
-treats like SIGTERM, only closes the session: for ending the whole cluster, when leaders cannot move anywhere.
+treats like SIGTERM, only closes the session: it is for ending the whole cluster, when leaders cannot move anywhere.
 ``DIR/broker.json`` (pid, port, broker epoch) appears when the broker is registered.
 """
 
@@ -63,18 +63,18 @@ log = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 REGISTER_RETRY_S = 0.2
 FLUSH_INTERVAL_S = 5.0
-"""How often logs are flushed, as an operating system does, and high watermarks are checkpointed, as Kafka does."""
+"""The interval at which logs are flushed, as by an operating system, and high watermarks checkpointed, as by Kafka."""
 CLOSES_WITHIN_S = 0.2
-"""How long the logs of a stopping broker stay unflushed after the controller has let it go, at most."""
+"""The longest time between the end of a controlled shutdown and the flush of the broker's logs."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
-    """Names and defaults are those of Kafka's properties, except that the session is shorter."""
+    """A broker's settings.  Names and defaults are those of Kafka's properties, except for a shorter session."""
 
     id: int
     zookeeper: str
     data_dir: Path | None
-    """None: no file is written."""
+    """The folder for ``broker.json``; None: no file is written."""
     port: int = 0
     rack: str | None = None
     zookeeper_session_timeout_ms: int = 6_000
@@ -82,7 +82,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     controlled_shutdown_max_retries: int = 3
     controlled_shutdown_retry_backoff_ms: int = 500
     advertised_port: int = 0
-    """The advertised port, if it differs from its own, as behind a proxy; 0: its own."""
+    """The advertised port if it differs from ``port``, as behind a proxy; 0: the same."""
     release: str = NEWEST
     inter_broker_protocol_version: str = ""
     """Empty: the release's default."""
@@ -103,7 +103,7 @@ class BrokerReady(msgspec.Struct, frozen=True):
 
 
 def read_ready(data_dir: Path) -> BrokerReady | None:
-    """The latest contents of the folder's ``broker.json``; None before the broker is ready."""
+    """Return the latest contents of the folder's ``broker.json``; None before the broker is ready."""
     try:
         return msgspec.json.decode((data_dir / "broker.json").read_bytes(), type=BrokerReady)
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -111,7 +111,7 @@ def read_ready(data_dir: Path) -> BrokerReady | None:
 
 
 class SimulatedBroker:
-    """``run`` serves until ``stop``, then shuts down in a controlled way.
+    """``run`` serves until ``stop``, and then performs a controlled shutdown.
 
     BadInputError for an unknown release or protocol.
     """
@@ -169,7 +169,7 @@ class SimulatedBroker:
 
     @property
     def disk_delay_s(self) -> float:
-        """Extra time that each LeaderAndIsr and StopReplica takes, and each write of records."""
+        """The delay of each LeaderAndIsr, each StopReplica, and each write of records."""
         return self._server.disk_delay_s
 
     @disk_delay_s.setter
@@ -184,12 +184,12 @@ class SimulatedBroker:
 
     @property
     def metadata(self) -> MetadataCache:
-        """Its metadata cache."""
+        """The broker's metadata cache."""
         return self._metadata
 
     @property
     def replicas(self) -> ReplicaManager:
-        """Its replicas."""
+        """The broker's replicas."""
         return self._replicas
 
     def mount(self, disk: Disk) -> None:
@@ -207,18 +207,21 @@ class SimulatedBroker:
         await self._zk.propagate_log_dir_event(self.config.id)
 
     async def claim_role(self) -> None:
-        """Become the controller in a vacancy, as a broker does, and do nothing with the role."""
+        """Become the controller in a vacancy, as a broker does, but do none of its work."""
         content = encode_controller(self.config.id, self._world.clock.wall_time_us() // 1000, software="")
         epoch, version = await self._zk.get_controller_epoch() or (0, 0)
         raised = SetData(paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch + 1), version)
         await self._client.multi([Create(paths.CONTROLLER, content, ephemeral=True), raised])
 
     def status(self) -> BrokerStatus:
-        """Its replicas and its metadata cache."""
+        """Return the broker's replicas and its metadata cache."""
         return self._server.status(with_metadata=True)
 
     async def run(self) -> None:
-        """BrokerIdInUseError when another live session holds the id for longer than a session takes to expire."""
+        """Serve until ``stop``.
+
+        BrokerIdInUseError if another live session holds the id for longer than a session takes to expire.
+        """
         listener = await self._world.network.serve(self._server.connection, LOOPBACK, self.config.port)
         self.port = listener.port
         try:
@@ -270,7 +273,7 @@ class SimulatedBroker:
             self._spawn(self._register(patience_s=float("inf")))
 
     async def _register(self, *, patience_s: float) -> None:
-        """Register, waiting while a dead predecessor's session holds the id; Kafka's broker would exit instead."""
+        """Register; wait while a dead predecessor's session holds the id (Kafka's broker would exit instead)."""
         endpoint = Endpoint(LISTENER, LOOPBACK, self.config.advertised_port or self.port)
         broker = Broker(self.config.id, -1, (endpoint,), self.config.rack)
         now_ms = self._world.clock.wall_time_us() // 1000
@@ -362,7 +365,7 @@ async def read_status(world: World, host: str, port: int, *, with_metadata: bool
 
 
 def broker_command(config: BrokerConfig, module: str = "aiocontroller.lab.cluster.simulated_broker") -> list[str]:
-    """The arguments after ``python`` that start this broker as a process."""
+    """Return the arguments after ``python`` that start this broker as a process."""
     command = ["-m", module]
     command += ["--id", str(config.id), "--zookeeper", config.zookeeper]
     if config.data_dir is not None:
@@ -415,7 +418,7 @@ async def _serve(config: BrokerConfig, prepare: Callable[[SimulatedBroker], None
 
 
 def main(arguments: list[str] | None = None, prepare: Callable[[SimulatedBroker], None] = lambda _: None) -> None:
-    """``prepare`` is called with the broker before it starts."""
+    """Run a broker until a signal ends it; ``prepare`` is called with the broker before it starts."""
     import uvloop
 
     config = _parse(arguments)

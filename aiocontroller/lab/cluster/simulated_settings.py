@@ -1,4 +1,4 @@
-"""A simulated broker's answers to DescribeConfigs: Kafka's defaults of the settings that controllers ask for."""
+"""A simulated broker's answers to DescribeConfigs: Kafka's defaults for the settings that controllers ask for."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ _OF_POLICY: Mapping[str, str | None] = {
     "min.insync.replicas": "1",
     "unclean.leader.election.enable": "false",
 }
-"""Settings that a controller has to agree with, like the protocol, unless it keeps its own."""
+"""Settings that a controller obeys, as it does the protocol, unless it keeps its own."""
 
 
 class Source(IntEnum):
-    """Kafka's ``ConfigSource``; version 0 of DescribeConfigs says only whether it is a default."""
+    """Kafka's ``ConfigSource``; version 0 of DescribeConfigs only has whether the value is the default."""
 
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
 
 
 class Settings:
-    """``protocol`` is ``inter.broker.protocol.version`` as it was set, or empty; ``others`` are set too.
+    """The settings of one broker, with their defaults.
 
-    ``policy``: it tells those that a controller obeys, too.
+    ``protocol`` is ``inter.broker.protocol.version`` as it was set, or empty; ``others`` are further settings.
+    ``policy``: whether answers also have the settings that a controller obeys.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Settings:
         self._set = {**({PROTOCOL: protocol} if protocol else {}), **others}
 
     def encode_describe_configs_response(self, version: int, body: Buffer, broker_id: int) -> bytes:
-        """Describes this broker's own settings; INVALID_REQUEST for any other resource."""
+        """Describe this broker's own settings; INVALID_REQUEST for any other resource."""
         results = []
         for asked in cold.decode_request(ApiKey.DESCRIBE_CONFIGS, version, body).resources:
             known = {**self._defaults, **self._set}

@@ -33,7 +33,7 @@ static int is_log(int fd) {
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 20) return 0;
     path[length] = 0;
-    /* a segment is named by its first offset, of 20 digits */
+    /* a segment is named by its first offset, in 20 digits */
     const char *name = strrchr(path, '/');
     return name && strlen(name) == 25 && !strcmp(name + 21, ".log");
 }

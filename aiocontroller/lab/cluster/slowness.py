@@ -1,4 +1,4 @@
-"""Makes a real broker's disk or network slow, at any time, by a small library that is loaded into it (Linux).
+"""Makes a real broker's disk or network slow, at any time, with a small library that is preloaded into it (Linux).
 
 Each write to a partition's log, or each send to a socket, takes longer while a control file exists.  The library is
 compiled with the C compiler ``cc`` when it is first needed.
@@ -21,12 +21,12 @@ class NoCompilerError(AioControllerError):
 
 
 def compiler_missing() -> str | None:
-    """Why no broker can be made slow here; None when one can."""
+    """Return why no broker can be made slow here; None if one can."""
     return None if shutil.which("cc") else "no C compiler: found no 'cc' on PATH"
 
 
 def slowness_library(folder: Path) -> Path:
-    """Compile the library into the folder.  Raises NoCompilerError."""
+    """Compile the library into the folder, and return its path.  Raises NoCompilerError."""
     if missing := compiler_missing():
         raise NoCompilerError(missing)
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def slowness_library(folder: Path) -> Path:
 
 
 class Slowness:
-    """Of one broker; ``folder`` gets the control files, and must not change while the broker runs."""
+    """The slowness of one broker; ``folder`` has the control files, and must stay the same while the broker runs."""
 
     def __init__(self, library: Path, folder: Path) -> None:
         self._library = library
@@ -47,19 +47,19 @@ class Slowness:
         self._network = folder.resolve() / "slow-network"
 
     def prefix(self) -> list[str]:
-        """What the broker's command begins with."""
+        """The beginning of the broker's command line."""
         return [ENV, f"LD_PRELOAD={self._library}", f"SLOW_DISK={self._disk}", f"SLOW_NETWORK={self._network}"]
 
     def slow_disk(self, delay_ms: int) -> None:
-        """Each write to a partition's log takes ``delay_ms`` longer from now on."""
+        """Delay each write to a partition's log by ``delay_ms`` from now on."""
         _set(self._disk, delay_ms)
 
     def slow_network(self, delay_ms: int) -> None:
-        """Each send to a socket takes ``delay_ms`` longer from now on."""
+        """Delay each send to a socket by ``delay_ms`` from now on."""
         _set(self._network, delay_ms)
 
     def heal(self) -> None:
-        """Nothing is slow any longer, except for what waits already."""
+        """End all delays, except those that have already begun."""
         self._disk.unlink(missing_ok=True)
         self._network.unlink(missing_ok=True)
 

@@ -1,8 +1,8 @@
 """Runs the processes of ``aiocontroller up``: ZooKeeper, brokers (simulated or real) and the controller.
 
-Children die with this process, whatever ends it (``processes``); ``stop`` ends them in order within seconds: first the
+Children die with this process, whatever ends it (``processes``).  ``stop`` ends them in order within seconds: first the
 controller, so that it holds no elections while the brokers leave, then the brokers, then ZooKeeper.  Real brokers end
-before the controller, by a controlled shutdown that leaves clean logs.  Children's output is in the data folder:
+before the controller, by a controlled shutdown that leaves clean logs.  The children's output is in the data folder:
 ``zookeeper/zookeeper.log``, ``controller/log``, ``broker-N/log`` (a real broker's: ``broker-N/broker.log``).
 
 ZooKeeper's data stay in the folder, and the next start continues with them.
@@ -88,11 +88,11 @@ CONTROLLER_PROPERTIES = {
 }
 """Shorter than Kafka's defaults, so that effects are quickly visible."""
 SIGTERM_EXIT = 128 + signal.SIGTERM
-"""A JVM's exit code after an orderly end."""
+"""A JVM's exit code after SIGTERM and a clean shutdown."""
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run.  Ports of 0 are free ones, kept over restarts of the child.  Times in milliseconds."""
+    """What to run.  A port of 0 takes a free one, which is kept across restarts.  Times in milliseconds."""
 
     data_dir: Path
     brokers: int = 3
@@ -115,7 +115,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessSnapshot(msgspec.Struct, frozen=True):
-    """``pid`` and ``port`` are 0 before the first start; ``exit_code`` is None while it runs."""
+    """A process's state: ``pid`` and ``port`` are 0 before the first start; ``exit_code`` is None while it runs."""
 
     name: str
     running: bool
@@ -133,7 +133,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     http: str
     """The controller's URL; empty before it has started."""
     events: list[str]
-    """The last ``MAX_EVENTS`` events of the processes, oldest first."""
+    """The latest ``MAX_EVENTS`` events of the processes, oldest first."""
 
 
 class _ControllerReady(msgspec.Struct, frozen=True):
@@ -182,10 +182,11 @@ class ClusterSupervisor:
         await self.stop()
 
     async def start(self) -> None:
-        """Start, and wait until everything runs, the topics exist, every partition has a leader, and ours is the
-        controller.
+        """Start, and wait until everything runs, the topics exist, every partition has a leader, and our controller is
+        active.
 
-        FolderInUseError; ChildFailedError and JavaMissingError from the children; nothing is left behind then.
+        Raises FolderInUseError, or ChildFailedError and JavaMissingError from the children; then nothing is left
+        running.
         """
         self._lock.acquire()
         try:
@@ -216,7 +217,7 @@ class ClusterSupervisor:
             await self._until_taken_over()
 
     def claim(self) -> None:
-        """Lock the folder, as ``start`` does; FolderInUseError."""
+        """Lock the folder, as ``start`` does.  Raises FolderInUseError."""
         self._lock.acquire()
 
     @property
@@ -227,7 +228,7 @@ class ClusterSupervisor:
         return real + own + 1.5
 
     async def stop(self) -> None:
-        """End everything, even when a child hangs.  A second call does nothing."""
+        """End everything, even if a child hangs.  A second call does nothing."""
         self._tasks.cancel()
         await self._control.close()
         if self._client is not None:
@@ -282,7 +283,7 @@ class ClusterSupervisor:
     # -- commands --------------------------------------------------------------------------------------------------
 
     async def execute(self, command: str, broker: int | None = None) -> dict[str, Any]:
-        """Execute one of ``COMMANDS``; returns its outcome.  CommandError when it is not possible."""
+        """Execute one of ``COMMANDS``; returns its outcome.  CommandError if it is not possible."""
         if command not in COMMANDS:
             raise CommandError(f"command: found {command!r}, expected one of {', '.join(COMMANDS)}")
         if command == "status":
@@ -386,7 +387,7 @@ class ClusterSupervisor:
         self._note(name, f"answers: port {real.port}, Kafka {version}")
 
     async def _until_unregistered(self, broker: int) -> None:
-        """Wait for the old registration to go: a Kafka broker that finds it ends with an error."""
+        """Wait until the old registration is gone: a Kafka broker that finds one exits with an error."""
         while isinstance(await self.zk.get_broker(broker, watch=False), Broker):  # noqa: ASYNC110 - no event
             await asyncio.sleep(WATCH_S)
 
@@ -437,12 +438,15 @@ class ClusterSupervisor:
         self._note("controller", f"runs: port {self._ports['controller']}, {said.http}")
 
     def _controller_properties(self) -> dict[str, str]:
-        """With real brokers, the controller takes over: the first broker may win the role before it stands."""
+        """Return the controller's properties.
+
+        With real brokers the controller takes over, since a broker may win the role before the controller starts.
+        """
         policy = {} if self._kafka is None else {"aiocontroller.takeover.policy": "takeover"}
         return {**CONTROLLER_PROPERTIES, **policy, **self.options.controller_properties}
 
     def controller_command(self) -> list[str]:
-        """The command line of the controller; only this method knows the options of ``aiocontroller run``."""
+        """Return the controller's command line; only this method knows the options of ``aiocontroller run``."""
         properties = self._controller_properties()
         return [
             sys.executable,
@@ -462,7 +466,7 @@ class ClusterSupervisor:
         ]
 
     def _refuse_taken_ports(self, *names: str) -> None:
-        """Fail early: otherwise a child would end with the reason hidden in its log."""
+        """Fail early if a port is taken: otherwise a child would exit with the reason hidden in its log."""
         for name in names:
             try:
                 refuse_a_taken_port(LOOPBACK, self._ports.get(name, 0))
@@ -533,7 +537,7 @@ class ClusterSupervisor:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     async def _create_topics(self) -> None:
-        """Create the missing ones of ``topic-0``, ``topic-1``, …, many at once."""
+        """Create those of ``topic-0``, ``topic-1``, … that are missing, many at once."""
         options, admin = self.options, AdminZkClient(self.zk)
         brokers = [(broker, None) for broker in range(1, options.brokers + 1)]
         there = set(await admin.list_topics())
@@ -551,7 +555,7 @@ class ClusterSupervisor:
             self._note("topics", f"created: {len(missing)} of {options.partitions} partitions each")
 
     async def wait_until_led(self, timeout_s: float = LED_TIMEOUT_S) -> None:
-        """Wait until every partition of every topic has a live leader; CommandError when that takes longer."""
+        """Wait until every partition of every topic has a live leader; CommandError after ``timeout_s``."""
         pause, deadline = 0.05, self._world.clock.monotonic() + timeout_s
         while (waiting := await self._without_leader()) > 0:
             if self._world.clock.monotonic() > deadline:
@@ -560,7 +564,7 @@ class ClusterSupervisor:
             pause = min(1.5 * pause, 1.0)
 
     async def _until_taken_over(self) -> None:
-        """Wait until our controller has the role: a broker may have won it first, and led the partitions until now."""
+        """Wait until our controller has the role, which a broker may have won first."""
         deadline = self._world.clock.monotonic() + LED_TIMEOUT_S
         while getattr(holder := await self.zk.get_controller(watch=False), "software", None) != SOFTWARE:
             if self._world.clock.monotonic() > deadline:

@@ -1,9 +1,9 @@
 """ISR changes before inter.broker.protocol.version 2.7: a leader writes the state znode and notifies the controller.
 
 After Kafka's ``ZkIsrManager`` (until 2.6 a part of ``Partition`` and ``ReplicaManager``).  A write is conditional on
-the znode's version and carries no fence.  The controller is notified late: a look every 2.5 s puts a notification into
-``/isr_change_notification`` when 5 s have gone by without a change, or 60 s since the last notification.  What was
-written without a notification when the process ends never gets one.
+the znode's version and carries no fence.  The controller is notified late: every 2.5 s the broker checks whether 5 s
+have passed without a change, or 60 s since the last notification, and if so creates a notification in
+``/isr_change_notification``.  Changes that are not yet notified when the process ends stay without a notification.
 """
 
 from __future__ import annotations
@@ -81,8 +81,10 @@ class ZkIsrManager:
                 self._replicas.take_back(change)
 
     async def _written_before(self, names: Sequence[str], encoded: Sequence[bytes], writes: Writes) -> dict[str, int]:
-        """The versions of states that hold what was to be written: an earlier attempt, whose answer was lost, succeeded
-        (``ReplicationUtils.checkLeaderAndIsrZkData``)."""
+        """Return the versions of rejected states that already hold the new data.
+
+        An earlier attempt succeeded, but its answer was lost (``ReplicationUtils.checkLeaderAndIsrZkData``).
+        """
         wanted = {n: e for n, e, code in zip(names, encoded, writes.code, strict=True) if code == Code.BAD_VERSION}
         if not wanted:
             return {}
@@ -105,7 +107,7 @@ class ZkIsrManager:
                 try:
                     await self._zk.propagate_isr_changes(changed)
                 except SessionExpiredError:
-                    continue  # at the next look, in the next session
+                    continue  # until the next check, in the next session
                 for partition in changed:
                     self._changed.pop(partition, None)
                 self._last_propagation_s = now_s

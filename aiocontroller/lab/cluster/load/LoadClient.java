@@ -1,7 +1,7 @@
-// One producer with Java's defaults (acks=all, idempotent), a consumer without and one with a group, until SIGTERM.
+// A producer with Java's defaults (acks=all, idempotent), and consumers with and without a group; runs until SIGTERM.
 //   java -cp 'jars/*' LoadClient.java BOOTSTRAP TOPIC PARTITIONS INTERVAL_MS
-// A record is its number within its partition.  What is printed: tally.py.  Times are System.nanoTime in microseconds,
-// which on Linux is CLOCK_MONOTONIC, so every process of a machine has the same.
+// A record's value is its number within its partition.  The output format is in tally.py.  Times are System.nanoTime in
+// microseconds; on Linux that is CLOCK_MONOTONIC, which all processes of a machine share.
 
 import java.io.BufferedOutputStream;
 import java.io.PrintStream;
@@ -100,7 +100,7 @@ public final class LoadClient {
 
     private void produce() throws InterruptedException {
         Properties properties = properties();
-        properties.put("acks", "all");  // defaults since 3.0; said for older jars
+        properties.put("acks", "all");  // defaults since 3.0; set for older jars
         properties.put("enable.idempotence", "true");
         KafkaProducer<String, String> producer = new KafkaProducer<>(properties);
         long due = System.nanoTime();
@@ -137,7 +137,7 @@ public final class LoadClient {
     private void consume(String who) {
         Properties properties = properties();
         properties.put("auto.offset.reset", "earliest");
-        properties.put("fetch.min.bytes", "100000");  // spares the brokers a request for every record
+        properties.put("fetch.min.bytes", "100000");  // otherwise consumers would send a request for every record
         List<TopicPartition> all = new ArrayList<>();
         for (int partition = 0; partition < partitions; partition++) {
             all.add(new TopicPartition(topic, partition));
@@ -190,7 +190,7 @@ public final class LoadClient {
         return true;
     }
 
-    /** Consecutive numbers make one line. */
+    /** Prints consecutive numbers as one line. */
     private void emit(ConsumerRecords<String, String> records, String who, Map<Integer, Long> highest) {
         for (TopicPartition partition : records.partitions()) {
             long first = -1;

@@ -1,1 +1,1 @@
-"""Load clients for a real cluster, and the verdict on their records."""
+"""Load clients for a real cluster, and a verdict on their records."""

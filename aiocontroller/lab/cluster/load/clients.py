@@ -1,7 +1,7 @@
 """Load clients as child processes: Kafka's own Java clients, and librdkafka's.
 
-A client prints every acknowledgement to a file of its own (``tally.py`` has the format), which is read here on demand,
-so the record of a run survives the run.
+Each client prints its acknowledgements to its own file (``tally.py`` has the format), which is read here on demand and
+survives the run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, kafka_jars
 
 KINDS = ("java", "librdkafka")
 INTERVAL_MS = {"java": 10, "librdkafka": 40}
-"""Interval between a partition's records; librdkafka sends a request for each, which loads two cores noticeably."""
+"""Interval between a partition's records; librdkafka sends one request per record, a noticeable load for two cores."""
 RESENDS = frozenset({"librdkafka"})
-"""Kinds that raise their producer epoch when leaders move under in-flight records, and send these again: a broker that
-has them already cannot recognize them (the log has both, with the epochs n and n + 1)."""
+"""Kinds of clients that raise their producer epoch and resend in-flight records when leaders move.  A broker that
+already has the records cannot recognize them: the log has both copies, with the epochs n and n + 1."""
 END_TIMEOUT_S = 240.0
 """In-flight records get their delivery timeout (120 s), then everything is read back."""
 _POLL_S = 0.05
@@ -36,7 +36,7 @@ log4j.appender.file.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 
 def now_us() -> int:
-    """The clock of the clients' times."""
+    """Return the current time by the clock that the clients use."""
     return time.monotonic_ns() // 1000
 
 
@@ -75,7 +75,7 @@ class LoadClient:
         self._child = Child(f"{self.kind} client", [*command, *self._arguments], log=self.record)
 
     def read(self) -> Tally:
-        """The tally of the lines printed so far."""
+        """Return the tally of the lines printed so far."""
         assert self._child is not None
         ended = not self._child.running
         with open(self.record, "rb") as record:
@@ -89,7 +89,7 @@ class LoadClient:
         return self.tally
 
     def stop(self) -> None:
-        """Stop sending; the client waits for its records and reads them back.  See ``ended``."""
+        """Make the client stop sending, wait for its records, and read them back; then ``ended`` is true."""
         if self._child is not None:
             self._child.ask_to_stop()
 
@@ -102,7 +102,7 @@ class LoadClient:
             self._child.kill()
 
     def _end_of_output(self) -> str:
-        return "\n".join(self.tally.noise[-12:]) or "(it said nothing)"
+        return "\n".join(self.tally.noise[-12:]) or "(no output)"
 
     def _java(self) -> list[str]:
         log4j = self._folder / f"{self.topic}.log4j.properties"
@@ -117,7 +117,7 @@ class LoadClient:
 
 
 class Load:
-    """Several clients, each on a topic of its own.  The caller that starts them must kill them in the end."""
+    """Several clients, each on its own topic.  A caller that starts them must kill them in the end."""
 
     def __init__(self, clients: Sequence[LoadClient]) -> None:
         self.clients = list(clients)
@@ -133,15 +133,15 @@ class Load:
             client.kill()
 
     def kinds(self) -> dict[str, str]:
-        """Topic -> the kind of its client."""
+        """Map each topic to the kind of its client."""
         return {client.topic: client.kind for client in self.clients}
 
     def tallies(self) -> dict[str, Tally]:
-        """By topic."""
+        """Map each topic to its client's tally so far."""
         return {client.topic: client.read() for client in self.clients}
 
     async def acknowledged_since(self, since_us: int, within_s: float = 60.0) -> None:
-        """Wait until every partition has acknowledged a record sent after ``since_us``; TimeoutError."""
+        """Wait until every partition has acknowledged a record sent after ``since_us``.  Raises TimeoutError."""
         deadline = time.monotonic() + within_s
         while silent := self._silent(since_us):
             if time.monotonic() > deadline:
@@ -154,7 +154,7 @@ class Load:
         await self.acknowledged_since(now_us(), within_s=150)
 
     def longest_gaps_us(self, since_us: int, until_us: int) -> dict[tuple[str, int], int]:
-        """By topic and partition."""
+        """Return ``Tally.longest_gap_us`` of each (topic, partition)."""
         return {
             (topic, partition): tally.longest_gap_us(partition, since_us, until_us)
             for topic, tally in self.tallies().items()
@@ -162,7 +162,7 @@ class Load:
         }
 
     def flows_after_us(self, since_us: int, until_us: int, gap_us: int) -> dict[tuple[str, int], int]:
-        """By topic and partition: when the last gap of more than ``gap_us`` ended, since ``since_us``."""
+        """Return ``Tally.flows_after_us`` of each (topic, partition)."""
         return {
             (topic, partition): tally.flows_after_us(partition, since_us, until_us, gap_us)
             for topic, tally in self.tallies().items()
@@ -170,12 +170,15 @@ class Load:
         }
 
     def errors_since(self, since_us: int) -> list[str]:
-        """Errors that clients reported to their users."""
+        """Return the errors that clients reported to their users."""
         found = ((t, e) for t, tally in self.tallies().items() for e in tally.errors if e.at_us >= since_us)
         return [f"{topic}: {error.who}: {error.message}" for topic, error in found]
 
     async def finish(self, within_s: float = END_TIMEOUT_S) -> dict[str, Verdict]:
-        """Stop, wait until all records were read back, and return verdicts by kind of client; TimeoutError."""
+        """Stop, wait until all records have been read back, and return verdicts by kind of client.
+
+        Raises TimeoutError.
+        """
         for client in self.clients:
             client.stop()
         deadline = time.monotonic() + within_s
@@ -184,7 +187,7 @@ class Load:
                 raise TimeoutError(f"not read back within {within_s:g} s: {', '.join(c.topic for c in slow)}")
             await asyncio.sleep(_POLL_S)
         verdicts = {client.kind: client.tally.verdict() for client in self.clients}
-        self.kill()  # they have printed everything and are about to end
+        self.kill()  # they have printed everything and are about to exit
         self.clients.clear()
         return verdicts
 

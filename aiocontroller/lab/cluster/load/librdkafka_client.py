@@ -1,4 +1,4 @@
-"""``LoadClient.java`` with librdkafka: ``python -m … BOOTSTRAP TOPIC PARTITIONS INTERVAL_MS``, until SIGTERM.
+"""``LoadClient.java`` with librdkafka: ``python -m … BOOTSTRAP TOPIC PARTITIONS INTERVAL_MS`` runs until SIGTERM.
 
 ``tally.py`` has the output format.
 """
@@ -76,7 +76,7 @@ class LibrdkafkaClient:
             self.error("producer", -1, f"{unanswered} records without an answer")
 
     def global_error(self, error: KafkaError) -> None:
-        """Print fatal errors; others are informational, as librdkafka recovers by itself."""
+        """Print fatal errors only: librdkafka recovers from the others by itself."""
         if error.fatal():
             self.error("producer", -1, error)
 
@@ -101,7 +101,7 @@ class LibrdkafkaClient:
             "group.id": f"group-of-{self.topic}" if who == "group" else "unused",
             "enable.auto.commit": who == "group",
             "auto.offset.reset": "earliest",
-            "fetch.min.bytes": 100_000,  # spares the brokers a request for every record
+            "fetch.min.bytes": 100_000,  # otherwise consumers would send a request for every record
             "error_cb": lambda error: self.error(who, -1, error) if error.fatal() else None,
         }
         consumer = Consumer(settings)
@@ -140,7 +140,7 @@ class LibrdkafkaClient:
 
 
 def main() -> None:
-    # Standard error goes to the same file, so each line is flushed whole; otherwise the two would interleave.
+    # Standard error goes to the same file: flush whole lines, so that the two do not interleave.
     sys.stdout = os.fdopen(os.dup(1), "w", buffering=1 << 24)
     bootstrap, topic, partitions, interval_ms = sys.argv[1:]
     client = LibrdkafkaClient(bootstrap, topic, int(partitions), int(interval_ms))

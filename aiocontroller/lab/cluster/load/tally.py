@@ -1,12 +1,13 @@
-"""Counts the fate of a load client's records from the lines that the client prints.  Pure.
+"""Counts what became of a load client's records, from the lines that the client prints.  Pure.
 
     a PARTITION SEQUENCE SENT ACKNOWLEDGED         a record was acknowledged (µs of the monotonic clock)
     c CONSUMER PARTITION FIRST LAST TIME           a consumer read the numbers FIRST to LAST, in a row
-    e WHO PARTITION TIME MESSAGE                   an error that the client gave to its user (partition -1: none)
+    e WHO PARTITION TIME MESSAGE                   an error that the client reported to its user (partition -1: none)
     end                                            everything was read back; the client is done
 
-The consumers: ``plain`` reads along without a group, ``group`` as the member of one, ``readback`` reads everything once
-more at the end.  A group guarantees at-least-once: records that it reads again are counted separately and are no error.
+The consumers: ``plain`` reads along without a group, ``group`` reads along as the member of a group, and ``readback``
+reads everything once more at the end.  A group guarantees at-least-once delivery, so records that it reads again are
+counted separately and are not errors.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from collections.abc import Iterable
 import msgspec
 
 EXACT_CONSUMERS = ("plain", "readback")
-"""Consumers that keep their own position, so they must see each record once and in order."""
+"""Consumers that keep their own position: they must see each record once and in order."""
 CONSUMERS = (*EXACT_CONSUMERS, "group")
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Counts of records; a sum over partitions and, for the second to fourth, over consumers."""
+    """Counts of records, summed over partitions and, for the second to fourth field, over consumers."""
 
     acknowledged: int
     lost: int
@@ -32,9 +33,9 @@ class Verdict(msgspec.Struct, frozen=True):
     doubled: int
     reordered: int
     redelivered: int
-    """Read again by the group, after a rebalance."""
+    """Read again by the group after a rebalance."""
     errors: tuple[str, ...]
-    """Errors reported to users, as WHO: MESSAGE."""
+    """Errors reported to users, each as ``WHO: MESSAGE``."""
 
     @property
     def ok(self) -> bool:
@@ -106,7 +107,7 @@ class Tally:
                 self.noise.append(line)
 
     def acknowledged_since(self, since_us: int) -> set[int]:
-        """Partitions that have acknowledged a record after this moment which was also sent after it."""
+        """Return the partitions that have acknowledged a record that was sent after this moment."""
         found = set()
         for partition in range(self.partitions):
             sent = self._sent_us[partition]
@@ -115,9 +116,10 @@ class Tally:
         return found
 
     def longest_gap_us(self, partition: int, since_us: int, until_us: int) -> int:
-        """The longest time between two acknowledgements of the partition that overlaps this interval.
+        """Return the longest time between two consecutive acknowledgements of the partition, in this interval.
 
-        A gap that starts before ``since_us`` counts in full; one that has not ended counts up to ``until_us``.
+        A gap counts if it overlaps the interval; one that starts before ``since_us`` counts in full, and one that has
+        not ended counts up to ``until_us``.
         """
         times = self._times_us[partition]
         begin = max(0, bisect.bisect_right(times, since_us) - 1)
@@ -128,7 +130,7 @@ class Tally:
         return max(later - earlier for earlier, later in itertools.pairwise(inside))
 
     def flows_after_us(self, partition: int, since_us: int, until_us: int, gap_us: int) -> int:
-        """The time from ``since_us`` until the last gap of more than ``gap_us`` ended, which overlaps the interval.
+        """Return the time from ``since_us`` to the end of the last gap of more than ``gap_us`` in this interval.
 
         0 if there was none; a gap that has not ended counts up to ``until_us``.
         """
@@ -139,7 +141,7 @@ class Tally:
         return max(0, ends[-1] - since_us) if ends else 0
 
     def latencies_us(self, since_us: int, until_us: int) -> list[int]:
-        """From sending to acknowledgement, of the records that were sent in this interval and are acknowledged."""
+        """Return the times from sending to acknowledgement of the acknowledged records sent in this interval."""
         found: list[int] = []
         for sent, acknowledged in zip(self._sent_us, self._times_us, strict=True):
             span = slice(bisect.bisect_left(sent, since_us), bisect.bisect_left(sent, until_us))
@@ -147,8 +149,10 @@ class Tally:
         return found
 
     def lost_between(self, since_us: int, until_us: int) -> int:
-        """Records acknowledged in this interval that some consumer never read; a sum over consumers.  Valid when
-        everything was read back."""
+        """Count the records acknowledged in this interval that a consumer never read, summed over consumers.
+
+        Valid once everything has been read back.
+        """
         lost = 0
         for who in CONSUMERS:
             for partition, reading in enumerate(self._readings[who]):
