@@ -1,1 +1,1 @@
-"""Hostile and careless clients of a running controller, and probes that measure the effect on other users."""
+"""Hostile and careless clients of a running controller, and probes that measure their effect on other clients."""

@@ -1,4 +1,4 @@
-"""What is sent to the controller: a few requests on one connection, made from Kafka's schemas and then damaged."""
+"""Fuzzing inputs: a few requests for one connection to the controller, made from Kafka's schemas and then damaged."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Message(msgspec.Struct, frozen=True):
     api: int
     version: int
     body: bytes
-    """What stands behind the header."""
+    """The bytes after the header."""
     wait_s: float = 0.0
     """Virtual time before the next message."""
 
@@ -84,7 +84,7 @@ class Maker:
         return [self._message() for _ in range(self._chance.choice((1, 1, 1, 2, 3)))]
 
     def mutated(self, parent: Input, other: Input) -> Input:
-        """A child of one that found something new, or of two."""
+        """Return a variation of ``parent``, or ``parent`` followed by ``other``."""
         chance = self._chance
         match chance.randrange(5):
             case 0:
@@ -110,7 +110,7 @@ class Maker:
         try:
             fields = self._entity(cold.request_class(api, version))
             body = cold.encode_request(api, version, cold.request(api, version, **fields))
-        except Exception:  # a value that the schema cannot hold: rubbish instead
+        except Exception:  # the schema cannot hold the value: send random bytes instead
             body = chance.randbytes(chance.randrange(60))
         if chance.random() < 0.2:
             body = self._damaged(body)

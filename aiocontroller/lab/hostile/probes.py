@@ -72,7 +72,7 @@ async def probe_health(port: int, samples: Samples) -> None:
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """A partition with one replica, and the registration of the broker that has it."""
+    """A partition with one replica, and the registration of its broker."""
 
     topic_id: bytes
     state: LeaderAndIsr

@@ -1,9 +1,9 @@
-"""The process with the recording brokers.
+"""The process that runs the recording brokers.
 
     python -m aiocontroller.lab.recording_brokers --zookeeper HOST:PORT --brokers 10
 
-Driven by lines on standard input, answered by one JSON line each.  ``COMMANDS`` lists them.  Times are
-``time.monotonic``, which the processes of a machine share.
+It reads commands as lines from standard input (``COMMANDS`` lists them), and answers each with one line of JSON.  Times
+are ``time.monotonic``, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 MAX_SAMPLES = 5
 MAX_CHANGES = 10_000
-"""In one AlterPartition request."""
+"""The most changes in one AlterPartition request."""
 LOOKED_AT_ONCE = 10_000
-"""Partitions compared before the brokers' ZooKeeper sessions get their turn."""
+"""The number of partitions to compare before the event loop runs, which keeps the brokers' ZooKeeper sessions alive."""
 
 
 class Fleet:
@@ -53,20 +53,21 @@ class Fleet:
             await broker.start()
 
     async def mark(self) -> None:
-        """Read what was heard, and forget it."""
+        """Decode all recorded requests and discard them."""
         for number, broker in self.brokers.items():
             for _, frame in broker.take():
                 self.views.settle(number, frame)
                 await asyncio.sleep(0)
 
     async def latest(self) -> float:
-        """When anything was heard last; 0 when nothing was."""
+        """Return the time of the latest recorded request; 0 if there is none."""
         return max((b.heard[-1][0] for b in self.brokers.values() if b.heard), default=0.0)
 
     async def heard(self) -> dict[int, dict[str, Any]]:
-        """For each broker, by API: time of the first and the last request, partitions, requests; bytes in all.
+        """Decode all recorded requests, discard them, and return figures for each broker.
 
-        It reads what was heard and forgets it.
+        The figures are, by API, the times of the first and the last request and the numbers of partitions and requests;
+        and the number of bytes in total.
         """
         return {number: await self._heard(number, broker) for number, broker in self.brokers.items()}
 
@@ -87,7 +88,7 @@ class Fleet:
         return {"first": first, "last": last, "partitions": partitions, "requests": requests, "bytes": size}
 
     async def check(self) -> dict[str, Any]:
-        """Compare what every broker received with ZooKeeper: how many differences, and some of them."""
+        """Compare what every broker received with ZooKeeper; returns the number of differences, and some of them."""
         await self.mark()
         assignments, states = await self._read_everything()
         alive = {number for number, broker in self.brokers.items() if broker.alive}
@@ -114,7 +115,7 @@ class Fleet:
         return [number for number, broker in self.brokers.items() if not broker.alive]
 
     async def step_kill_broker(self, given: Given) -> float:
-        """The registration goes at once; the time just before."""
+        """Remove the brokers' registrations at once; returns the time just before."""
         at = time.monotonic()
         for number in given["brokers"]:
             await self.brokers[number].kill()
@@ -129,28 +130,28 @@ class Fleet:
         return at
 
     async def step_bounce_broker(self, given: Given) -> float:
-        """A new incarnation at once; the time just before."""
+        """Give the brokers new incarnations at once; returns the time just before."""
         at = time.monotonic()
         for number in given["brokers"]:
             await self.brokers[number].bounce()
         return at
 
     async def step_controlled_shutdown(self, given: Given) -> float:
-        """Ask the controller for a controlled shutdown; the seconds that it took."""
+        """Ask the controller for a controlled shutdown; returns the seconds until its answer."""
         return await self.brokers[given["broker"]].shut_down(*self._controller)
 
     async def controller(self, host: str, port: str) -> None:
-        """Where the controller that is asked listens."""
+        """Set the controller's address for ``controlled_shutdown``."""
         self._controller = host, int(port)
 
     async def follow(self, host: str, port: str) -> None:
-        """From now on replicas that are being added catch up at once."""
+        """Let replicas that are being added catch up at once, from now on."""
         asker = IsrAsker(host, int(port))
         for broker in self.brokers.values():
             broker.follow = asker
 
     async def unfollow(self) -> dict[str, int]:
-        """No more; how many changes were asked for and refused."""
+        """End ``follow``; returns how many changes were requested and rejected."""
         asker = next(iter(self.brokers.values())).follow
         assert asker is not None
         for broker in self.brokers.values():
@@ -159,7 +160,7 @@ class Fleet:
         return {"asked": asker.asked, "refused": asker.refused}
 
     async def alter_one_by_one(self, host: str, port: str, count: str) -> list[float]:
-        """Shrink and grow one partition's ISR ``count`` times; the seconds of each request."""
+        """Shrink and grow one partition's ISR with ``count`` requests; returns the seconds that each took."""
         assignments, states = await self._read_everything()
         (topic, partition), state = next(
             (key, s) for key, s in sorted(states.items()) if s.leader in self.brokers and len(s.isr) > 1
@@ -177,7 +178,7 @@ class Fleet:
         return seconds
 
     async def alter_at_once(self, host: str, port: str, each: str) -> list[dict[str, float]]:
-        """Every broker asks for ``each`` smaller ISRs in one request, all together; then for the full ones again."""
+        """Let all brokers at once request ``each`` smaller ISRs, and then the full ones again."""
         waves = []
         for whole in (False, True):
             changes = {n: some[: int(each)] for n, some in (await self._isr_changes(whole=whole)).items()}
@@ -188,7 +189,7 @@ class Fleet:
         return waves
 
     async def catch_up_everywhere(self, host: str, port: str) -> dict[str, int]:
-        """All replicas catch up: the leaders ask for full ISRs."""
+        """Let all replicas catch up: the leaders request full ISRs."""
         asker = IsrAsker(host, int(port))
         await self._ask(asker, await self._isr_changes(whole=True))
         return {"asked": asker.asked, "refused": asker.refused}
@@ -204,7 +205,7 @@ class Fleet:
             asker.close()
 
     async def _isr_changes(self, *, whole: bool) -> dict[int, list[IsrChange]]:
-        """By leader: ISRs without their followers, or ``whole`` again with all replicas that live."""
+        """Return changes by leader: to ISRs of the leader alone, or with ``whole`` to ISRs of all live replicas."""
         assignments, states = await self._read_everything()
         alive = {number for number, broker in self.brokers.items() if broker.alive}
         changes: dict[int, list[IsrChange]] = {number: [] for number in alive}
@@ -226,7 +227,7 @@ COMMANDS: dict[str, Callable[..., Awaitable[Any]]] = {
     )
 }
 COMMANDS |= {verb: getattr(Fleet, method_of(verb)) for verb in played_by(Fleet)}
-"""What the benchmarks ask, and the verbs of scenarios that these brokers play (``lab.scenarios.verbs``)."""
+"""The benchmarks' commands, and the scenario verbs that these brokers play (``lab.scenarios.verbs``)."""
 
 
 async def serve(zookeeper: str, count: int) -> None:
@@ -238,7 +239,7 @@ async def serve(zookeeper: str, count: int) -> None:
         try:
             given = [parse_line(line).given] if name in VERBS else arguments
             answer = {"answer": await COMMANDS[name](fleet, *given)}
-        except Exception as error:  # the driver decides; this process goes on
+        except Exception as error:  # the driver decides what to do; this process goes on
             answer = {"error": f"{name}: {type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

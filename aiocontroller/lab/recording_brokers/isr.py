@@ -1,4 +1,4 @@
-"""What recording brokers ask of the controller by AlterPartition: ISRs that grow and shrink.
+"""The AlterPartition requests of recording brokers, which grow and shrink ISRs.
 
 ``IsrAsker`` keeps one connection for each broker and at most one request in flight on it, as brokers do.
 """
@@ -30,7 +30,7 @@ def isr_change(
 
 
 class IsrAsker:
-    """Asks the controller at ``host:port``; ``refused`` counts partitions that it did not change."""
+    """Sends requests to the controller at ``host:port``; ``refused`` counts partitions that it did not change."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = host, port
@@ -44,7 +44,7 @@ class IsrAsker:
         self.refused = 0
 
     async def ask(self, broker: int, broker_epoch: int, changes: Sequence[IsrChange]) -> tuple[float, list[int]]:
-        """One request: (seconds until its answer, the partition epochs, -1 where it was refused)."""
+        """Send one request; returns (seconds until its answer, new partition epochs, -1 for each refused change)."""
         connection = self._connections.get(broker)
         if connection is None or not connection.open:
             _, connection = await self._world.network.connect(BrokerConnection, *self._address, timeout_s=10)
@@ -65,7 +65,10 @@ class IsrAsker:
         return seconds, found
 
     def grow(self, broker: int, broker_epoch: int, frame: bytes) -> None:
-        """``broker`` heard this LeaderAndIsr: where it leads, replicas that are being added come into the ISR."""
+        """Request ISRs that include the replicas being added, for the partitions that ``broker`` leads.
+
+        ``frame`` is a LeaderAndIsr that the broker received, without its length.
+        """
         header, rest = decode_request_header(frame)
         request = run_to_end(decode_leader_and_isr(header.api_version, bytes(rest), self._arrays))
         waiting = self._waiting.setdefault(broker, [])

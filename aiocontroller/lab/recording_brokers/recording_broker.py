@@ -1,4 +1,4 @@
-"""A broker that only listens: registers in ZooKeeper as Kafka's do, answers at once, keeps what it receives."""
+"""A broker that only listens: it registers in ZooKeeper like Kafka's, answers at once, and keeps what it receives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SERVED = {
     ApiKey.DESCRIBE_CONFIGS: (0, 4),
 }
 SURVEYED = frozenset({ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS})
-"""What controllers ask beside their work, at times of their own: not recorded."""
+"""Requests that controllers send at their own times, independently of events: they are not recorded."""
 
 
 class Received(NamedTuple):
@@ -39,7 +39,7 @@ class Received(NamedTuple):
 
 
 class RecordingBroker:
-    """``served`` may offer older versions; ``errors`` go into LeaderAndIsr answers; ``respond`` may be replaced."""
+    """``served`` may be set to older versions; ``errors`` go into LeaderAndIsr answers; ``respond`` may be replaced."""
 
     def __init__(
         self,
@@ -61,21 +61,21 @@ class RecordingBroker:
         self.stop_replica_errors: list[int] = []
         """Error codes for all partitions of the next StopReplica answers, one request each."""
         self.stop_replica_omits = 0
-        """How many of the next StopReplica answers name no partition."""
+        """The number of next StopReplica answers that omit all partitions."""
         self.settings: dict[str, str | None] = {"authorizer.class.name": "", **(settings or {})}
-        """What it says of itself."""
+        """The settings that it reports as set."""
         self.defaults = defaults or {}
-        """The same of what is not set."""
+        """The settings that it reports as defaults."""
         self.settings_error = 0
-        """The code with which it answers DescribeConfigs."""
+        """The error code of its DescribeConfigs answers."""
         self.unanswered: set[ApiKey] = set()
-        """Requests of these kinds are taken and never answered."""
+        """APIs whose requests are recorded but never answered."""
         self.client = ZooKeeperClient(zookeeper, world=world, session_timeout_s=6.0)
         self.zk = KafkaZkClient(self.client)
         self.epoch = 0
         self.topic_ids: dict[Any, str] = {}
         self.connections = 0
-        """How many were ever made to it."""
+        """The number of connections accepted so far."""
         self._listener: Listener | None = None
         self._connections: set[_Connection] = set()
 
@@ -88,13 +88,13 @@ class RecordingBroker:
         self._listener = await self.world.network.serve(lambda: _Connection(self), "127.0.0.1", port)
 
     def deafen(self) -> None:
-        """Refuse connections and break those that there are; the registration stays."""
+        """Refuse new connections and close the existing ones; the registration stays."""
         assert self._listener is not None
         self._listener.close()
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Break the connections that there are."""
+        """Close the existing connections."""
         for connection in list(self._connections):
             connection.close()
 
@@ -112,7 +112,7 @@ class RecordingBroker:
         return self._listener.port
 
     async def stop(self) -> None:
-        """Gone at once, registration included."""
+        """End at once, including the registration."""
         if self._listener is not None:
             self.deafen()
         await self.client.close()
@@ -190,7 +190,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it
         self._broker._connections.add(self)
         self._broker.connections += 1
 
@@ -230,7 +230,7 @@ def _encode(api: ApiKey, version: int, **fields: Any) -> bytes:
 
 
 def _stopped(version: int, request: Any) -> list[tuple[str, int]]:
-    """(topic, partition) of a StopReplica."""
+    """Return each (topic, partition) of a StopReplica."""
     if version == 0:
         return [(p.topic_name, p.partition_index) for p in request.ungrouped_partitions]
     if version < 3:

@@ -1,8 +1,8 @@
 """A recording broker for measurements: it answers at once, keeps each request with its time, and decodes nothing.
 
-Two exceptions.  A StopReplica's answer must name each deleted partition, or a deletion never ends.  And while a
-reassignment is measured (``follow``), a leader that receives new replicas asks for them in its ISR, as if they had
-caught up at once.
+There are two exceptions.  A StopReplica's answer must name each deleted partition; otherwise a deletion never ends.
+And while a reassignment is measured (``follow``), a leader that receives new replicas requests to add them to its ISR,
+as if they had caught up at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TimedBroker:
         self.id = broker_id
         self.epoch = 0
         self.heard: list[tuple[float, bytes]] = []
-        """(time at which its last byte came, request without its length)."""
+        """Each recorded request: (time at which its last byte arrived, request without its length)."""
         self.follow: IsrAsker | None = None
         self.alive = False
         self.connections: set[_Connection] = set()
@@ -70,7 +70,7 @@ class TimedBroker:
         self.alive = True
 
     async def kill(self) -> None:
-        """Its registration goes at once, as if its session had expired just now."""
+        """End the broker and its registration at once, as if its session had just expired."""
         assert self._client is not None
         assert self._listener is not None
         self.alive = False
@@ -80,7 +80,7 @@ class TimedBroker:
         await self._client.close()
 
     async def bounce(self) -> None:
-        """A new incarnation before any watcher can have read the old one's end: one multi, one watch event."""
+        """Register a new incarnation in one multi, so that no watcher can see the time without a registration."""
         assert self._client is not None
         path = paths.broker_id(self.id)
         await self._client.multi([Delete(path), Create(path, encode_broker(self._info()), ephemeral=True)])
@@ -89,7 +89,7 @@ class TimedBroker:
         self.epoch = broker.epoch
 
     async def shut_down(self, host: str, port: int) -> float:
-        """Ask that controller for a controlled shutdown; the seconds until its answer."""
+        """Ask the controller at this address for a controlled shutdown; returns the seconds until its answer."""
         _, connection = await self._world.network.connect(BrokerConnection, host, port, timeout_s=10)
         header = encode_request_header(ApiKey.CONTROLLED_SHUTDOWN, 3, 1, "benchmark")
         started = time.monotonic()
@@ -122,7 +122,7 @@ class TimedBroker:
             self.follow.grow(self.id, self.epoch, frame)
 
     def take(self) -> Iterator[tuple[float, bytes]]:
-        """What was heard, oldest first, each forgotten when the next one is asked for."""
+        """Yield and discard the recorded requests one by one, oldest first."""
         heard, self.heard = self.heard, []
         heard.reverse()
         while heard:

@@ -1,7 +1,7 @@
 """What each broker has received, in columns: 8 bytes for each partition and broker, so that 2,000,000 fit.
 
-Kept up to date only when asked (``settle``), from the bytes that were heard.  ``differences`` holds it against the
-znodes: every live broker's metadata must say what they say, and every replica must have received its own state.
+``settle`` updates them from a recorded request; nothing else does.  ``differences`` compares them with the znodes:
+every live broker's metadata must agree with these, and every live replica must have received its own state.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ NOTHING = -1
 DELETED = -2
 
 Counted = tuple[str, int]
-"""(name of the API, how many partitions)"""
+"""(name of the API, number of partitions)"""
 
 
 def leadership(leader: int, leader_epoch: int) -> int:
-    """Both in one number; ``NOTHING`` for a partition that the broker does not know."""
+    """Pack both into one number.  ``NOTHING`` stands for a partition that the broker does not know."""
     return leader_epoch << 32 | (leader & 0xFFFFFFFF)
 
 
 class Views:
-    """Of all brokers.  A row is a partition that a broker received, in the order of its first mention."""
+    """What all brokers have received.  Each partition has a row, in the order in which they were first received."""
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self.rows: dict[str, dict[int, int]] = {}
@@ -44,12 +44,12 @@ class Views:
         self._arrays = IntArrays()
 
     def forget(self, broker: int) -> None:
-        """It ended; what it knew went with it."""
+        """Forget what a broker received, since it has died."""
         self.metadata[broker] = array("q")
         self.replicas[broker] = array("q")
 
     def settle(self, broker: int, frame: bytes) -> Counted:
-        """Read one request that ``broker`` heard."""
+        """Take in one request that ``broker`` received."""
         header, rest = decode_request_header(frame)
         version, body = header.api_version, bytes(rest)
         name = ApiKey(header.api_key).name
@@ -97,7 +97,7 @@ class Views:
         states: Mapping[tuple[str, int], LeaderAndIsr],
         assignments: Mapping[str, Mapping[int, ReplicaAssignment]],
     ) -> Iterator[str]:
-        """One line for each broker and partition where what was said is not what stands in ZooKeeper."""
+        """Yield a line for each broker and partition for which the broker did not receive the state in ZooKeeper."""
         for (topic, partition), state in states.items():
             want = leadership(state.leader, state.leader_epoch)
             for broker in alive:
@@ -110,7 +110,7 @@ class Views:
     def deleted_but_known(
         self, alive: set[int], assignments: Mapping[str, Mapping[int, ReplicaAssignment]]
     ) -> Iterator[str]:
-        """One line for each broker and partition of a topic that is gone, where the broker did not receive that."""
+        """Yield a line for each broker and partition of a deleted topic that the broker still knows."""
         for topic, rows in self.rows.items():
             if topic not in assignments:
                 for partition in rows:

@@ -1,4 +1,4 @@
-"""Makes a client's ZooKeeper session expire, as a server does when it has not heard from the client for too long."""
+"""Makes a client's ZooKeeper session expire, as a server does if the client is silent for too long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def expire_session(client: ZooKeeperClient) -> None:
     """Make the client's session expire.
 
     Another connection takes over the session by its id and password and closes it.  The client's own connection may
-    take it back in between, so this is repeated until a server says that the session is gone.
+    take it back in between, so this is repeated until a server reports that the session is gone.
     """
     session_id, password = client.session.session_id, client.session.password
     if not session_id:
@@ -30,7 +30,7 @@ async def expire_session(client: ZooKeeperClient) -> None:
 
 
 async def close_by_force(client: ZooKeeperClient, session_id: int, password: bytes) -> bool:
-    """Close a session, at the server to which the client is connected; return whether that server says it is gone."""
+    """Close a session at the server to which the client is connected; return whether that server reports it as gone."""
     session, world = client.session, client.world
     host, port = session.connected_to or session.hosts[0]
     _, conn = await world.network.connect(

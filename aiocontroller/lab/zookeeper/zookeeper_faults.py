@@ -1,8 +1,8 @@
 """Faults between ZooKeeper's clients and its servers: the schedule that a seed draws, and its effect on connections.
 
-The whole schedule is drawn before anything runs, so the same seed means the same faults at the same times, whatever the
-machine does.  It consists of *segments*: faults, then a calm in which everything is checked.  Without the calm, the
-next change would hide a lost watch.
+The whole schedule is drawn before anything runs, so the same seed means the same faults at the same times on any
+machine.  It consists of *segments*: faults, then a calm in which everything is checked.  Without the calm, the next
+change would hide a lost watch.
 
 Faults that target a frame ("the next answer", "the next handshake") wait for one, and are dropped if none comes before
 the end of the segment.  Silence (freeze, half-open) is drawn at most once per client and segment, and early in it: a
@@ -118,7 +118,7 @@ class Side:
         self.proxies = [FaultProxy(port) for port in ports]
         self.happened: Counter[str] = Counter()
         self.expired_by_server = 0
-        """The number of handshakes in which a server answered that the session is gone."""
+        """The number of handshakes in which a server reported that the session is gone."""
         self._chance = random.Random(f"frames/{seed}/{name}")
         self._on_handshake: deque[str] = deque()
         self._on_request: deque[str] = deque()

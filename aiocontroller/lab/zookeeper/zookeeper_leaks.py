@@ -1,9 +1,8 @@
 """Measures whether the ZooKeeper client leaks anything over thousands of reconnects and expiries.
 
 It counts, before and after: asyncio tasks and futures, watches that the client keeps, open file descriptors, Python's
-objects and memory blocks, and the process's resident memory.  It counts the first time after a warm-up, since the first
-hundreds of connections fill caches and pools.  After each expiry it arms the watches again, as the owner of a client
-does.
+objects and memory blocks, and the process's resident memory.  The first count follows a warm-up, since the first few
+hundred connections fill caches and pools.  After each expiry it arms the watches again, as the owner of a client does.
 """
 
 from __future__ import annotations

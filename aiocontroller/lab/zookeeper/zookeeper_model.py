@@ -75,8 +75,8 @@ RecursiveWatches = Literal["3.9", "3.8", "no"]
 """How a server treats persistent recursive watches.  Before 3.9 events carry no zxid, and a one-shot watch on the same
 path takes the place of a recursive one; before 3.6 there are none."""
 Refuses = Literal["", "connections", "handshakes"]
-"""What ends new connections: at once, as when there are too many, or at the handshake, as by a server without an
-ensemble."""
+"""When new connections are closed: at once, as if there were too many, or at the handshake, as by a server that has no
+quorum."""
 WRITES = (CREATE, CREATE2, DELETE, SET_DATA, SET_ACL)
 
 _REPLY = struct.Struct(">iqi")
@@ -149,7 +149,7 @@ class Connection:
             self._close()
 
     def lost(self) -> None:
-        """Take in that the connection is gone; its session lives until it expires."""
+        """Note that the connection is gone; its session lives until it expires."""
         self.open = False
         self.server.watches.forget(self)
         if self.session is not None and self.session.connection is self:
@@ -160,7 +160,7 @@ Table = dict[str, dict["Connection", None]]
 
 
 class Watches:
-    """The watches of all connections, by path; each fires once, but for the persistent recursive ones."""
+    """The watches of all connections, by path; each fires once, except for the persistent recursive ones."""
 
     def __init__(self, kind: RecursiveWatches = "3.9") -> None:
         self.kind = kind
@@ -238,7 +238,7 @@ class ZooKeeperModel:
         self.tick_ms = tick_ms
         self.refuses: Refuses = ""
         self.users: dict[str, str] | None = None
-        """Who may log in by SASL, with their passwords; None: the server has no SASL, and lets every login pass."""
+        """The users that may log in by SASL, with their passwords; None: there is no SASL, and every login succeeds."""
         self.requires_login = False
         self._logins = 0
         self._next_session = 0x100000000000001
@@ -391,7 +391,7 @@ class ZooKeeperModel:
         connection.write(_REPLY.pack(xid, 0, OK))
 
     def _log_in(self, connection: Connection, xid: int, body: Reader) -> None:
-        """The last token of an exchange is the server's proof; after a refusal the server hangs up."""
+        """Answer one step of a login; the last token is the server's proof.  A refused login ends the connection."""
         token, answer = body.buffer() or b"", None
         if self.users is not None and connection.login is None:
             self._logins += 1

@@ -28,7 +28,7 @@ class DigestLogin:
     def answer(self, response: bytes) -> tuple[str, bytes]:
         """Return the user and the last token, which shows that the server knows the password.
 
-        LoginRefusedError for an unknown user, another password, or what is no response.
+        LoginRefusedError for an unknown user, a wrong password, or a malformed response.
         """
         found = {name: quoted or plain for name, quoted, plain in _FIELD.findall(response.decode("utf-8", "replace"))}
         user, cnonce, uri = found.get("username", ""), found.get("cnonce", ""), found.get("digest-uri", "")

@@ -29,7 +29,7 @@ OPEN: tuple[Acl, ...] = ((31, "world", "anyone"),)
 
 
 class Refused(Exception):
-    """The server answers the operation with an error code."""
+    """Raised when the server answers the operation with an error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
