@@ -11,14 +11,14 @@ from aiocontroller.lab.kafka.controllers import until
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 QUIET = {"log_level": 0}
-"""librdkafka need not say that brokers are dead."""
+"""Keeps librdkafka from logging that brokers are dead."""
 WITHIN_S = 60
 RECORDS_OF_A_BATCH = 5
-"""So that a log whose end is cut off loses some of its batches, not all."""
+"""Small enough that a log whose end is cut off loses some of its batches, not all."""
 
 
 def write_acknowledged(bootstrap: str, topic: str, counts: Mapping[int, int]) -> None:
-    """Write so many records to each partition; TimeoutError unless all are acknowledged by the whole ISR."""
+    """Write this many records to each partition; TimeoutError unless the whole ISR acknowledges all of them."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -45,7 +45,7 @@ def write_acknowledged(bootstrap: str, topic: str, counts: Mapping[int, int]) ->
 
 
 async def readable_records(bootstrap: str, topic: str, partition: int) -> int:
-    """The high watermark, once there is one; TimeoutError if there is none in time, or it is 0."""
+    """Return the high watermark, once it is available; TimeoutError if it is not in time, or stays 0."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     def ask() -> int:
@@ -61,7 +61,7 @@ async def readable_records(bootstrap: str, topic: str, partition: int) -> int:
 
 
 async def states_of(zk: KafkaZkClient, topic: str) -> list[LeaderAndIsr]:
-    """The states of the topic's partitions, by number; those that cannot be read are left out."""
+    """Return the states of the topic's partitions in their order, without those that cannot be read."""
     found = (await zk.get_topic_assignments([topic], watch=False)).found
     numbers = sorted(found[0].partitions) if found else []
     states = await zk.get_topic_partition_states([topic] * len(numbers), numbers)

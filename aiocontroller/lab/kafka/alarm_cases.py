@@ -1,6 +1,6 @@
 """The pauses and cuts of the false-alarm suite, and what each may cost.  Pure.
 
-No broker of a case dies but the one that is killed in its middle, so each suspicion of another broker is a false alarm.
+In a case only one broker dies, killed in the middle, so each suspicion of another broker is a false alarm.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import enum
 import msgspec
 
 STALL_S = 1.0
-"""The longest stall that a false alarm may add to what the fault itself costs clients."""
+"""The longest stall that a false alarm may add to the one that the fault itself causes."""
 DETECTED_WITHIN_S = 1.0
-"""From the SIGKILL of a broker until its partitions have other leaders in ZooKeeper."""
+"""The longest time from the SIGKILL of a broker until its partitions have other leaders in ZooKeeper."""
 
 
 class Fault(enum.Enum):
@@ -26,7 +26,7 @@ class Fault(enum.Enum):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One fault: it lasts for ``on_s``, ``times`` times, with ``off_s`` between two."""
+    """One fault: it lasts for ``on_s`` and happens ``times`` times, with pauses of ``off_s``."""
 
     fault: Fault
     on_s: float
@@ -44,11 +44,11 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def own_stall_s(self) -> float:
-        """What the fault costs clients by itself: a broker that stands still acknowledges nothing, whoever leads."""
+        """The stall that the fault causes by itself: a stopped broker acknowledges nothing."""
         return self.on_s if self.fault in (Fault.PAUSE, Fault.COLLECTOR) else 0.0
 
     def edges_s(self) -> list[tuple[float, bool]]:
-        """When the fault begins (True) and ends (False), from the first beginning on."""
+        """Return the times at which the fault begins (True) and ends (False), since its first beginning."""
         begins = [n * (self.on_s + self.off_s) for n in range(self.times)]
         return [edge for at in begins for edge in ((at, True), (at + self.on_s, False))]
 
@@ -64,7 +64,7 @@ CASES = (
     *(Case(Fault.BROKERS_REQUESTS, seconds) for seconds in (2.0, 10.0)),
     *(Case(Fault.CONTROLLER, seconds) for seconds in (0.5, 2.0, 10.0)),
 )
-"""The 24 of the suite."""
+"""The 24 cases of the suite."""
 PEACE = Case(Fault.NOTHING, 2.0)
 """The kill alone, for comparison."""
 
@@ -76,19 +76,19 @@ class Outcome(msgspec.Struct, frozen=True):
     case: str
     uptime_s: float
     alarms: int
-    """Of brokers that were not killed, by all controllers."""
+    """False alarms: suspicions of brokers that were not killed, by all controllers."""
     moves: int
-    """The most changes of leader of one partition that the killed broker does not have."""
+    """The most leader changes of any partition without a replica on the killed broker."""
     outside_s: float
-    """The longest time that a broker which was not killed spent outside an ISR."""
+    """The longest time that a broker that was not killed spent outside an ISR."""
     outside_after_s: float
-    """The part of it after the fault had ended."""
+    """The part of that time after the fault had ended."""
     stall_led_s: float
-    """Of partitions that the struck broker led."""
+    """Longest stall of the partitions that the struck broker led."""
     stall_others_s: float
-    """Of partitions that it followed."""
+    """Longest stall of the partitions that it followed."""
     stall_killed_s: float
-    """Of partitions that the killed broker had."""
+    """Longest stall of the partitions with a replica on the killed broker."""
     detected_s: float
     """From the SIGKILL until ZooKeeper had another leader for everything that the killed broker led."""
     lost: int
@@ -98,7 +98,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def misses_of(outcome: Outcome, case: Case) -> tuple[str, ...]:
-    """The goals that the case missed."""
+    """Return the goals that the case missed."""
     missed = []
     allowed_s = case.own_stall_s + STALL_S
     for whose, stall_s in (("led", outcome.stall_led_s), ("others", outcome.stall_others_s)):

@@ -1,11 +1,11 @@
-"""The cluster of the false-alarm suite: four real brokers, an active controller and a standby, and links to cut.
+"""The cluster of the false-alarm suite: four real brokers, an active controller, a standby, and links to cut.
 
     clients, brokers ──> brokers 1 to 4        half of the partitions are on 1, 2, 3, the others on 4, 2, 3
     controllers ──> control plane (broker 1: through a proxy) ──> brokers
     brokers ──> a proxy ──> controllers
 
 Faults strike broker 1 or the active controller; broker 4 is killed meanwhile.  So no partition loses two replicas, and
-the cost of the two events can be told apart.
+the costs of the two events can be separated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ACTIVE_ID, STANDBY_ID = 1_000_001, 1_000_002
 
 
 class Instance(OurController):
-    """One of the two controllers, which brokers reach through a proxy."""
+    """One of the two controllers; brokers reach it through a proxy."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class Instance(OurController):
         return await self._ours()
 
     def stop_or_go_on(self, number: signal.Signals) -> None:
-        """SIGSTOP or SIGCONT."""
+        """Send SIGSTOP or SIGCONT."""
         assert self._child is not None
         self._child.send_signal(number)
 
     def alarms(self) -> list[int | None]:
-        """The suspected brokers of all alarms so far."""
+        """Return the suspected broker of each alarm so far."""
         files = sorted((self.folder / "journal").glob("*.jsonl"))
         lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
         records = [decode_record(line) for line in lines if line.endswith(b"\n")]
@@ -81,7 +81,7 @@ class Instance(OurController):
 
 
 class AlarmStage:
-    """The running cluster; ``begin_term`` starts both controllers anew, so that their detectors know nothing."""
+    """The running cluster; ``begin_term`` restarts both controllers, so that their detectors begin without data."""
 
     def __init__(
         self,
@@ -102,9 +102,9 @@ class AlarmStage:
         self._properties = properties
         self._terms = 0
         self.instances: list[Instance] = []
-        """The active one and the standby, as they were at the beginning of the term."""
+        """The controllers that were active and standby at the beginning of the term."""
         self.since_s = 0.0
-        """When the present controllers had started."""
+        """The time at which the present controllers had started."""
 
     async def begin_term(self) -> None:
         for instance in reversed(self.instances):
@@ -147,7 +147,7 @@ class AlarmStage:
             proxy.heal()
 
     def alarms(self) -> list[int | None]:
-        """The brokers of all alarms of this term."""
+        """Return the suspected broker of each alarm of this term."""
         return [broker for instance in self.instances for broker in instance.alarms()]
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class AlarmStage:
 
 
 class _Unmanaged(ClusterController):
-    """The stage starts and ends the controllers."""
+    """A controller that does nothing, since the stage starts and ends the controllers."""
 
     name = "aiocontroller"
 

@@ -40,7 +40,7 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str, within_s: fl
 
 
 class ClusterController:
-    """One cluster's controller.  The base class suits a role that is held from the start and cannot be taken."""
+    """One cluster's controller.  The base class is for a role that is held from the start and cannot be taken."""
 
     name = "?"
 
@@ -195,7 +195,7 @@ class OurController(ZooKeeperController):
             self._child.kill()
 
     def forget_address(self) -> None:
-        """Before it starts again: nobody takes the earlier process's address for its own."""
+        """Remove the previous process's address, before the next one starts."""
         (self.folder / READY_FILE).unlink(missing_ok=True)
 
     async def is_warm(self) -> bool:
@@ -204,19 +204,22 @@ class OurController(ZooKeeperController):
         return bool(status and status["standby"]["state"] == "warm")
 
     async def could_take_over(self) -> bool:
-        """Whether it is warm, and nothing speaks against its election."""
+        """Whether it is warm and ready for election."""
         status = await asyncio.to_thread(self._status)
         return bool(status and status["standby"]["state"] == "warm" and status["readiness"]["ready"])
 
     async def ask_to_take_over(self) -> None:
-        """As an operator does, where a broker has the role; ChildFailedError with what the command said."""
+        """Run ``aiocontroller takeover``, as an operator does if a broker has the role.
+
+        ChildFailedError with the command's output if it fails.
+        """
         command = [*self.program.command, "takeover", "--data", str(self.folder)]
         asked = Child("aiocontroller takeover", command, log=self.folder / "takeover.log", env=self.program.env)
         if not await asked.ended(WITHIN_S) or asked.exit_code:
             raise ChildFailedError(asked.log_tail())
 
     def _status(self) -> Any:
-        """None while it does not answer."""
+        """Return the controller's ``/status``; None while it does not answer."""
         try:
             ready = msgspec.json.decode((self.folder / READY_FILE).read_bytes(), type=ControllerReady)
             with urllib.request.urlopen(f"{ready.http}/status", timeout=5) as answer:
@@ -225,7 +228,7 @@ class OurController(ZooKeeperController):
             return None
 
     async def is_known(self) -> bool:
-        """Whether every broker that runs names it as the controller."""
+        """Whether every running broker names it as the controller."""
         running = [broker.address for broker in self.brokers.values() if broker.running]
         named = [await asyncio.to_thread(controller_named_by, address) for address in running]
         return set(named) == {self.controller_id}
@@ -237,7 +240,7 @@ class OurController(ZooKeeperController):
 
 
 class ControllerPair(ZooKeeperController):
-    """Two aiocontroller processes, of which one stands by; the role is taken when that one is warm."""
+    """Two aiocontroller processes, an active one and a standby; ``take`` returns when the standby is warm."""
 
     name = "pair"
 

@@ -1,8 +1,8 @@
 """Events that happen to a cluster, and how long its clients are affected.
 
-An event strikes, and returns when the rest of the cluster works as it should without what was struck.  The effect on
-clients is measured from just before the strike until every partition has acknowledged a record that was sent after the
-event was over; that of a broker that is slow, as long as it is slow.
+An event strikes, and returns when the rest of the cluster works as it should without the victim.  The effect on clients
+is measured from just before the strike until every partition has acknowledged a record that was sent after the event
+was over; the effect of a slow broker is measured as long as the broker is slow.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.lab.kafka.view import PartitionKey, led_by, moved_off, whole
 
 SETTLE_S = 0.3
-"""The measurement goes on for this time, to include a stall that begins late."""
+"""The measurement continues for this time, to include a stall that begins late."""
 
 PEACE_S = 3.0
 SLOW_S = 30.0
-"""For how long a broker is slow."""
+"""The time for which a broker is slow."""
 DISK_MS, NETWORK_MS = 2000, 200
-"""By how much each write to a log, or each send to a socket, takes longer."""
+"""The delay of each write to a log, or of each send to a socket."""
 FLOWS_GAP_MS = 1000
-"""A partition flows when no acknowledgement is this late."""
+"""A partition flows while its acknowledgements have no longer gap than this."""
 
 
 class Struck(NamedTuple):
     since_us: int
     led: frozenset[PartitionKey]
-    """Partitions that lose their leader through the event, or whose leader is slow."""
+    """Partitions that lose their leader by the event, or whose leader is slow."""
     until_us: int | None = None
-    """When the measurement ends, if not once everything works again."""
+    """The end of the measurement; None: when everything works again."""
 
 
 Strike = Callable[[PlayedCluster, int], Awaitable[Struck]]
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """What one partition felt of one event."""
+    """The effect of one event on one partition."""
 
     client: str
-    """Its kind."""
+    """The kind of the client."""
     led: bool
-    """The victim led it."""
+    """Whether the victim led the partition."""
     longest_ms: float
     """The longest time without an acknowledged record."""
     flows_after_ms: float
@@ -62,12 +62,12 @@ class Felt(msgspec.Struct, frozen=True):
     event: str
     subject: str
     stalls: tuple[Stall, ...]
-    """Of each partition."""
+    """The stall of each partition."""
     seconds: float
     errors: tuple[str, ...]
-    """Errors that clients reported to their users meanwhile."""
+    """Errors that clients reported to their users during the event."""
     interference_ms: float = 0.0
-    """How late a process that wanted to run was on this machine, when it was latest."""
+    """The longest delay of a process that was ready to run, on this machine."""
 
 
 async def play(cluster: PlayedCluster, event: str, chance: random.Random) -> Felt:
@@ -220,12 +220,12 @@ async def sigkill_and_restart(cluster: PlayedCluster, victim: int) -> Struck:
 
 
 async def slow_disk(cluster: PlayedCluster, victim: int) -> Struck:
-    """Each write to a log of the broker takes ``DISK_MS`` longer, for ``SLOW_S``."""
+    """Delay each write to a log of the broker by ``DISK_MS``, for ``SLOW_S``."""
     return await _slow(cluster, victim, lambda slowness: slowness.slow_disk(DISK_MS))
 
 
 async def slow_network(cluster: PlayedCluster, victim: int) -> Struck:
-    """Each send of the broker to a socket takes ``NETWORK_MS`` longer, for ``SLOW_S``."""
+    """Delay each send of the broker to a socket by ``NETWORK_MS``, for ``SLOW_S``."""
     return await _slow(cluster, victim, lambda slowness: slowness.slow_network(NETWORK_MS))
 
 
@@ -272,4 +272,4 @@ EVENTS: dict[str, Strike] = {
     "slow network": slow_network,
 }
 SLOW = frozenset({"slow disk", "slow network"})
-"""Events for which a cluster has to be started ``slowable``; it is told when partitions flow again, too."""
+"""Events for which a cluster must be started ``slowable``; reports also show when partitions flow again."""

@@ -1,6 +1,6 @@
-"""How long a process that wants to run has to wait on this machine: what else goes on, beside a measurement.
+"""Measures how long a process that is ready to run has to wait on this machine, because of other load.
 
-A process of its own wakes up a hundred times a second, and says in the end how late it was when it was latest.
+A separate process wakes up a hundred times a second, and in the end prints its longest delay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _END_WITHIN_S = 30.0
 
 
 class Interference:
-    """``worst_ms`` is known when ``end`` was awaited."""
+    """A measurement; ``worst_ms`` is known once ``end`` has been awaited."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -38,7 +38,7 @@ class Interference:
 
 @asynccontextmanager
 async def measured_interference() -> AsyncIterator[Interference]:
-    """Measure from now on until ``end`` is awaited, or the context is left."""
+    """Measure until ``end`` is awaited or the context is left."""
     program = [sys.executable, "-I", "-S", "-c", _PROGRAM]
     process = await asyncio.create_subprocess_exec(
         *program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Watches partition states in ZooKeeper during an event: who led, and who was in sync, when."""
+"""Watches partition states in ZooKeeper during an event: which brokers led and were in sync, and when."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ POLL_S = 0.02
 
 
 class LeadershipWatch:
-    """``look`` takes in the states of one moment; times in seconds of the monotonic clock."""
+    """``look`` takes in the states of one moment; times are seconds of the monotonic clock."""
 
     def __init__(self, partitions: Sequence[PartitionKey]) -> None:
         self.partitions = partitions
         self.states: dict[PartitionKey, LeaderAndIsr] = {}
         """The latest."""
         self.moves: dict[PartitionKey, int] = {}
-        """Changes of leader."""
+        """Leader changes."""
         self._lost_s: dict[tuple[PartitionKey, int], float] = {}
-        """(partition, replica outside its ISR) -> since when."""
+        """(partition, replica outside its ISR) -> the time since when."""
         self._outside: dict[tuple[PartitionKey, int], list[tuple[float, float]]] = {}
 
     async def run(self, zk: KafkaZkClient) -> None:
-        """Look until cancelled."""
+        """Read the states repeatedly until cancelled."""
         while True:
             await self.read(zk)
             await asyncio.sleep(POLL_S)
@@ -56,7 +56,7 @@ class LeadershipWatch:
                     self._outside.setdefault((key, replica), []).append((since_s, now_s))
 
     def outside_s(self, replica: int, now_s: float, *, since_s: float = 0.0) -> float:
-        """The longest total time that the replica spent outside one partition's ISR after ``since_s``."""
+        """Return the longest total time that the replica spent outside one partition's ISR after ``since_s``."""
         spans = {which: list(found) for which, found in self._outside.items() if which[1] == replica}
         for which, lost_s in self._lost_s.items():
             if which[1] == replica:
@@ -67,7 +67,7 @@ class LeadershipWatch:
         return [key for key, state in self.states.items() if state.leader == replica]
 
     def whole_without(self, dead: Collection[int], replicas: dict[PartitionKey, tuple[int, ...]]) -> bool:
-        """Whether each partition has a leader, and all of its replicas but these are in sync."""
+        """Whether each partition has a leader, and all of its replicas are in sync except the dead ones."""
         return len(self.states) == len(self.partitions) and all(
             state.leader not in (NO_LEADER, *dead) and set(state.isr) >= set(replicas[key]).difference(dead)
             for key, state in self.states.items()

@@ -1,7 +1,7 @@
 """Links between real processes on this machine that can be cut for one process alone (Linux).
 
-A proxy knows from ``/proc`` which process each of its connections comes from.  So one controller can lose a broker
-while another one reaches the same broker at the same address.
+A proxy finds the process of each connection in ``/proc``.  So one controller can lose a broker while another one
+reaches the same broker at the same address.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class OwnedProxy(FaultProxy):
 
 
 def owner_of(port: int, server_port: int, pids: Collection[int]) -> int | None:
-    """The process among these that has the connected socket from ``port`` to ``server_port``; None if none has it."""
+    """Return the process among these that has the connected socket from ``port`` to ``server_port``, or None."""
     inode = _inode_of(port, server_port)
     if inode is None:
         return None
@@ -71,7 +71,7 @@ def owner_of(port: int, server_port: int, pids: Collection[int]) -> int | None:
 
 
 def _inode_of(port: int, server_port: int) -> str | None:
-    """Java's sockets are IPv6 ones even on 127.0.0.1."""
+    """Return the socket's inode.  It also looks among IPv6 sockets, which Java uses even for 127.0.0.1."""
     ends = f":{port:04X}", f":{server_port:04X}"
     for table in ("tcp", "tcp6"):
         for line in (PROC / "net" / table).read_text().splitlines()[1:]:

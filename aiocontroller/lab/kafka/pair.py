@@ -35,7 +35,7 @@ class Round(NamedTuple):
     after_kill_s: float
     """From SIGKILL until ZooKeeper has a leader; most of it is the session timeout."""
     after_session_s: float
-    """From the end of the dead broker's registration, as a reader of ZooKeeper observes it."""
+    """From the end of the dead broker's registration, as observed in ZooKeeper."""
     leaderless: bool
     """Whether the state in ZooKeeper had no leader for a time although an in-sync replica was alive."""
 

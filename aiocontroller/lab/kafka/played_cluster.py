@@ -42,7 +42,7 @@ AS_SHIPPED = {
     "num.io.threads": "8",
     "auto.leader.rebalance.enable": "false",
 }
-"""Kafka's defaults for settings that test brokers change; but leaders move back only when the play asks for it."""
+"""Kafka's defaults for settings that test brokers change, except that leaders do not move back by themselves."""
 
 
 class PlayedCluster:
@@ -109,7 +109,7 @@ class PlayedCluster:
         await asyncio.to_thread(self._create, topic, assignment)
 
     async def delete_topic(self, topic: str) -> None:
-        """Ask for a topic's deletion, as an admin client does."""
+        """Request a topic's deletion, as an admin client does."""
         await asyncio.to_thread(self._delete, topic)
 
     async def view(self) -> View:
@@ -123,7 +123,7 @@ class PlayedCluster:
         return view
 
     async def look_at(self, topics: Sequence[str]) -> View:
-        """Return what a broker that is up to date tells of these topics at once; empty if it does not answer."""
+        """Return an up-to-date broker's view of these topics, without waiting; empty if it does not answer."""
         running = [b for n, b in self.brokers.items() if b.running and n not in self.frozen]
         running.sort(key=lambda broker: broker.id == self._youngest)  # it may not answer yet
         return await asyncio.to_thread(look, running[0].address, topics)
@@ -190,11 +190,11 @@ class PlayedCluster:
         )
 
     async def ask_to_reassign(self, wanted: Mapping[PartitionKey, Sequence[int]]) -> None:
-        """Ask for a reassignment, as an admin client does."""
+        """Request a reassignment, as an admin client does."""
         await asyncio.to_thread(self._reassign, wanted)
 
     async def elect_preferred(self, wanted: Mapping[PartitionKey, int]) -> None:
-        """Let the preferred replicas, which are ``wanted``, lead, and wait until they do.
+        """Elect the preferred replicas, which are ``wanted``, and wait until they lead.
 
         On a busy machine a replica may have left its ISR just before the election, which then does nothing: it is
         requested again.
@@ -220,8 +220,8 @@ class PlayedCluster:
     def _ask(self, request: Callable[[Any], Any]) -> Any:
         """Send an admin request by kafka-python, and repeat it while the brokers do not know a controller.
 
-        kafka-python sends only requests that its first broker supports, even if another node handles them.  So what
-        brokers of 2.2 do not support is requested by a client that starts at the controller.
+        kafka-python sends only requests that its first broker supports, even if another node handles them.  So requests
+        that 2.2 brokers do not support are sent by a client that first connects to the controller.
         """
         from confluent_kafka import KafkaException
         from kafka import KafkaAdminClient
@@ -267,7 +267,7 @@ class PlayedCluster:
             self._create_before_2_4(topic, assignment)
 
     def _create_before_2_4(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
-        """Create a topic by confluent-kafka: kafka-python cannot send such brokers an assignment."""
+        """Create a topic with confluent-kafka: kafka-python cannot send an assignment to brokers before 2.4."""
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         replicas = [list(assignment[number]) for number in sorted(assignment)]
@@ -301,7 +301,7 @@ class PlayedCluster:
 
 
 def make_slowable(brokers: Iterable[RealKafkaBroker], folder: Path) -> None:
-    """Before they start: their disks and networks can be made slow.  Raises NoCompilerError."""
+    """Prepare brokers, before they start, for slow disks and networks.  Raises NoCompilerError."""
     library = slowness_library(folder)
     for broker in brokers:
         broker.slowness = Slowness(library, broker.data_dir)
@@ -318,7 +318,7 @@ async def zookeeper_cluster(
 ) -> AsyncIterator[PlayedCluster]:
     """Start ZooKeeper and three brokers, and yield their cluster (see ``cluster_on``).
 
-    ``slowable``: their disks and networks can be made slow.  Raises NoCompilerError.
+    ``slowable``: whether their disks and networks can be made slow.  Raises NoCompilerError.
     """
     async with AsyncExitStack() as stack:
         zookeeper = EmbeddedZooKeeper(folder / "zookeeper")

@@ -1,7 +1,7 @@
-"""Versions of this program, to run side by side: this one, that of an earlier commit, or an installed one.
+"""Versions of this program to run side by side: this version, an earlier commit, or an installed one.
 
-An earlier commit's sources run on the libraries of this environment, so it must have locked the same ones; any other
-version has an environment of its own, which its program stands for.
+An earlier commit's sources run on the libraries of this environment, so its lock file must be the same.  Any other
+version must be installed in its own environment, and is named by the path of its program.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import NamedTuple
 from aiocontroller.core.errors import AioControllerError
 
 PREVIOUS = "315b01b2a8e969eb6023a626c90b74ceafc68a4c"
-"""The commit that stands for the previous version until there is a release: the last one of 25 November 2026, which has
-no page, no actions and no znodes of instances."""
+"""The commit used as the previous version until there is a release: the last one of 25 November 2026, which has no
+page, no actions and no znodes of instances."""
 LOCKED = "requirements/run.txt"
 ROOT = Path(__file__).resolve().parents[3]
 
 
 class ProgramMissingError(AioControllerError):
-    """The version cannot be run here; the message says why."""
+    """The version cannot be run here; the message gives the reason."""
 
 
 class Program(NamedTuple):
@@ -34,24 +34,24 @@ class Program(NamedTuple):
     name: str
     """For people."""
     command: tuple[str, ...]
-    """What comes before the name of a command of ``aiocontroller``."""
+    """The command line up to the name of a command of ``aiocontroller``."""
     env: Mapping[str, str]
-    """Beside that of this process."""
+    """Environment variables in addition to those of this process."""
 
 
 THIS = Program("this version", (sys.executable, "-m", "aiocontroller"), {})
 
 
 def chosen(text: str, folder: Path) -> Program:
-    """What ``text`` names: the path of an installed ``aiocontroller``, or a commit of this checkout.
+    """Return the program that ``text`` names: the path of an installed ``aiocontroller``, or a commit of this checkout.
 
-    ``folder`` is where sources are laid.  Raises ProgramMissingError.
+    Sources are put into ``folder``.  Raises ProgramMissingError.
     """
     return installed(Path(text)) if "/" in text and Path(text).exists() else of_revision(text, folder)
 
 
 def installed(path: Path) -> Program:
-    """The program of an environment of its own; raises ProgramMissingError."""
+    """Return an installed program, which has its own environment.  Raises ProgramMissingError."""
     try:
         asked = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -62,7 +62,7 @@ def installed(path: Path) -> Program:
 
 
 def of_revision(revision: str, folder: Path, root: Path = ROOT) -> Program:
-    """A commit of the checkout at ``root``, its sources laid into ``folder``; raises ProgramMissingError."""
+    """Return a commit of the checkout at ``root``, its sources put into ``folder``.  Raises ProgramMissingError."""
     commit = _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
     if not commit:
         raise ProgramMissingError(f"{revision}: found no such commit in {root}, and no program of this path")
@@ -75,17 +75,17 @@ def of_revision(revision: str, folder: Path, root: Path = ROOT) -> Program:
     with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit, "aiocontroller"))) as archive:
         archive.extractall(sources, filter="data")
     described = _git(root, "show", "--no-patch", "--format=%h of %cs", commit).decode().strip()
-    # -P: not the package of the current folder
+    # -P: do not import the package from the current folder
     return Program(described, (sys.executable, "-P", "-m", "aiocontroller"), {"PYTHONPATH": str(sources.absolute())})
 
 
 def _locked(text: bytes) -> frozenset[bytes]:
-    """The versions, without hashes and remarks."""
+    """Return the locked versions, without hashes and comments."""
     return frozenset(re.findall(rb"^[^\s#]+==[^\s;]+", text, re.MULTILINE))
 
 
 def _git(root: Path, *arguments: str) -> bytes:
-    """What git prints; empty where it finds nothing.  Raises ProgramMissingError without git or a checkout."""
+    """Return git's output; empty if it finds nothing.  Raises ProgramMissingError without git or a checkout."""
     try:
         asked = subprocess.run(["git", "-C", root, *arguments], capture_output=True, check=False)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Reports of many measured events: median, 95th percentile and worst of the stalls, with the controllers one below the
+"""Reports on many measured events: median, 95th percentile and worst of the stalls, with the controllers one below the
 other."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Stalls(msgspec.Struct, frozen=True):
     flows_after_ms: float
     """The latest end of a stall of more than ``FLOWS_GAP_MS``, since the strike; the median of the trials."""
     interference_ms: float
-    """How late a process that wanted to run was; the worst of the trials."""
+    """The longest delay of a process that was ready to run; the worst of the trials."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -67,8 +67,8 @@ def stall_table(rows: Sequence[Stalls], title: str) -> Table:
     table = Table(
         title=title,
         caption="longest time without an acknowledged record on a partition, ms; flows after: from then on, no stall "
-        f"of a slow broker's partitions takes more than {FLOWS_GAP_MS:,} ms; interference: so late was a process that "
-        "wanted to run",
+        f"of a slow broker's partitions takes more than {FLOWS_GAP_MS:,} ms; interference: longest delay of a process "
+        "that was ready to run",
     )
     for n, heading in enumerate(_HEADINGS):
         table.add_column(heading, justify="left" if n < _NAMES else "right", no_wrap=n == 0)
@@ -88,7 +88,7 @@ _HEADINGS = (
     *("trials", "median", "p95", "worst", "flows after", "interference"),
 )
 _NAMES = 4
-"""So many columns are no numbers."""
+"""The number of leading columns that are text."""
 
 
 def _lines(rows: Sequence[Stalls]) -> Iterator[list[str]]:

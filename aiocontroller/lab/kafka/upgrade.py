@@ -1,9 +1,9 @@
-"""A rolling upgrade: a pair of controllers is exchanged for another version, and what clients felt meanwhile.
+"""A rolling upgrade of a pair of controllers to another version, and its effect on clients.
 
-The order is that of docs/operating.md: the standby first; when it is warm, the active one ends by SIGTERM and hands the
-role over, and is exchanged as well.  A version that leaves the role to a broker when it ends needs ``takeover`` then.
-Beside the load of records an operator asks for changes all the time, because
-producers need a controller only when something changes.
+The order is that of docs/operating.md: the standby is replaced first; when the new one is warm, the active controller
+ends by SIGTERM, hands over the role, and is replaced as well.  A version that leaves the role to a broker when it ends
+requires ``takeover`` then.  Besides the load of records, an operator requests changes all the time, because producers
+need a controller only when something changes.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ POLL_S = 0.005
 
 
 class Handover(msgspec.Struct, frozen=True):
-    """How the role passed."""
+    """How the role was handed over."""
 
     between_ms: float
-    """From the end of the old registration until the successor's, by looks at ZooKeeper ``POLL_S`` apart."""
+    """From the end of the old registration to the successor's, observed in ZooKeeper every ``POLL_S``."""
     known_ms: float
     """From SIGTERM until every broker named the successor."""
     terms: int
-    """How many began; more than one: a broker was the controller in between, until an operator asked for the role."""
+    """The number of terms that began; if more than one, a broker was the controller until an operator's takeover."""
 
 
 class Answered(NamedTuple):
-    """A change that the operator asked for."""
+    """A change that the operator requested."""
 
     what: str
     began_us: int
     took_ms: float
-    """Until a request was answered without an error; a request that was refused is repeated, as Kafka's tools do."""
+    """Time until the request succeeded; a rejected request is repeated, as by Kafka's tools."""
 
 
 class Round(msgspec.Struct, frozen=True):
-    """What clients felt of one upgrade, or of as much time without one."""
+    """The effect on clients of one upgrade, or of the same time without one."""
 
     what: str
     seconds: float
     pause_ms: dict[str, float]
     """By kind of client: the longest time without an acknowledged record, on any partition."""
     errors: tuple[str, ...]
-    """That clients or the operator got."""
+    """Errors that clients or the operator got."""
     answered: int
-    """Changes that the operator asked for."""
+    """The number of changes that the operator requested."""
     answer_median_ms: float
     answer_most_ms: float
     interference_ms: float
-    """How late a process that wanted to run was, when it was latest."""
+    """The longest delay of a process that was ready to run."""
     load: float
-    """The machine's, at the end."""
+    """The machine's load average at the end."""
     handover: Handover | None = None
 
 
 class Operator:
-    """Asks for one change after the other, on topics of its own: creates one, moves its replicas, deletes it.
+    """Requests one change after the other on its own topics: creates a topic, moves its replicas, deletes it.
 
-    ``brokers``: where these topics are; by default on all.
+    ``brokers``: the brokers of these topics; by default all.
     """
 
     def __init__(self, cluster: PlayedCluster, brokers: Collection[int] = ()) -> None:
@@ -81,10 +81,10 @@ class Operator:
         self._ids = sorted(brokers or cluster.brokers)
         self._ending = False
         self._ended = 0
-        """How many requests have an answer, or an error."""
+        """The number of requests that were answered or failed."""
 
     async def run(self) -> None:
-        """Until ``end``; a topic that was created is deleted."""
+        """Request changes until ``end``; every topic that was created is deleted."""
         ids, number = self._ids, 0
         while not self._ending:
             topic = f"operators-{number}"
@@ -96,12 +96,12 @@ class Operator:
             await self._ask("delete", self._cluster.delete_topic(topic))
 
     async def end(self, running: asyncio.Task[None]) -> None:
-        """Let the change under way come to its end."""
+        """Stop after the changes of the current topic."""
         self._ending = True
         await running
 
     async def settled(self) -> None:
-        """Wait until the request under way has its answer."""
+        """Wait until the request in flight has been answered."""
         before = self._ended
 
         async def one_more() -> bool:
@@ -110,14 +110,14 @@ class Operator:
         await until(one_more, "the operator has an answer")
 
     def since(self, began_us: int) -> list[Answered]:
-        """Changes that were asked for after this moment."""
+        """Return the changes that were requested after this moment."""
         return [each for each in self.answered if each.began_us >= began_us]
 
     async def _ask(self, what: str, asking: Awaitable[None]) -> None:
         began_us = now_us()
         try:
             await asking
-        except Exception as error:  # whatever a tool would have shown to its user
+        except Exception as error:  # whatever a tool would show to its user
             self.errors.append(f"operator: {what}: {type(error).__name__}: {error}")
         else:
             self.answered.append(Answered(what, began_us, (now_us() - began_us) / 1000))
@@ -127,7 +127,7 @@ class Operator:
 async def measured(
     cluster: PlayedCluster, operator: Operator, what: str, act: Callable[[], Awaitable[Handover | None]]
 ) -> Round:
-    """Carry it out under the load that runs, and say what clients felt from its beginning until all was well again."""
+    """Perform ``act`` under the running load, and measure its effect on clients until everything works again."""
     async with measured_interference() as interference:
         since_us, errors = now_us(), len(operator.errors)
         handover = await act()
@@ -156,7 +156,7 @@ async def measured(
 async def exchange(
     pair: ControllerPair, program: Program, mixed: Callable[[], Awaitable[None]] | None = None
 ) -> Handover:
-    """Exchange both controllers for ``program``; ``mixed`` happens after the handover, between the two exchanges.
+    """Replace both controllers by ``program``; ``mixed`` is called after the handover, before the second replacement.
 
     Raises TimeoutError.
     """
@@ -181,7 +181,7 @@ async def _active(pair: ControllerPair) -> OurController:
 
 
 async def _start(instance: OurController, program: Program) -> None:
-    """Returns when it could take over without reading the cluster."""
+    """Start the controller, and wait until it could take over without reading the cluster."""
     instance.program = program
     instance.forget_address()
     instance.launch()

@@ -46,7 +46,7 @@ CONTROLLER_PROPERTIES = {
     "controller.socket.timeout.ms": "2000",
     "request.timeout.ms": "5000",
 }
-"""Shorter than Kafka's defaults, so that the controller notices a fault within the time of a storm."""
+"""Shorter than Kafka's defaults, so that the controller notices faults within the duration of a storm."""
 
 
 class NotWholeError(AioControllerError):
@@ -85,8 +85,8 @@ class Actor:
         self.id = id_
         self.folder = folder
         self.to_zookeeper = [FaultProxy(port) for port in zookeeper_ports]
-        # Kafka's protocol does not show that a request on an old connection is older than one of the same epoch on a
-        # new connection: a broker would create a deleted replica again (docs/chaos.md, "What the checks allow").
+        # Kafka's protocol cannot show that a request on an old connection is older than one of the same epoch on a new
+        # connection: a broker would create a deleted replica again (docs/chaos.md, "What the checks allow").
         self.front = LinkProxy(late=not name.startswith("broker"))
         self.wall_clock = WallClock(folder / "wall-clock")
         """For controllers; brokers and ZooKeeper use the machine's clock."""

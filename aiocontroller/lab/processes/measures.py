@@ -17,7 +17,7 @@ _BROKERS = paths.broker_id(0).removesuffix("0")
 class Span(NamedTuple):
     """The time in which a broker was registered or a controller was active.
 
-    Times are in ms since 1970; ``end_ms`` 0 means that it still is.
+    Times are in ms since 1970; ``end_ms`` is 0 while it lasts.
     """
 
     who: str
@@ -104,7 +104,7 @@ class Measures:
                 del self._leaderless[partition]  # the broker came back before an election was needed
 
     def all_spans(self) -> list[Span]:
-        """Return the spans that have ended and those that last."""
+        """Return the spans that have ended and those that still last."""
         lasting = [Span(self._holder if n == paths.CONTROLLER else n, since) for n, since in self._open.items()]
         return [*self.spans, *lasting]
 

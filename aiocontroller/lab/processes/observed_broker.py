@@ -24,7 +24,7 @@ from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
 
 
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``what`` is ``asked``, ``received`` or ``acknowledged``; the leader in what a broker asks is itself."""
+    """``what`` is ``asked``, ``received`` or ``acknowledged``; in ``asked`` the leader is the broker itself."""
 
     what: str
     broker: int
@@ -47,7 +47,7 @@ class ObservationLog:
         self._write("asked", self._broker, partition, (self._broker, leader_epoch, isr, partition_epoch))
 
     def received(self, broker: int, partition: Partition, leadership: Leadership) -> None:
-        if self._last_received.get(partition) != leadership:  # LeaderAndIsr and UpdateMetadata say the same
+        if self._last_received.get(partition) != leadership:  # UpdateMetadata repeats LeaderAndIsr
             self._last_received[partition] = leadership
             self._write("received", broker, partition, leadership)
 

@@ -7,8 +7,8 @@
    specification.
 
 ``read`` may be called repeatedly while the processes run, and goes on where it ended.  It reads the brokers' records
-first, then ZooKeeper's log, then the brokers' requests of the meantime; in this order, records that are written only in
-part cause no false violation.
+first, then ZooKeeper's log, then the requests that brokers have made meanwhile; in this order, partly written records
+cause no false violation.
 """
 
 from __future__ import annotations

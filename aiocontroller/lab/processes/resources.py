@@ -1,4 +1,4 @@
-"""What a controller's process holds at one moment: the quantities that must not grow with its age."""
+"""The resources that a controller's process holds at one moment: quantities that must not grow with its age."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """One process at one moment, after a collection of garbage."""
 
     memory_mib: float
-    """Resident, by /proc/self/statm."""
+    """Resident memory, from /proc/self/statm."""
     objects: int
     """Objects that Python's collector tracks."""
     descriptors: int
@@ -27,7 +27,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     queued_events: int
     timers: int
-    """Timed events that wait for their time."""
+    """Timed events that are not due yet."""
     watches: int
     waiting_records: int
     """Journal records in memory."""

@@ -1,1 +1,1 @@
-"""Rehearsals: what a recorded cluster goes through, in the simulation."""
+"""Rehearsals: failures and operations of a recorded cluster, played in the simulation."""

@@ -1,7 +1,7 @@
-"""What partitions go through during one event of a rehearsal, looked at every ``EVERY_S`` of the simulation's time.
+"""Measures the effect of one event of a rehearsal on partitions, every ``EVERY_S`` of the simulation's time.
 
-A partition is led if its leader's process lives and has accepted to lead in the present leader epoch: what ZooKeeper
-says is not enough for clients.  A replica in sync counts while its process lives.
+A partition counts as led if its leader's process runs and has become the leader in the current leader epoch: that
+ZooKeeper names a leader is not enough for clients.  An in-sync replica counts while its process runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Partition = tuple[str, int]
 
 
 class Went(msgspec.Struct, frozen=True):
-    """What an event did.  Counts are of partitions of the tree, seconds those of the one that had them longest."""
+    """The effect of an event.  Counts are of the tree's partitions; seconds are the longest total of any partition."""
 
     leaders_moved: int
     leaderless: int
@@ -31,18 +31,18 @@ class Went(msgspec.Struct, frozen=True):
     under_min_isr: int
     under_min_isr_s: float
     last_copy: int
-    """With one live replica in sync, of several replicas."""
+    """Partitions of several replicas that had only one live in-sync replica."""
     last_copy_s: float
     acknowledged: int
-    """Records that clients were told are safe (acks=all)."""
+    """Records acknowledged to clients as committed (acks=all)."""
     at_risk: int
-    """Those of them that one live replica had when they were acknowledged."""
+    """Those of them that only one live replica had when they were acknowledged."""
 
 
 class _Condition:
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}
-        """Row of the partition -> how long."""
+        """Index of the partition -> how long it was in this condition."""
 
     def add(self, row: int, elapsed_s: float) -> None:
         self._seconds[row] = self._seconds.get(row, 0.0) + elapsed_s
@@ -65,7 +65,7 @@ class Meter:
         self._on = False
         self._leaders: list[int] = []
         self._seen: list[tuple[LeaderAndIsr | None, object] | None] = [None] * len(partitions)
-        """The state and the processes of the last look at a partition that was in order then."""
+        """For each partition that was in order at the last measurement, the state and the processes of that time."""
         self._reset()
 
     def _reset(self) -> None:
@@ -74,19 +74,19 @@ class Meter:
         self._heard = 0 if self._simulation.data is None else len(self._simulation.data.acknowledged)
 
     def start(self) -> None:
-        """Look from now on."""
+        """Measure every ``EVERY_S`` from now on, during events."""
         self._simulation.clock.call_later(EVERY_S, self.start)
         if self._on:
             self._look(EVERY_S)
 
     def begin(self) -> None:
-        """An event begins."""
+        """Begin to measure an event."""
         self._reset()
         self._leaders = [self._leader(key) for key in self._keys]
         self._on = True
 
     def end(self) -> Went:
-        """The event is over."""
+        """End the event, and return its effect."""
         self._look(0.0)
         self._on = False
         return Went(
@@ -102,11 +102,11 @@ class Meter:
         )
 
     def running(self) -> dict[int, object]:
-        """The brokers whose processes live, and these."""
+        """Map each running broker to its process."""
         return {n: p for n, (_, p) in self._simulation.brokers.items() if not p.task.done() and not p.host.crashed}
 
     def calm(self) -> bool:
-        """Whether all that can be led is led, all live replicas are in sync, and nothing is being moved."""
+        """Whether every partition that can be led is led, with all its live replicas in sync."""
         running = self.running()
         assigned = self._simulation.history.assigned
         for key in self._keys:
@@ -121,7 +121,7 @@ class Meter:
                 return False
         return True
 
-    # -- one look --------------------------------------------------------------------------------------------------
+    # -- one measurement -------------------------------------------------------------------------------------------
 
     def _leader(self, key: Partition) -> int:
         state = self._simulation.history.states.get(key)
@@ -144,7 +144,7 @@ class Meter:
         self._count_records()
 
     def _judge(self, row: int, state: LeaderAndIsr | None, running: dict[int, object], elapsed_s: float) -> bool:
-        """Take in a partition; returns whether something is wrong with it."""
+        """Count a partition's condition; returns whether something is wrong with it."""
         staged = self._partitions[row]
         leader = -1 if state is None else state.leader
         if leader >= 0 and leader != self._leaders[row]:

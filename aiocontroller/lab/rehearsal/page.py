@@ -1,4 +1,4 @@
-"""The page of a rehearsal: each event with its worst and its middle, a strip of all seeds, and the violations."""
+"""The page of a rehearsal: the worst and the median effect of each event, a strip of all seeds, and the violations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
 
 
 def page(found: Summary, *, at: str, headline: str, again: Callable[[int], str]) -> str:
-    """The whole HTML document; ``at`` is when the tree was recorded, ``again`` gives the command for a seed."""
+    """Return the whole HTML document; ``at`` is when the tree was recorded, and ``again`` returns a seed's command."""
     return render(
         Path(__file__).with_suffix(".html"),
         headline=headline,
@@ -72,7 +72,7 @@ def _figure(went: Went, field: str, seconds: str) -> str:
 
 
 def _chart(found: Summary) -> Markup:
-    """A dot for each seed, by the longest time that a partition had no leader."""
+    """Draw a dot for each seed, by the longest time that a partition had no leader."""
     most_s = max((row.worst.leaderless_s for row in found.rows), default=0.0)
     step_s = next((step for step in STEPS_S if step * TICKS >= most_s), math.ceil(most_s / TICKS))
     end_s = step_s * TICKS

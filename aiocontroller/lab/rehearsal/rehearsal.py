@@ -1,13 +1,13 @@
-"""One rehearsal: a staged cluster in the simulation, and everything that happens to it, one event after the other.
+"""One rehearsal: a staged cluster in the simulation, and all events that happen to it, one after the other.
 
-The cluster begins as the tree says: with its epochs, leaders and ISRs; who was away is away.  Brokers' logs begin
-empty, and clients fill them.  The events come in an order that the seed draws.  Between two of them moved replicas
-return and preferred replicas lead again, so that each event meets the same cluster.  In a quarter of the events the
-controller dies at some moment, too.  At the end everything returns, and the simulation's checks must hold.
+The cluster begins in the state of the tree: with its epochs, leaders and ISRs, and without the brokers that were down.
+Brokers' logs begin empty, and clients fill them.  The seed draws the order of the events.  Between two events moved
+replicas return and preferred replicas lead again, so that each event meets the same cluster.  In a quarter of the
+events the controller dies at some moment, too.  At the end everything returns, and the simulation's checks must hold.
 
 A rehearsal is a function of the stage, the moves and the seed.
 
-Kafka's own controller is not simulated: where it is to be in office, a broker holds the role and does nothing with it.
+Kafka's own controller is not simulated: where it would be active, a broker holds the role and does nothing with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLL_S = 0.1
 CALM_POLLS = 3
 CALM_WITHIN_S = 120.0
 AWAY_S = (5.0, 8.0, 12.0)
-"""How long a dead broker is away; its session ends after ``SESSION_TIMEOUT_MS``."""
+"""How long a killed broker stays down; its session expires after ``SESSION_TIMEOUT_MS``."""
 SECOND_DEATH = 0.25
 """The share of events in which the controller dies, too."""
 CONTROLLER_AWAY_S = 6.0
@@ -49,25 +49,25 @@ SESSION_S = SESSION_TIMEOUT_MS / 1000
 FAILOVER, DEATH, RESTARTS, MOVES, ROLE = "failover", "death", "restarts", "moves", "role"
 
 Moves = Mapping[TopicPartition, tuple[int, ...]]
-"""Targets of a reassignment, by the simulation's numbers; empty: they are drawn."""
+"""Targets of a reassignment, with the simulation's broker numbers; empty: they are drawn."""
 
 
 class Event(NamedTuple):
-    """``broker`` is the simulation's number of the one that dies."""
+    """``broker`` is the simulation's number of the broker that dies, if one does."""
 
     kind: str
     broker: int = 0
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What an event did."""
+    """The effect of an event."""
 
     event: Event
     went: Went
     seconds: float
-    """Until the cluster was calm again, of its own time."""
+    """Time until the cluster was calm again, in the simulation's time."""
     also: str
-    """What happened besides; empty if nothing."""
+    """What else happened; empty if nothing."""
     violations: tuple[str, ...]
 
 
@@ -77,13 +77,13 @@ class Rehearsed(msgspec.Struct, frozen=True):
     seed: int
     results: tuple[Result, ...]
     violations: tuple[str, ...]
-    """Those of the events, and those found when everything had returned."""
+    """Those of the events, and those found after everything had returned."""
     virtual_s: float
     digest: str
 
 
 def events(stage: Stage, moves: Moves) -> list[Event]:
-    """Everything that is rehearsed; no moves where no replica has another broker to go to."""
+    """Return all events of a rehearsal; without moves if no replica has another broker to go to."""
     deaths = [Event(DEATH, number) for number in sorted(stage.alive)]
     moving = [Event(MOVES)] if moves or any(_can_move(staged, stage) for staged in stage.partitions) else []
     return [Event(FAILOVER), *deaths, Event(RESTARTS), *moving, Event(ROLE)]
@@ -133,7 +133,7 @@ class _Rehearsal(Simulation):
         self._meter = Meter(self, stage.partitions)
         self.leader_watch = LeaderWatch(self, deaths=3 * len(stage.alive))  # some coincide with the controller's
         self._moved: set[TopicPartition] = set()
-        """Those that the reassignment has moved; membership only."""
+        """Partitions that the reassignment has moved; membership only."""
         self._wrong: list[str] = []
         """What went wrong in this event."""
         self.results: list[Result] = []
@@ -189,7 +189,7 @@ class _Rehearsal(Simulation):
         return Result(event, went, round(self.clock.monotonic() - began_s, 1), also, wrong)
 
     async def _restore(self) -> None:
-        """Bring replicas and leaders back to where they were, as far as they can be."""
+        """Bring replicas and leaders back to where they were, as far as possible."""
         targets = {staged.name: staged.assignment.target for staged in self._stage.partitions}
         assigned = self.history.assigned
         if moved := {tp: to for tp, to in targets.items() if tp in self._moved and assigned[tp] != frozenset(to)}:
@@ -198,7 +198,7 @@ class _Rehearsal(Simulation):
         running, states = self._meter.running(), self.history.states
 
         def astray() -> list[str]:
-            """Partitions that their preferred replica could lead, and does not."""
+            """Return the partitions whose preferred replica could lead, but does not."""
             return [
                 str(tp)
                 for tp, (first, *_) in targets.items()
@@ -213,7 +213,7 @@ class _Rehearsal(Simulation):
             await self._calm("the election of preferred leaders")
 
     async def _kill_controller(self, after_s: float) -> None:
-        """Kill the active one, and start it again some time later."""
+        """Kill the active controller, and start it again some time later."""
         await self.clock.sleep(after_s)
         holder = self.holder()
         if holder is None or holder not in self.controllers:
@@ -233,7 +233,7 @@ class _Rehearsal(Simulation):
         await self._until(lambda: broker in self.brokers and broker in self.history.registered, "it is back")
 
     async def _restart_all(self) -> None:
-        """One broker after the other: a controlled shutdown, a start, and the next one when all is calm."""
+        """Restart one broker after the other by a controlled shutdown, waiting after each until the cluster is calm."""
         for broker in sorted(self._stage.alive):
             made, process = self.brokers.pop(broker)
             made.stop()
@@ -256,7 +256,7 @@ class _Rehearsal(Simulation):
         await self._until(moved, what, again=lambda: self.steps.reassign(dict(moves)))
 
     def _drawn_moves(self) -> dict[TopicPartition, tuple[int, ...]]:
-        """One replica of each of some partitions goes to another live broker."""
+        """Draw some partitions, and for each of them one replica that moves to another live broker."""
         moves = {}
         able = [staged for staged in self._stage.partitions if _can_move(staged, self._stage)]
         for staged in self._draw.sample(able, min(MOST_MOVES, len(able))):
@@ -267,7 +267,7 @@ class _Rehearsal(Simulation):
         return moves
 
     async def _give_and_take(self) -> None:
-        """The standby is stopped, the role is released to a broker, and taken from it some time later."""
+        """Stop the standby, release the role to a broker, and take it back some time later."""
         await self._until(self._ruled, "a controller is in office")
         holder = self.holder()
         assert holder is not None
@@ -303,7 +303,7 @@ class _Rehearsal(Simulation):
         await self._until(calm, f"all is calm after {after}")
 
     async def _until(self, done: Callable[[], bool], what: str, again: Callable[[], None] = lambda: None) -> None:
-        """Wait until it is done; ``again`` is called now and then, for requests whose answer was lost."""
+        """Wait until ``done()`` is true; ``again`` is called now and then, to repeat requests whose answer was lost."""
         until_s = self.clock.monotonic() + CALM_WITHIN_S
         asked_s = self.clock.monotonic()
         while not done():

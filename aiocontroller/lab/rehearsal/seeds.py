@@ -1,4 +1,4 @@
-"""Many rehearsals of one stage, and what they come to: for each event the worst and the middle of all seeds."""
+"""Many rehearsals of one stage, and their summary: for each event the worst and the median of all seeds."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ WORDS = {
 
 
 def name_of(event: Event, stage: Stage) -> str:
-    """The event in words, with the broker's id in the cluster."""
+    """Return the event in words, with the broker's id in the cluster."""
     return f"broker {stage.id_of(event.broker)} dies" if event.kind == DEATH else WORDS[event.kind]
 
 
 def rehearse_seeds(stage: Stage, moves: Moves, seeds: Sequence[int], jobs: int) -> Iterator[Rehearsed]:
-    """Play the seeds in ``jobs`` processes; they come in their order."""
+    """Play the seeds in ``jobs`` processes; yields the results in the order of the seeds."""
     play = partial(rehearse, stage, moves)
     if jobs == 1 or len(seeds) == 1:
         quiet()
@@ -60,14 +60,14 @@ def rehearse_seeds(stage: Stage, moves: Moves, seeds: Sequence[int], jobs: int) 
 
 
 class Row(NamedTuple):
-    """An event over all seeds: field by field, the worst and the middle."""
+    """An event over all seeds: the worst and the median of each field."""
 
     event: Event
     name: str
     worst: Went
     middle: Went
     seconds: float
-    """The middle time until the cluster was calm again."""
+    """The median time until the cluster was calm again."""
     results: tuple[tuple[int, Result], ...]
     """(seed, result)"""
     worst_seed: int
@@ -83,12 +83,12 @@ class Summary(NamedTuple):
 
     @property
     def violations(self) -> int:
-        """In all seeds."""
+        """The number of violations in all seeds."""
         return sum(len(one.violations) for one in self.rehearsed)
 
     @property
     def worst_seed(self) -> int:
-        """The one with most violations; if none has any, that whose partitions were without a leader for longest."""
+        """The seed with the most violations; if there are none, that with the longest times without a leader."""
         return max(self.rehearsed, key=lambda one: (len(one.violations), *_badness(one), -one.seed)).seed
 
 
@@ -97,7 +97,7 @@ def _badness(one: Rehearsed) -> tuple[float, int]:
 
 
 def summary(stage: Stage, moves: Moves, rehearsed: Sequence[Rehearsed]) -> Summary:
-    """What the seeds come to."""
+    """Summarize the results of all seeds."""
     rows = []
     for event in events(stage, moves):
         own = tuple((one.seed, each) for one in rehearsed for each in one.results if each.event == event)
@@ -139,7 +139,7 @@ def _merged(went: Sequence[Went], of: Callable[[list[Any]], Any]) -> Went:
 
 
 def as_json(found: Summary) -> dict[str, object]:
-    """For programs: the worst and the middle of each event, and every result of every seed."""
+    """Return the worst and the median of each event, and every result of every seed, for programs."""
     stage = found.stage
     return {
         "brokers": list(stage.brokers),

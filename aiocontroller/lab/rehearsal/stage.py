@@ -1,12 +1,12 @@
-"""What of a cluster's tree is rehearsed: its brokers, numbered from 1 as the simulation wants them, and a sample of its
-partitions.
+"""The part of a cluster's tree that is rehearsed: its brokers, with the simulation's numbers from 1 on, and a sample of
+its partitions.
 
-What matters of a partition is its *shape*: assignment, leader, ISR and the settings that decide elections.  A large
-tree has few shapes for its size.  One partition of each is rehearsed, the most frequent shapes first, and stands for
-all that have it.
+All that matters about a partition is its *shape*: assignment, leader, ISR and the settings that decide elections.  A
+large tree has few shapes for its size.  One partition of each shape is rehearsed, the most frequent shapes first, and
+stands for all partitions of that shape.
 
-Left out are topics that are being deleted, topics that share an id (brokers take one for the other), partitions whose
-znodes cannot be read or contradict themselves, and all settings but those two that decide elections.
+Left out are topics that are being deleted, topics that share an id (brokers cannot tell them apart), partitions whose
+znodes are unreadable or contradictory, and all settings except the two that decide elections.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Staged(NamedTuple):
     name: TopicPartition
     assignment: ReplicaAssignment
     state: LeaderAndIsr | None
-    """None: there is no state znode, and the controller makes one."""
+    """None: there is no state znode, and the controller creates one."""
     least: int
     """Its ``min.insync.replicas``."""
     stands_for: int
@@ -47,12 +47,12 @@ class Staged(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """The cluster as it is rehearsed."""
+    """The cluster as rehearsed."""
 
     brokers: tuple[int, ...]
-    """The ids in the cluster; the simulation's number of the first one is 1."""
+    """The ids in the cluster; the simulation numbers them from 1, in this order."""
     alive: frozenset[int]
-    """The numbers of those that are registered."""
+    """The simulation's numbers of the registered brokers."""
     partitions: tuple[Staged, ...]
     topics: tuple[TopicAssignment, ...]
     """Those that have such partitions."""
@@ -63,15 +63,15 @@ class Stage(NamedTuple):
     found: int
     """Partitions in the tree."""
     left_out: int
-    """Partitions that cannot be rehearsed; the others are rehearsed, or not chosen."""
+    """Partitions that cannot be rehearsed; the others are rehearsed or not chosen."""
 
     def id_of(self, number: int) -> int:
-        """The id in the cluster of the simulation's broker."""
+        """Return the id in the cluster of a broker of the simulation."""
         return self.brokers[number - 1]
 
     @property
     def stood_for(self) -> int:
-        """The partitions that the rehearsed ones stand for."""
+        """The number of partitions that the rehearsed ones stand for, themselves included."""
         return sum(staged.stands_for for staged in self.partitions)
 
     @property
@@ -81,11 +81,11 @@ class Stage(NamedTuple):
 
     @property
     def rare(self) -> int:
-        """Partitions that none stands for."""
+        """The number of partitions whose shape is not rehearsed."""
         return self.found - self.left_out - self.stood_for
 
     def znodes(self) -> dict[str, bytes]:
-        """What ZooKeeper holds when the rehearsal begins, by path."""
+        """Return the znodes' data by path when the rehearsal begins."""
         found = {paths.CONTROLLER_EPOCH: encode_controller_epoch(self.controller_epoch)}
         for name, configs in self.topic_configs.items():
             found[paths.config_entity("topics", name)] = encode_config(configs)
@@ -99,9 +99,9 @@ class Stage(NamedTuple):
 
 
 def stage(tree: ClusterTree, most: int, needed: Collection[TopicPartition] = ()) -> Stage:
-    """At most ``most`` partitions, those that are ``needed`` before others.
+    """Choose at most ``most`` partitions of the tree, the ``needed`` ones first.
 
-    BadInputError for a tree without a broker, or with nothing to rehearse.
+    BadInputError for a tree without a registered broker, with too many brokers, or with nothing to rehearse.
     """
     if not tree.live:
         raise BadInputError("found no registered broker, expected a cluster with brokers to rehearse")
@@ -142,7 +142,7 @@ def stage(tree: ClusterTree, most: int, needed: Collection[TopicPartition] = ())
 
 
 def _unfit_topics(tree: ClusterTree) -> frozenset[str]:
-    """Those being deleted, and those that have an id with another in common."""
+    """Return the topics that are being deleted, and those that share an id with another topic."""
     used = Counter(topic.topic_id for topic in tree.topics.values() if topic.topic_id != NO_TOPIC_ID)
     sharing = (name for name, topic in tree.topics.items() if used[topic.topic_id] > 1)
     return frozenset((*tree.deletions, *sharing))
@@ -166,7 +166,7 @@ def _sample(
     most: int,
     needed: Collection[TopicPartition],
 ) -> tuple[list[Partition], list[int]]:
-    """The partitions to rehearse, in the tree's order, and how many each stands for."""
+    """Return the partitions to rehearse, in the tree's order, and how many each stands for."""
     if len(fit) <= most:
         return fit, [1] * len(fit)
     unclean = {name for name, own in tree.topic_configs.items() if is_true(own, UNCLEAN)}
@@ -204,5 +204,5 @@ def _state(state: LeaderAndIsr | None, number: Mapping[int, int]) -> LeaderAndIs
 
 
 def _deciding(configs: Mapping[str, str]) -> dict[str, str]:
-    """What brokers could not read counts as not set, as for ``check``."""
+    """Return the settings that decide elections; invalid values count as not set, as for ``check``."""
     return {name: value for name, value in configs.items() if name in (MIN_ISR, UNCLEAN) and is_valid(name, value)}
