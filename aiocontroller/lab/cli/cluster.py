@@ -16,7 +16,7 @@ def cluster() -> None:
 
 
 def _command(name: str, help_: str, *, of_broker: bool) -> None:
-    """Each command is one request to the process that runs the cluster."""
+    """Add a command, which sends one request to the process that runs the cluster."""
 
     def send(data: Path | None, as_json: bool, broker: int | None = None) -> None:
         from aiocontroller.lab.cluster.control import send_command

@@ -21,17 +21,17 @@ PROGRESS_EVERY_S = 2.0
 
 @click.command()
 @click.option("--standby", is_flag=True, help="Explore a warm standby's copy instead of a partition.")
-@click.option("--bug", metavar="NAME", help="Plant this bug, and print the shortest way to a violation.")
+@click.option("--bug", metavar="NAME", help="Plant this bug, and print a shortest trace to a violation.")
 @click.option("--bugs", "list_bugs", is_flag=True, help="List the bugs that can be planted.")
 @click.option("--replicas", type=click.IntRange(1, 4), default=3, show_default=True, help="Brokers of the partition.")
-@click.option("--records", type=click.IntRange(0, 5), default=3, show_default=True, help="The longest log.")
+@click.option("--records", type=click.IntRange(0, 5), default=3, show_default=True, help="Most records in a log.")
 @click.option("--elections", type=click.IntRange(0, 5), default=2, show_default=True, help="The highest leader epoch.")
 @click.option(
     "--faults",
     type=click.IntRange(0, 5),
     default=2,
     show_default=True,
-    help="Brokers that die, lose their session or are suspected, in all.",
+    help="Most faults in total: brokers die, lose their session or are suspected.",
 )
 @click.option(
     "--writes",
@@ -60,7 +60,8 @@ def explore(
 
     One partition, three replicas, two controllers, three records: every order of every step within the bounds.  With
     --standby: one topic, its partition's state, a warm standby that copies them, and its connection to ZooKeeper.
-    docs/exploration.md says what the specifications hold, what they leave out, and how long which bounds take.
+    docs/exploration.md says what the specifications contain, what they leave out, and how long a run takes with which
+    bounds.
     """
     from aiocontroller.lab.exploration.exploration import explore as visit
     from aiocontroller.lab.exploration.planted import PLANTED
@@ -113,7 +114,7 @@ def explore(
 
 
 def _every_few_seconds() -> Callable[[Progress], None]:
-    """Prints progress on standard error, not too often."""
+    """Return a function that prints progress on standard error, but not too often."""
     printed_s = time.monotonic()
 
     def each(progress: Progress) -> None:

@@ -1,6 +1,6 @@
-"""What an event did, in one sentence: "broker 2 died: 19 leaders moved, in 43 ms".
+"""Describes the effect of an event in one sentence: "broker 2 died: 19 leaders moved, in 43 ms".
 
-A controller's journal holds what an event decided, wrote and sent before the record of the event itself.
+In a controller's journal, an event's decisions, writes and requests come before the record of the event itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Happenings:
         self._isrs: dict[Partition, str] = {}
 
     def take(self, record: Record) -> str | None:
-        """The sentence, if the record ends an event that did something; an empty text for an event that did nothing."""
+        """Return the sentence if the record ends an event; it is empty if the event had no effect."""
         if record.kind != "event":
             self._heed(record)
             return None

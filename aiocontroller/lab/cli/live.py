@@ -22,7 +22,7 @@ BAR_WIDTH = 20
 
 
 class LiveView(View):
-    """The latest events that fit into the window."""
+    """Shows the latest events that fit into the window."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()

@@ -2,7 +2,7 @@
 ZooKeeper.
 
 Observing must be cheap for the cluster: ZooKeeper is read again only after ten times the duration of the last reading,
-or twice that duration after an event.  Nothing here fails: data that are not available are None or keep their last
+or twice that duration after an event.  Nothing here fails: data that are unavailable are None or keep their last
 values.
 """
 
@@ -29,17 +29,16 @@ SHORTEST_PAUSE_S = 0.5
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """One observation.  ``status`` is the active controller's; None when there is none or it does not answer at the
-    moment."""
+    """One observation.  ``status`` is that of the active controller; None if there is none or it does not answer."""
 
     status: dict[str, Any] | None
     cluster: ClusterState | None
     new_events: list[dict[str, Any]]
-    """Events that controllers have handled since the last look, oldest first."""
+    """Events that controllers have handled since the last observation, oldest first."""
 
     @property
     def controller(self) -> int | None:
-        """The active controller according to ZooKeeper, even when it does not answer."""
+        """The active controller according to ZooKeeper, even if it does not answer."""
         return None if self.cluster is None else self.cluster.controller.id
 
     @property
@@ -79,7 +78,7 @@ class Observer:
         return Observation(active, await self.cluster() if fresh else self._cluster, events)
 
     async def cluster(self) -> ClusterState | None:
-        """Read the state now; the last one when that is not possible."""
+        """Read and return the state now; return the last one if that fails."""
         started_s = time.monotonic()
         try:
             self._cluster = await read_cluster_state(KafkaZkClient(self._client))

@@ -30,22 +30,22 @@ MOST_SHOWN = 5
 
 
 @click.command()
-@click.option("--seeds", type=click.IntRange(1, 10_000), default=SEEDS, show_default=True, help="How many, from 1 on.")
-@click.option("--seed", type=click.IntRange(1), help="Only this one.")
-@click.option("--plan", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The reassignment.")
+@click.option("--seeds", type=click.IntRange(1, 10_000), default=SEEDS, show_default=True, help="Seeds, from 1 on.")
+@click.option("--seed", type=click.IntRange(1), help="Play only this seed.")
+@click.option("--plan", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The reassignment to play.")
 @click.option(
     "--partitions",
     type=click.IntRange(1, 5_000),
     default=PARTITIONS,
     show_default=True,
-    help="How many at most; of more, one of each assignment, leader, ISR and settings.",
+    help="Most partitions to rehearse; of more, one of each assignment, leader, ISR and settings.",
 )
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("rehearsal.html"),
     show_default=True,
-    help="The page.",
+    help="Where to write the page.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one for each core]")
 @tree_options
@@ -66,7 +66,7 @@ def rehearse(
 
     Every seed plays, on a copy of the cluster in memory: the controller's death, each broker's death and return, a
     rolling restart, a reassignment, and the release of the role to a broker with the takeover from it.  A page shows
-    what clients would have felt.  The same tree and seed give the same run.  Exit code 1: something was violated.
+    the effect on clients.  The same tree and seed give the same run.  Exit code 1: a violation.
     """
     from aiocontroller.lab.rehearsal.page import page
     from aiocontroller.lab.rehearsal.seeds import as_json as shown_as_json
@@ -112,7 +112,7 @@ def _read_plan(plan: Path) -> Mapping[TopicPartition, tuple[int, ...]]:
 
 
 def _numbered(named: Mapping[TopicPartition, tuple[int, ...]], staged: Stage, plan: Path | None) -> Moves:
-    """The targets by the simulation's numbers; BadInputError for what the cluster does not have."""
+    """Return the targets with the simulation's numbers; BadInputError for partitions or brokers that do not exist."""
     known = {each.name for each in staged.partitions}
     number = {staged.id_of(at): at for at in sorted(staged.alive)}
     for tp, target in named.items():
@@ -139,7 +139,7 @@ def _play(staged: Stage, moves: Moves, chosen: range, jobs: int) -> list[Rehears
 
 
 def as_text(found: Summary) -> str:
-    """The summary as a person reads it."""
+    """Return the summary as text for people."""
     from aiocontroller.lab.rehearsal.rehearsal import SESSION_S
 
     headings = (
@@ -156,8 +156,8 @@ def as_text(found: Summary) -> str:
     )
     lines = [*_head(found.stage), "", table(headings, [_cells(row) for row in found.rows]), ""]
     lines.append(
-        f"Each figure is the worst of {plural(len(found.rehearsed), 'seed')}: partitions, the seconds of the one that "
-        "had them longest, and records acknowledged while one live replica had them. Sessions last "
+        f"Each figure is the worst of {plural(len(found.rehearsed), 'seed')}: partitions, the longest time in seconds "
+        "of any partition, and records acknowledged while only one live replica had them. Sessions last "
         f"{SESSION_S:g} s here."
     )
     wrong = [(one.seed, each) for one in found.rehearsed for each in one.violations]
@@ -172,7 +172,7 @@ def _head(stage: Stage) -> list[str]:
     brokers = f"{plural(len(stage.brokers), 'broker')}, {len(stage.alive)} registered"
     lines = [f"{brokers}; {plural(stage.found, 'partition')}."]
     if stage.sampled:
-        said = f"Rehearsed are {len(stage.partitions):,}, one of each shape, which stand for {stage.stood_for:,}"
+        said = f"Rehearsed: {len(stage.partitions):,}, one of each shape; they stand for {stage.stood_for:,}"
         lines.append(f"{said}; the shapes of {stage.rare:,} are too rare." if stage.rare else f"{said}.")
     if stage.left_out:
         why = "topics being deleted or sharing an id, or with damaged znodes; see check"

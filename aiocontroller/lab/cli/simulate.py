@@ -30,12 +30,12 @@ MOST_UNREACHED = 200
 @click.command()
 @click.option("--seeds", type=click.IntRange(1), help="Number of seeds to run.  [default: 100]")
 @click.option("--from", "first", type=click.IntRange(0), help="The first seed.  [default: 1]")
-@click.option("--fresh", is_flag=True, help="Take new seeds, from the clock.")
+@click.option("--fresh", is_flag=True, help="Use new seeds, taken from the clock.")
 @click.option(
     "--restarts",
     is_flag=True,
-    help="Run only seeds of the family restarts, which is every twelfth; with --zoo: only bugs that are hunted in "
-    "these; docs/chaos.md.",
+    help="Run only seeds of the family restarts (every twelfth); with --zoo: only the bugs that are hunted with such "
+    "seeds; docs/chaos.md.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Replay one seed several times, also in other processes.")
 @click.option(
@@ -43,7 +43,7 @@ MOST_UNREACHED = 200
     "forks",
     multiple=True,
     metavar="AWAIT:BRANCH",
-    help="With --seed: from this await point on, take another future; as a report of --branch says.",
+    help="With --seed: take another future from this await point on, as named in a report of --branch.",
 )
 @click.option(
     "--scenario",
@@ -63,36 +63,36 @@ MOST_UNREACHED = 200
     type=click.IntRange(1),
     default=200,
     show_default=True,
-    help="With --zoo: largest number of runs for each try.",
+    help="With --zoo: most runs for each try.",
 )
 @click.option("--markdown", is_flag=True, help="With --zoo: print the table for a page, with the runs of each try.")
 @click.option(
     "--branch",
     type=click.IntRange(1, 999),
     metavar="N",
-    help="Fork each seed into N more futures where it reaches what few seeds have reached; also with --zoo.",
+    help="Fork each seed into N more futures where it reaches a mark that few seeds have reached; also with --zoo.",
 )
 @click.option(
     "--steer",
     type=click.IntRange(1, 90),
     metavar="PERCENT",
-    help="Beside the seeds, spend this share of the runs on neighbours of those that reached what few have reached; "
-    "also with --zoo.",
+    help="Spend this share of the runs on neighbours of runs that reached marks that few have reached; also with "
+    "--zoo.",
 )
 @click.option(
     "--results",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep each seed's result in this file as it arrives; if it exists, go on where it ends.",
+    help="Append each seed's result to this file as it arrives; if the file exists, continue where it ends.",
 )
 @click.option(
     "--merge",
     "merged",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="Run nothing: report the results in these files of --results together.",
+    help="Run nothing: report the combined results in these files of --results.",
 )
 @click.option("--spark", metavar="MASTER", help="Run on a Spark cluster, such as local[2] or spark://host:7077.")
-@click.option("--minutes", type=Finite(0, min_open=True), help="Begin no more seeds after this time.")
+@click.option("--minutes", type=Finite(0, min_open=True), help="Start no more seeds after this time.")
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one for each core]")
 @JSON
 def simulate(

@@ -1,6 +1,6 @@
 """``aiocontroller storm NAME``: faults drawn from a seed for some time, and a verdict.
 
-Exit code 0: no violation; 1: a violation, and the command that plays the same faults again.
+Exit code 0: no violation; 1: a violation, with the command that plays the same faults again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 _SEED = click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the faults.")
 _SECONDS = click.option("--seconds", type=Finite(0, min_open=True), default=60, show_default=True, help="Duration.")
 _JSON = click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write the verdict as JSON.")
-_ENSEMBLE = click.option("--ensemble", is_flag=True, help="Run three ZooKeeper servers; faults hit the one that leads.")
+_ENSEMBLE = click.option("--ensemble", is_flag=True, help="Run three ZooKeeper servers; faults hit the leader.")
 
 
 @click.group()
@@ -84,7 +84,7 @@ def processes(
     from aiocontroller.lab.storms.processes import Storm
 
     if data is not None and data.exists() and any(data.iterdir()):
-        raise BadInputError(f"--data: found {data} with something in it, expected a new folder")
+        raise BadInputError(f"--data: found {data}, which is not empty, expected a new folder")
     plan = read_scenario(scenario) if scenario is not None else None
     seed = time.time_ns() // 1_000_000_000 if seed is None else seed
     folder = data or Path(tempfile.mkdtemp(prefix="storm-"))
@@ -125,11 +125,11 @@ def processes(
 def soak(
     seed: int, minutes: float, brokers: int, ensemble: bool, properties: dict[str, str], json_file: Path | None
 ) -> None:
-    """Keep two controllers' processes alive through faults and work, and show what they hold.
+    """Run two controllers through faults and work, and show whether their resource usage grows.
 
     The steps are those of `storm processes` that end no controller. After each round each controller's memory,
-    descriptors, tasks, queue and journal are measured; it is a violation if one holds more in the last quarter than in
-    the second. There are at least twelve rounds, some six minutes. docs/chaos.md has the limits.
+    descriptors, tasks, queue and journal are measured; it is a violation if one of them is larger in the last quarter
+    than in the second. There are at least twelve rounds, about six minutes. docs/chaos.md has the limits.
     """
     from aiocontroller.lab.processes.cluster import Shape
     from aiocontroller.lab.storms import soak as soaks
@@ -244,8 +244,8 @@ def hostile(
 @_SEED
 @click.option("--minutes", type=Finite(0), default=5, show_default=True, help="Duration; at least one round.")
 @click.option("--session-ms", type=click.IntRange(1), default=6000, show_default=True, help="ZooKeeper sessions.")
-@click.option("--partitions", type=click.IntRange(1), default=6, show_default=True, help="Of each client's topic.")
-@click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
+@click.option("--partitions", type=click.IntRange(1), default=6, show_default=True, help="Partitions of each topic.")
+@click.option("--version", metavar="VERSION", help="Kafka's version.  [default: 3.9.1]")
 @PROPERTIES
 @_JSON
 @click.option("--keep", type=_FOLDER, metavar="DIR", help="Leave logs, journals and records in this new folder.")
@@ -279,8 +279,8 @@ def kafka(
 
 @storm.command()
 @_SEED
-@click.option("--trials", type=click.IntRange(1), default=50, show_default=True, help="Partitions, of each controller.")
-@click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
+@click.option("--trials", type=click.IntRange(1), default=50, show_default=True, help="Partitions for each controller.")
+@click.option("--version", metavar="VERSION", help="Kafka's version.  [default: 3.9.1]")
 @PROPERTIES
 @_JSON
 @click.option("--keep", type=_FOLDER, metavar="DIR", help="Leave logs and journals in this new folder.")
@@ -289,8 +289,8 @@ def unclean(
 ) -> None:
     """Let all in-sync replicas die, on real brokers, and count what an unclean election loses.
 
-    Under aiocontroller and under Kafka's own controller. It is a violation if aiocontroller loses more than the logs
-    that are left make necessary.
+    It is played under aiocontroller and under Kafka's own controller. It is a violation if aiocontroller loses more
+    than the remaining logs make unavoidable.
     """
     from aiocontroller.lab.storms import unclean as storms
 
@@ -301,9 +301,9 @@ def unclean(
 
 @storm.command(name="power-loss")
 @_SEED
-@click.option("--trials", type=click.IntRange(1), default=40, show_default=True, help="Partitions, of each controller.")
+@click.option("--trials", type=click.IntRange(1), default=40, show_default=True, help="Partitions for each controller.")
 @click.option("--only", multiple=True, metavar="NAME", help="aiocontroller, kafka or kraft alone; may be repeated.")
-@click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
+@click.option("--version", metavar="VERSION", help="Kafka's version.  [default: 3.9.1]")
 @PROPERTIES
 @_JSON
 @click.option("--keep", type=_FOLDER, metavar="DIR", help="Leave logs and journals in this new folder.")
@@ -318,8 +318,8 @@ def power_loss(
 ) -> None:
     """Cut off the end of the last in-sync replica's logs, on real brokers, and count the acknowledged records lost.
 
-    Under aiocontroller, under Kafka's own controller, and under KRaft (of 3.3 and later). It is a violation if
-    aiocontroller loses any, since a complete replica returns first.
+    It is played under aiocontroller, under Kafka's own controller, and under KRaft (from Kafka 3.3 on). It is a
+    violation if aiocontroller loses any, since a complete replica returns first.
     """
     from aiocontroller.lab.storms import power_loss as storms
 
@@ -335,7 +335,7 @@ def power_loss(
 
 
 def _release(version: str | None) -> str:
-    """Kafka's release in full, by default the newest; BadInputError for none, or if its jars are missing."""
+    """Return Kafka's full version, by default the newest; BadInputError if it is unknown or its jars are missing."""
     from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars, release
 
     try:
@@ -372,12 +372,12 @@ def _play_on_logs(
     multiple=True,
     type=Finite(0),
     metavar="SECONDS",
-    help="How long the controllers have run when a case begins; may be repeated.  [default: 10 and 120]",
+    help="Seconds that the controllers have run when a case begins; may be repeated.  [default: 10 and 120]",
 )
-@click.option("--cases", metavar="N-M", help="Only these of the 24, from 1; 0 is the kill alone.  [default: 0-24]")
+@click.option("--cases", metavar="N-M", help="Only these cases, from 1 to 24; 0 is the kill alone.  [default: 0-24]")
 @click.option("--clients", default="java", show_default=True, metavar="KINDS", help="java, librdkafka, or both.")
-@click.option("--partitions", type=click.IntRange(6), default=12, show_default=True, help="Of each client's topic.")
-@click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
+@click.option("--partitions", type=click.IntRange(6), default=12, show_default=True, help="Partitions of each topic.")
+@click.option("--version", metavar="VERSION", help="Kafka's version.  [default: 3.9.1]")
 @PROPERTIES
 @_JSON
 @click.option("--keep", type=_FOLDER, metavar="DIR", help="Leave logs, journals and records in this new folder.")
@@ -391,10 +391,10 @@ def alarms(
     json_file: Path | None,
     keep: Path | None,
 ) -> None:
-    """Stop and cut off what lives, on real brokers under early detection, and show what that costs.
+    """Pause and cut off live processes, on real brokers under early detection, and show what false alarms cost.
 
-    24 pauses and cuts of a broker, of its links and of the controller, with the SIGKILL of another broker in the middle
-    of each. docs/early-detection.md says what each may cost.
+    There are 24 pauses and cuts, of a broker, of its links and of the controller; in the middle of each another broker
+    is killed. docs/early-detection.md says what each may cost.
     """
     from aiocontroller.lab.cluster.load.clients import KINDS
     from aiocontroller.lab.storms import alarms as storms
@@ -416,7 +416,7 @@ def alarms(
 
 
 def _cases(text: str | None) -> list[Case]:
-    """The cases of ``--cases``.  Raises click.BadParameter."""
+    """Return the cases of ``--cases``.  Raises click.BadParameter."""
     from aiocontroller.lab.kafka.alarm_cases import CASES, PEACE
 
     known = [PEACE, *CASES]
@@ -429,14 +429,14 @@ def _cases(text: str | None) -> list[Case]:
 
 
 def _console(columns: int) -> Console:
-    """``columns`` is the width where the output is no terminal."""
+    """Return a console; ``columns`` is its width if the output is not a terminal."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else columns, highlight=False, soft_wrap=True)
 
 
 def _run(work: Coroutine[Any, Any, _T], folder: Path | None) -> _T:
-    """Its result.  If it is interrupted, the folder goes; a Ctrl-C would leave some megabytes each time."""
+    """Run the coroutine and return its result.  An interrupt removes the folder, which has some megabytes."""
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
@@ -446,7 +446,7 @@ def _run(work: Coroutine[Any, Any, _T], folder: Path | None) -> _T:
 
 
 def _end(verdict: Any, json_file: Path | None, again: str) -> None:
-    """Write the verdict (a Struct that is ``ok`` or not) and exit; ``again`` are the words of the same storm."""
+    """Write the verdict (a Struct that is ``ok`` or not) and exit; ``again`` has the arguments to repeat the storm."""
     if json_file is not None:
         json_file.write_bytes(msgspec.json.format(msgspec.json.encode(verdict), indent=1) + b"\n")
     if not verdict.ok:

@@ -11,11 +11,12 @@ from typing import Any
 from aiocontroller.journal.reading import decoded, lines
 
 EVENT_MARK = b'"kind":"event"'
-"""Part of every line that records an event; searching for it is cheaper than decoding all lines."""
+"""A part of every line that records an event; searching for it is cheaper than decoding all lines."""
 
 
 def count_events(files: Iterable[Path]) -> dict[str, Any]:
-    """``records``: total number; ``events``: count, waiting and handling times of each, most frequent first."""
+    """Return ``records``, their total number, and ``events``: the count, waiting and handling times of each type, most
+    frequent first."""
     waited: dict[str, list[int]] = defaultdict(list)
     took: dict[str, list[int]] = defaultdict(list)
     records = 0
@@ -43,6 +44,6 @@ def count_events(files: Iterable[Path]) -> dict[str, Any]:
 
 
 def percentile(values: Sequence[int], q: float) -> int:
-    """Nearest rank."""
+    """Return a percentile by nearest rank."""
     ordered = sorted(values)
     return ordered[max(math.ceil(q * len(ordered)) - 1, 0)]

@@ -1,4 +1,4 @@
-"""Follows the events of all controllers in their journals, without missing any, and what each of them did."""
+"""Follows the events of all controllers in their journals, without missing any, with the effect of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiocontroller.journal.records import Record
 from aiocontroller.lab.cli.happenings import Happenings
 
 READ_AT_ONCE_BYTES = 32 << 20
-"""Most bytes read in one call; the next one reads the rest."""
+"""Most bytes to read in one call; the next one reads the rest."""
 
 
 class JournalTail:
@@ -22,10 +22,10 @@ class JournalTail:
         self._read: dict[str, int] = {}
         """Bytes read, by the segment's final name, since a segment is renamed while it is followed."""
         self._happenings: defaultdict[tuple[str, ...], Happenings] = defaultdict(Happenings)
-        """By node and start of the process."""
+        """Collected records, by node and start of the process."""
 
     def new_events(self) -> list[dict[str, Any]]:
-        """The events recorded since the last call, oldest first."""
+        """Return the events recorded since the last call, oldest first."""
         events: list[dict[str, Any]] = []
         left = READ_AT_ONCE_BYTES
         for path in journal_files(self._data, since_us=self._since_us):

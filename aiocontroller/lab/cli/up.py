@@ -205,7 +205,7 @@ async def _storm(
 
 
 async def _started(supervisor: ClusterSupervisor, stop: asyncio.Event) -> bool:
-    """Start the cluster; False if stopped before everything ran, and then nothing is left running."""
+    """Start the cluster; returns False if stopped before everything ran, with nothing left running."""
     starting = asyncio.ensure_future(supervisor.start())
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -283,6 +283,6 @@ def _add_journal(summary: dict[str, Any], data: Path, since_us: int) -> None:
 
 
 def _short(path: Path) -> str:
-    """The path, relative if it is below the current directory."""
+    """Return the path, relative if it is below the current directory."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -16,7 +16,7 @@ from aiocontroller.journal.chronicle import microseconds
 from aiocontroller.lab.cli.observer import Observation
 
 SLOW_US = 100_000
-"""An event that takes so long is shown even if it changed nothing, since all others wait for it."""
+"""An event that takes this long is shown even if it changed nothing, since all others wait for it."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ class JsonView(View):
 
 
 def summary_tables(summary: dict[str, Any]) -> list[str | tuple[list[str], list[list[str]]]]:
-    """The summary as sentences and (headings, rows) tables."""
+    """Return the summary as sentences and (headings, rows) tables."""
     partitions = summary["partitions"]
     state = ", ".join(f"{partitions.get(k, 0):,} {k.replace('_', '-')}" for k in ("offline", "under_replicated"))
     took = f"{summary['duration_s']:.0f} s, controller epoch {summary['epoch'] or 0}"
@@ -145,10 +145,9 @@ def summary_tables(summary: dict[str, Any]) -> list[str | tuple[list[str], list[
 
 
 def worth_showing(events: Sequence[dict[str, Any]]) -> list[tuple[int, str]]:
-    """(time, sentence) of the events that changed something, failed, or kept the others waiting.
+    """Return (time, sentence) for the events that changed something, failed, or kept the others waiting.
 
-    Left out is what every cluster does all the time: answers, ISR reports that change nothing, the check for preferred
-    leaders.
+    Routine events are left out: answers, ISR reports that change nothing, the check for preferred leaders.
     """
     shown = []
     for event in events:
@@ -174,7 +173,7 @@ def _state_line(observation: Observation) -> str:
 
 
 def silent_controller(observation: Observation) -> str:
-    """Why there is no status."""
+    """Return the reason why there is no status."""
     if observation.controller is None:
         return "no active controller"
     return f"controller {observation.controller} does not answer at the moment"

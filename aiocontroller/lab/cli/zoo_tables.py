@@ -1,4 +1,4 @@
-"""What ``aiocontroller simulate --zoo`` has found, as a table for a terminal and for docs/chaos.md."""
+"""The findings of ``aiocontroller simulate --zoo``, as a table for a terminal and for docs/chaos.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEADINGS = ("bug", "source", "found", "median", "runs of each try", "by")
 
 
 def zoo_table(hunts: Sequence[Hunt], bugs: Mapping[str, Bug]) -> str:
-    """Return a line for each bug, with its origin and what a find costs."""
+    """Return a line for each bug, with its origin and the cost of finding it."""
     rows = [
         (hunt.bug, bugs[hunt.bug].origin, source, found, hunt.median, hunt.cpu_s_per_find, by)
         for hunt, source, found, by in _common(hunts, bugs)
@@ -20,7 +20,7 @@ def zoo_table(hunts: Sequence[Hunt], bugs: Mapping[str, Bug]) -> str:
 
 
 def zoo_markdown(hunts: Sequence[Hunt], bugs: Mapping[str, Bug]) -> str:
-    """Return the same for a page, the bugs that are found soonest first; with the runs of each try, – for none."""
+    """Return the same for a page, the bugs found soonest first; with the runs of each try, – if it found nothing."""
     ordered = sorted(_common(hunts, bugs), key=lambda row: (_runs(row[0].median), list(map(_runs, row[0].seeds))))
     rows = [
         (hunt.bug, source, found, _text(hunt.median), ", ".join(map(_text, hunt.seeds)), by)
