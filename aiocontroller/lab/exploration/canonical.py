@@ -1,25 +1,27 @@
-"""One state for all those that cannot be distinguished: the exploration visits each of these once.
+"""Maps all states that cannot be distinguished to one canonical state, so that the exploration visits them once.
 
-What is out of date is forgotten, where the fence makes it harmless (``Specification.fenced``):
+Outdated facts are forgotten where the fence makes them harmless (``Specification.fenced``):
 
- 1. Requests that every controller would refuse, and what a deposed controller knows.  By the fence it writes nothing
-    any more.  It may still answer a leader, but the leader could have had the same answer earlier, when it was written.
- 2. That nobody is active.  The one that lost its session last is taken for one that is slow: whoever is elected next
-    deposes it either way, and till then a slow controller may do nothing, too.  (Not if there is no other.)
- 3. How often anything happened.  Versions are counted from ZooKeeper's (and from what the active controller believes to
-    be ZooKeeper's), and all that are lower are the same: an AlterPartition with them is refused.  Controller epochs are
-    not counted at all.
- 4. That a leader which ZooKeeper has left behind asked to remove a member: it is never answered, and waits for that
-    member either way.
+ 1. Requests that every controller would refuse, and the memory of a deposed controller.  Because of the fence, that
+    controller can no longer write.  It may still answer a leader, but the leader could have had the same answer
+    earlier, when the state was written.
+ 2. That no controller is active.  The controller that lost its session last counts as active but slow: the next one
+    elected deposes it in both cases, and until then a slow controller may do nothing as well.  (This applies only with
+    more than one controller.)
+ 3. How often anything has happened.  Versions are counted relative to ZooKeeper's (and to the version that the active
+    controller believes to be ZooKeeper's).  All lower versions are equal: an AlterPartition with them is refused.
+    Controller epochs are not counted at all.
+ 4. That a leader which ZooKeeper has superseded has asked to remove a member: it never gets an answer, and waits for
+    that member in both cases.
 
-Nobody can tell these apart, fence or no fence:
+These are indistinguishable even without the fence:
 
- 5. Messages that every broker would ignore.  Of the others a follower takes the leader epoch, and nothing else.
- 6. Whether a controller knows the present incarnation of a broker that it believes dead.
- 7. Brokers, and controllers, under other names.
+ 5. Messages that every broker would ignore.  From the others a follower takes only the leader epoch.
+ 6. Whether a controller knows the current incarnation of a broker that it believes dead.
+ 7. Brokers, and controllers, with exchanged names.
 
-Each part of a state has a canonical form of its own: that of ``Data`` comes with all orders of brokers that lead to it,
-and that of ``Control`` is the least under these orders.
+Each part of a state has its own canonical form: that of ``Data`` comes with all orders of brokers that lead to it, and
+that of ``Control`` is the least under these orders.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from aiocontroller.lab.exploration.specification import (
 )
 
 Order = tuple[int, ...]
-"""The broker ``order[i]`` is called i."""
+"""The broker ``order[i]`` gets the name i."""
 
 
 def canonical(specification: Specification, s: State) -> State:
@@ -57,7 +59,7 @@ def canonical(specification: Specification, s: State) -> State:
 
 
 def normal_control(specification: Specification, s: Control, face: Face) -> tuple[Control, int]:
-    """Return the version that counts as 0 now, too."""
+    """Return the normal form, and the version that counts as 0 in it."""
     zero = 0
     if specification.fenced:
         s, zero = _counted_anew(_without_the_past(s))
@@ -91,7 +93,7 @@ def _current(s: Control, request: Request) -> bool:
 
 
 def requested(specification: Specification, s: Control, request: Request) -> Control:
-    """The normal form, when a request is sent to the controllers."""
+    """Return the normal form after a request has been sent to the controllers."""
     if specification.fenced and not _current(s, request):
         return s
     return s._replace(requests=tuple(sorted({*s.requests, request})))
@@ -128,7 +130,7 @@ def _leader(r: Replica, zero: int) -> Replica:
 
 
 def arranged_data(s: Data) -> tuple[Data, tuple[Order, ...]]:
-    """Name brokers in an order by what is true of them; where several orders lead to the same, return all."""
+    """Order brokers by their traits, and rename them; return all orders that lead to the same result."""
     traits = [_traits(s, b) for b in range(len(s.replicas))]
     alike: dict[object, list[int]] = {}
     for b in sorted(range(len(traits)), key=traits.__getitem__):
@@ -142,7 +144,7 @@ def arranged_data(s: Data) -> tuple[Data, tuple[Order, ...]]:
 
 
 def _traits(s: Data, b: int) -> tuple[object, ...]:
-    """What is true of a broker, without its name and the others' names."""
+    """Return what is true of a broker, without using its own or the other brokers' names."""
     r = s.replicas[b]
     seen = [(o.epoch, o.isr >> b & 1, o.asked >> b & 1, o.ends[b]) for o in s.replicas if o.role == LEADER]
     return (r.role, r.epoch, r.log, r.version, r.hw, r.start, r.isr.bit_count(), tuple(sorted(seen)))
@@ -188,7 +190,7 @@ def _control(s: Control, order: Order) -> Control:
 
 
 def _masks(order: Order) -> list[int]:
-    """For each set of brokers the same set under the new names."""
+    """Return for each set of brokers the same set with the new names."""
     masks = [0]
     for b in range(len(order)):
         masks += [mask | 1 << order.index(b) for mask in masks]

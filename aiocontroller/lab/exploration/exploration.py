@@ -14,7 +14,7 @@ from aiocontroller.lab.exploration.parts import Parts, States
 from aiocontroller.lab.exploration.specification import Label, Specification, State, affected, face, sent
 
 AT_ONCE = 1 << 18
-"""States whose steps are looked up together."""
+"""The number of states whose steps are looked up together."""
 
 
 class Progress(NamedTuple):
@@ -22,17 +22,17 @@ class Progress(NamedTuple):
     states: int
     steps: int
     frontier: int
-    """States whose steps were not taken yet."""
+    """The number of states whose steps have not been taken yet."""
     cpu_s: float
 
 
 class Explored(NamedTuple):
     progress: Progress
     exhausted: bool
-    """Every state within the bounds was visited."""
+    """Whether every state within the bounds was visited."""
     violations: tuple[str, ...] = ()
     trace: tuple[str, ...] = ()
-    """The steps to the violation; no other trace is shorter."""
+    """The steps to the violation; no trace is shorter."""
 
 
 def explore(
@@ -42,8 +42,10 @@ def explore(
     invariants: Invariants | None = None,
     most_states: int | None = None,
 ) -> Explored:
-    """Explore until all is visited, an invariant is violated, or there are too many states; ``each`` is called for
-    each depth."""
+    """Explore until every state is visited, an invariant is violated, or ``most_states`` is reached.
+
+    ``each`` is called after each depth.
+    """
     began_s = time.process_time()
     invariants = invariants or Invariants()
     parts = Parts(specification, invariants)
@@ -75,7 +77,7 @@ def explore(
 
 
 class Visited:
-    """A set of states, as few sorted arrays."""
+    """A set of states, stored as a few sorted arrays."""
 
     def __init__(self, first: States) -> None:
         self._sorted = [first]
@@ -91,7 +93,7 @@ class Visited:
         return states
 
     def add(self, states: States) -> None:
-        """Merge with arrays that are no longer, so there are few, and each state is seldom copied."""
+        """Add new states, merging arrays of similar size: there are few arrays, and each state is seldom copied."""
         while self._sorted and len(self._sorted[-1]) <= 2 * len(states):
             states = np.concatenate([self._sorted.pop(), states])
             states.sort(kind="stable")
@@ -104,7 +106,7 @@ def _portions(states: States) -> Iterator[States]:
 
 
 def _path(parts: Parts, levels: list[States], last: int) -> list[State]:
-    """The states on a shortest way, found backwards: of each level one whose step leads to the next."""
+    """Return the states on a shortest path, found backwards: in each level a state with a step to the next one."""
     path = [last]
     for level in levels[-2::-1]:
         for some in _portions(level):
@@ -119,7 +121,7 @@ def _path(parts: Parts, levels: list[States], last: int) -> list[State]:
 def _trace(
     specification: Specification, invariants: Invariants, path: list[State]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Walk to the violation again, in states that nothing is forgotten of, and whose brokers keep their names."""
+    """Repeat the path to the violation with full states, in which nothing is forgotten and brokers keep their names."""
     now = specification.first()
     lines = [f"at first: {shown(now.control.znode)}"]
     for wanted in path[1:]:
@@ -135,7 +137,7 @@ def _trace(
 def _judged(
     specification: Specification, invariants: Invariants, s: State
 ) -> Iterator[tuple[Label, State, tuple[str, ...]]]:
-    """All steps, and what is wrong with each."""
+    """Yield all steps, each with its violations."""
     for label, control, effect in specification.control_steps(s.control, face(s.data)):
         data = affected(s.data, effect) if effect else s.data
         if data is not None:
@@ -147,7 +149,7 @@ def _judged(
 
 
 def _line(before: State, label: Label, after: State) -> str:
-    """A step in words."""
+    """Return a step in words."""
     name, who = label
     controllers = ("is elected", "loses its", "learns", "sees", "trusts", "suspects", "elects", "alters", "cannot")
     subject = "controller" if name.startswith(controllers) else "broker"

@@ -1,14 +1,14 @@
-"""What must hold in every state of the specification, and at every step.
+"""The invariants: what must hold in every state of the specification, and at every step.
 
 The names are those of docs/chaos.md.  I13 and I14 are about data.
 
  * I1: only the active controller writes.
  * I2: versions grow by one, and leader epochs never go back.
- * I3: a leader is in its ISR, the ISR is not empty, changes within a leader epoch only as its leader asked, and grows
-   in no other way; what a leader is answered is what ZooKeeper holds.
+ * I3: a leader is in its ISR; the ISR is not empty; it changes within a leader epoch only as its leader requested, and
+   grows in no other way; the answer to a leader is the state in ZooKeeper.
  * I4: a new leader was in the ISR.
  * one leader: for each leader epoch, in ZooKeeper and among the replicas.
- * I5: what brokers receive of a partition is in ZooKeeper when it is sent.
+ * I5: the state of a partition that brokers receive is in ZooKeeper when it is sent.
  * I6: the controller that ``/controller`` names knows that it is active.
  * I13: no acknowledged record is lost: every member of the ISR, which may lead at any time, has all of them.
  * I14: replicas do not diverge below the high watermark of a leader.
@@ -32,7 +32,7 @@ from aiocontroller.lab.exploration.specification import (
 
 
 class Invariants:
-    """What is wrong with a step of control, and with the data that a step leads to."""
+    """Finds the violations of a step of control, and of the data that a step leads to."""
 
     def step(self, before: Control, label: Label, after: Control, effect: Effect | None) -> Iterator[str]:
         if before.znode != after.znode:
@@ -64,13 +64,13 @@ class Invariants:
             yield f"I13: broker {b} is in sync and has not every acknowledged record: {log}, acknowledged {safe}"
 
     def lacking(self, data: Data) -> int:
-        """The brokers that lack an acknowledged record, so that none of them may be in the ISR (I13)."""
+        """Return the brokers that lack an acknowledged record, none of which may be in the ISR (I13)."""
         safe = data.acknowledged
         return sum(1 << b for b, replica in enumerate(data.replicas) if replica.log[: len(safe)] != safe)
 
 
 def _not_written(sent: ZNode, znode: ZNode) -> bool:
-    """Of an older state nothing is known: a controller that was deposed may answer late."""
+    """Whether a sent state is not ZooKeeper's; older states count as written: a deposed controller may answer late."""
     ahead = (sent.epoch, sent.version) > (znode.epoch, znode.version)
     return ahead or ((sent.epoch, sent.version) == (znode.epoch, znode.version) and sent != znode)
 

@@ -1,9 +1,9 @@
-"""Compares journals with the specification: what controllers recorded of a partition must be a path of its states.
+"""Compares journals with the specification: a partition's records must form a path of the specification's states.
 
-The journals of all controllers of a cluster are read together, since a partition's history goes from one to the next.
-A step must not need a broker that the controller knew to be dead.
-What ZooKeeper took but no journal recorded (the controller died before, or a leader of an old protocol wrote its ISR
-itself) is a gap between versions, and has to be filled by steps of the specification.
+The journals of all controllers of a cluster are read together, since a partition's history continues from one to the
+next.  A step must not need a broker that the controller knew to be dead.  A write that no journal recorded (the
+controller died before, or a leader with an old protocol wrote its ISR itself) is a gap between versions; steps of the
+specification must be able to fill it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from aiocontroller.lab.checkers.history import ZNodeHistory
 from aiocontroller.lab.exploration.specification import NO_ID, Request, ZNode, alteration, elections, members
 
 MOST_HIDDEN = 1
-"""Steps in a gap that no journal recorded; of longer gaps only the epochs are compared."""
+"""The longest gap that is filled with steps; for longer ones only versions and epochs are compared."""
 ANOTHER = -2
-"""A broker that only a step knows that no journal recorded."""
+"""Stands for a broker that appears only in steps that no journal recorded."""
 
 
 class Believed:
-    """The brokers that a controller may believe to be registered, by its own records of a term."""
+    """The brokers that a controller may believe to be registered, according to its own records of a term."""
 
     def __init__(self) -> None:
         self._live: set[int] | None = None
-        """None: unknown, as records are missing or the cluster was not loaded yet.  Membership only."""
+        """None: unknown, since records are missing or the cluster is not loaded yet.  Membership only."""
         self._ending: set[int] = set()
-        """Dead by the event that is being handled, in which elections may still take them.  Membership only."""
+        """Brokers that died by the event being handled, whose elections may still choose them.  Membership only."""
         self._last: tuple[int, int, int] | None = None
 
     def see(self, record: Record) -> None:
@@ -75,7 +75,7 @@ def _shown(record: Record | None) -> str:
 def first_stray(journals: Iterable[Sequence[Record]], uncertain: Collection[str] = ()) -> Stray | None:
     """Return the first record that is no step of the specification, or None.
 
-    Topics in ``uncertain`` are left out: they changed in ways that no journal tells.
+    Topics in ``uncertain`` are left out: they changed in ways that no journal records.
     """
     latest: dict[tuple[str, int], Record] = {}
     winners: dict[int, int] = {}
@@ -89,7 +89,7 @@ def first_stray(journals: Iterable[Sequence[Record]], uncertain: Collection[str]
                 return Stray(record, None, f"controller {winner} was elected for this epoch, too")
         elif record.topic in uncertain:
             continue
-        elif record.kind in ("finding", "topic_deleted") and record.topic is not None:  # what comes now begins anew
+        elif record.kind in ("finding", "topic_deleted") and record.topic is not None:  # its records begin anew
             latest = {partition: last for partition, last in latest.items() if partition[0] != record.topic}
         elif record.kind in ("partition", "isr") and record.leader_epoch is not None:
             assert record.topic is not None
@@ -108,9 +108,9 @@ def first_stray(journals: Iterable[Sequence[Record]], uncertain: Collection[str]
 
 
 def untold(journals: Iterable[Iterable[Record]], history: ZNodeHistory) -> set[str]:
-    """Return the topics that changed in ways that no journal tells; membership only.
+    """Return the topics that changed in ways that no journal records; membership only.
 
-    A foreign client wrote to them, or a controller died after their deletion and before its record.
+    A foreign client wrote to them, or a controller died after it deleted them and before it recorded that.
     """
     deleted = Counter(record.topic for record in chain.from_iterable(journals) if record.kind == "topic_deleted")
     missing = {topic for topic, times in history.deleted_in.items() if len(times) > deleted[topic]}
@@ -135,7 +135,7 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
     if record.controller_epoch == record.epoch and epochs and elects:
         alive = sum(1 << i for i, broker in enumerate(names) if broker == ANOTHER or believed.may_live(broker))
     reached = {old}
-    for left in reversed(range(versions)):  # of an earlier step, which no journal has, it is not known who took it
+    for left in reversed(range(versions)):  # earlier steps are in no journal: any controller may have taken them
         reached = {after for s in reached for after in _successors(s, everybody if left else alive, from_outside)}
     if new in reached:
         return ""
@@ -158,14 +158,14 @@ def _znode(record: Record, names: list[int]) -> ZNode:
 
 
 def _successors(seen: ZNode, alive: int, from_outside: bool) -> Iterator[ZNode]:
-    """All that a controller may write, whichever of these brokers it trusts and whatever the leader asks for."""
+    """Yield every state that a controller may write, for all sets of brokers that it trusts and all leader requests."""
     for live in _subsets(alive):
         for suspected in _subsets(live):
             yield from elections(seen, live, suspected)
         altered = alteration(seen, Request(seen.leader, seen.epoch, live, seen.version), alive)
         if altered is not None and seen.leader >= 0 and live >> seen.leader & 1:
             yield altered
-    # Beyond the exploration: the preferred leader is elected, or the epoch is raised for a reassignment.
+    # Steps that the exploration lacks: the preferred leader is elected, or a reassignment raises the epoch.
     for leader in (seen.leader, *members(seen.isr & alive)):
         yield ZNode(leader, seen.epoch + 1, seen.isr, seen.version + 1)
     for leader in members(alive) if from_outside else ():

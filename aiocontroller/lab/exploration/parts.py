@@ -1,15 +1,15 @@
 """The steps of many states at once.
 
-A state is two numbers, those of its ``Control`` and its ``Data``; there are few of each, and many pairs.  What a step
-does to one part depends on little of the other, so it is computed once by the specification and looked up for all
+A state is two numbers, those of its ``Control`` and its ``Data``; there are few of each, and many pairs.  The effect of
+a step on one part depends on little of the other, so the specification computes it once, and it is looked up for all
 states that share it:
 
  * steps of control, for a control and a face;
  * a step's effect on replicas, for an effect and a data;
- * steps of data, for a data; and a request that is sent, for a control and a request;
+ * steps of data, for a data; and the sending of a request, for a control and a request;
  * the canonical names, for a control and the orders in which its brokers may be named.
 
-Looking up is done for arrays of states.  The numbers of states are exact: nothing is hashed away.
+Arrays of states are looked up at once.  The numbers of states are exact, not hashes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LOW = (1 << 32) - 1
 
 
 class Numbered(Generic[T]):
-    """Equal values have one number."""
+    """Numbers values; equal values have the same number."""
 
     def __init__(self) -> None:
         self.values: list[T] = []

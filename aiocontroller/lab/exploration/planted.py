@@ -1,6 +1,6 @@
-"""Bugs of the zoo that have a place in the specification: each one method that is wrong.
+"""Bugs of the zoo that the specification can express, each as one wrong method.
 
-The names are those of ``zoo_bugs``.  The others need what the specification leaves out: topics that come and go,
+The names are those of ``zoo_bugs``.  The other bugs concern what the specification leaves out: topics that come and go,
 reassignments, watches and queues, or a cluster that never becomes whole again.
 """
 
@@ -34,7 +34,7 @@ class FenceReadLate(Specification):
     fenced = False
 
     def fence(self, s: Control, c: int) -> bool:
-        return s.owner == c or s.controllers[c].epoch < s.epoch  # the session of one that was deposed still lives
+        return s.owner == c or s.controllers[c].epoch < s.epoch  # a deposed controller's session still lives
 
 
 class FenceOutlivesSession(Specification):

@@ -1,21 +1,21 @@
 """What a controller and brokers may do with one partition: an executable specification.
 
-A ``State`` is all that matters of a cluster, in two parts: ``Control`` is ZooKeeper, the controllers and what is under
-way between them and brokers; ``Data`` is the replicas with their logs.  The parts meet in little: what control does to
-a replica is an ``Effect``, and all that it knows of replicas is their ``Face``; replicas do nothing to control but send
-requests.  So the steps of each part can be computed without the other (``parts``).
+A ``State`` has everything that matters about a cluster, in two parts: ``Control`` is ZooKeeper, the controllers and the
+messages in flight between them and brokers; ``Data`` is the replicas with their logs.  The parts interact little: a
+step of control changes a replica by an ``Effect``, and sees only the ``Face`` of replicas; replicas only send requests
+to control.  So the steps of each part can be computed without the other (``parts``).
 
-``Specification.steps`` names every step that is possible in a state.  No step has a time, so a broker may be slow, a
-message late and a process stuck for as long as one likes.
+``Specification.steps`` yields every step that is possible in a state.  No step has a time, so brokers, messages and
+processes may be delayed for any time.
 
 Sets of brokers are bit masks, and everything is a tuple: equal states are equal keys.
 
  1. A write is atomic and conditional on the version and on the controller epoch (the fence).
  2. A controller knows brokers by their incarnations, and handles one event after another.
- 3. A LeaderAndIsr is under way until its broker takes it or the incarnation that it was sent to is over.  It may be
-    late, and overtaken.
+ 3. A LeaderAndIsr is in flight until its broker receives it or the incarnation that it was sent to ends.  It may be
+    late, and later ones may overtake it.
  4. An AlterPartition may arrive at any controller, late and more than once; its answer may be lost.  A refusal has no
-    effect: a leader that takes its request back is as if it had not asked.
+    effect: a leader that withdraws its request is in the same state as if it had never sent it.
  5. A replica's log outlives its process.  A follower's high watermark decides nothing, and is left out.
 """
 
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 DEAD, STARTED, FOLLOWER, LEADER = range(4)
-"""Roles of a replica.  Started: no controller has sent it anything yet."""
+"""Roles of a replica.  Started: it has not received anything from a controller yet."""
 NO_ID = -1
 
 
@@ -49,7 +49,7 @@ class Controller(NamedTuple):
     live: int = 0
     """Brokers that it believes to be registered."""
     current: int = 0
-    """Brokers whose present incarnation it knows."""
+    """Brokers whose current incarnation it knows."""
     suspected: int = 0
 
 
@@ -58,21 +58,21 @@ class Replica(NamedTuple):
     epoch: int
     """The leader epoch; -1 before the replica receives one."""
     log: tuple[int, ...]
-    """For each record the leader epoch in which it was appended, as in Kafka's epoch cache."""
+    """The leader epoch of each record, as in Kafka's epoch cache."""
     isr: int = 0
     version: int = 0
     hw: int = 0
     """A leader's high watermark."""
     asked: int = 0
-    """The ISR that a leader has asked for, until it is answered."""
+    """The ISR that a leader has requested, until the answer arrives."""
     start: int = 0
-    """Where the log ended when its replica became the leader."""
+    """The end of the log when its replica became the leader."""
     ends: tuple[int, ...] = ()
-    """A leader's knowledge of where its followers' logs end; -1 if they have not fetched."""
+    """The ends of the followers' logs as known to the leader; -1 for followers that have not fetched."""
 
 
 class Message(NamedTuple):
-    """A LeaderAndIsr, and the brokers that have still to receive it."""
+    """A LeaderAndIsr, and the brokers that have not received it yet."""
 
     state: ZNode
     to: int
@@ -90,7 +90,7 @@ class Request(NamedTuple):
 class Control(NamedTuple):
     znode: ZNode
     owner: int
-    """The controller that is active: ``/controller`` names it, and its session lives."""
+    """The active controller: ``/controller`` names it, and its session lives."""
     epoch: int
     """The controller epoch in ZooKeeper."""
     registered: int
@@ -124,7 +124,7 @@ class Effect(NamedTuple):
     isr: int = 0
     version: int = 0
     asked: int = 0
-    """The ISR that the leader must have asked for if this is the answer; 0 if the replica becomes the leader."""
+    """For an answer, the ISR that the leader has requested; 0 if the replica becomes the leader."""
 
 
 class Bounds(NamedTuple):
@@ -135,34 +135,37 @@ class Bounds(NamedTuple):
     elections: int = 1
     """The highest leader epoch."""
     faults: int = 1
-    """Brokers that die, lose their session or are suspected, in all."""
+    """The number of faults in total: a broker dies, loses its session or is suspected."""
     terms: int = 3
     """The highest controller epoch, and ..."""
     changes: int = 5
-    """... the highest version.  Both matter only where a planted bug makes the past matter: see ``canonical``."""
+    """... the highest version.  Both matter only if a planted bug makes the past matter: see ``canonical``."""
 
 
 Label = tuple[str, tuple[int, ...]]
-"""The name of a step, and who takes it."""
+"""The name of a step, and the controller or brokers concerned."""
 Step = tuple[Label, State]
 ControlStep = tuple[Label, Control, Effect | None]
 DataStep = tuple[Label, Data, Request | None]
 
 
 def members(mask: int) -> Iterator[int]:
-    """The brokers in a set, ascending."""
+    """Yield the brokers in a set, in ascending order."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
 
 
-# -- decisions, which journals are compared with, too ------------------------------------------------------------------
+# -- decisions, also used to check journals ----------------------------------------------------------------------------
 
 
 def elections(seen: ZNode, live: int, suspected: int = 0) -> Iterator[ZNode]:
-    """What a controller may write when it knows these brokers: a leader that is live and in sync, an ISR without those
-    that are gone.  No ISR becomes empty, and no suspicion takes the only leader away."""
+    """Yield the states that a controller may write when it knows these brokers.
+
+    The leader is live and in sync, and the ISR has no dead brokers.  But the ISR never becomes empty, and a suspicion
+    never removes the only possible leader.
+    """
     online = live & ~suspected
     in_sync = seen.isr & online
     epoch, version = seen.epoch + 1, seen.version + 1
@@ -179,7 +182,7 @@ def elections(seen: ZNode, live: int, suspected: int = 0) -> Iterator[ZNode]:
 
 
 def alteration(seen: ZNode, request: Request, online: int) -> ZNode | None:
-    """The state that an AlterPartition leads to; the same for one that is repeated, None for one that is refused."""
+    """Return the state that an AlterPartition leads to: the same if it is repeated, None if it is refused."""
     if request.epoch != seen.epoch or request.version > seen.version:
         return None
     if request.isr == seen.isr:
@@ -193,10 +196,10 @@ def alteration(seen: ZNode, request: Request, online: int) -> ZNode | None:
 
 
 class Specification:
-    """The protocol.  A planted bug is a subclass with one method that is wrong (``planted``)."""
+    """The protocol.  A planted bug is a subclass with one wrong method (``planted``)."""
 
     fenced = True
-    """Nothing that is out of date can do harm, so the exploration may forget it."""
+    """Whether outdated facts can do no harm, so that the exploration may forget them."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self.bounds = bounds = bounds or Bounds()
@@ -204,7 +207,7 @@ class Specification:
         self.unknown = (-1,) * bounds.replicas
 
     def first(self) -> State:
-        """Everybody runs, no record is written, and broker 0 leads."""
+        """Return the first state: all brokers run, no record is written, and broker 0 leads."""
         everybody = (1 << self.bounds.replicas) - 1
         replicas = [Replica(FOLLOWER, 0, ()) for _ in self.brokers]
         replicas[0] = Replica(LEADER, 0, (), isr=everybody, ends=self.unknown)
@@ -220,7 +223,10 @@ class Specification:
             yield label, State(sent(s.control, request) if request else s.control, data)
 
     def control_steps(self, s: Control, face: Face) -> Iterator[ControlStep]:
-        """Steps of controllers and of brokers' lives.  One whose effect the replica refuses is not possible."""
+        """Yield the steps of controllers and of brokers' lives.
+
+        A step is impossible if the replica does not accept its effect.
+        """
         for c in range(self.bounds.controllers):
             for label, after in self.office(s, c):
                 yield label, after, None
@@ -235,7 +241,7 @@ class Specification:
                 yield from self.receives(s, b, face[b][1])
 
     def data_steps(self, s: Data) -> Iterator[DataStep]:
-        """Steps of leaders and their followers."""
+        """Yield the steps of leaders and their followers."""
         for b in self.brokers:
             if s.replicas[b].role == LEADER:
                 yield from self.leads(s, b)
@@ -244,7 +250,7 @@ class Specification:
 
     def office(self, s: Control, c: int) -> Iterator[tuple[Label, Control]]:
         if not s.controllers[c].epoch and s.epoch < self.bounds.terms:
-            # Where another is active, the standby believes it dead and deposes it: early detection, perhaps wrongly.
+            # If another controller is active, early detection takes it for dead, perhaps wrongly, and deposes it.
             won = s._replace(owner=c, epoch=s.epoch + 1)
             yield ("is elected", (c,)), self.load(won, c)
             yield ("is elected, without an answer", (c,)), self.resolve(won, c)
@@ -254,12 +260,12 @@ class Specification:
             yield ("learns that it is not active", (c,)), with_controller(s, c, Controller())
 
     def load(self, s: Control, c: int) -> Control:
-        """Read the cluster and tell all brokers.  (No other controller's write can come between.)"""
+        """Read the cluster and send its state to all brokers.  (No other controller can write in between.)"""
         me = Controller(s.epoch, s.znode, s.registered, s.registered)
         return self.send(with_controller(s, c, me), c, s.registered)
 
     def resolve(self, s: Control, c: int) -> Control:
-        """The answer was lost: read who was elected."""
+        """Read which controller was elected, since the answer was lost."""
         return self.load(s, c)
 
     # -- what a controller knows of brokers ------------------------------------------------------------------------
@@ -267,7 +273,7 @@ class Specification:
     def knowledge(self, s: Control, c: int) -> Iterator[tuple[Label, Control]]:
         me = s.controllers[c]
         if s.owner != c:
-            return  # a controller that reads anything new reads first that another controller was elected
+            return  # a deposed controller learns of the new election before any other news
         gone = me.live & ~(s.registered & me.current)
         new = s.registered & ~me.live
         if gone:
@@ -308,7 +314,7 @@ class Specification:
         return znode.epoch <= self.bounds.elections and znode.version <= self.bounds.changes
 
     def write(self, s: Control, c: int, after: ZNode, tell: int = 0) -> Control:
-        """Write and commit, or learn from the refusal that another is active."""
+        """Write and commit, or learn from the refusal that another controller is active."""
         if not self.fence(s, c):
             return with_controller(s, c, Controller())
         me = s.controllers[c]
@@ -325,7 +331,7 @@ class Specification:
         me = s.controllers[c]
         after = self.alteration(me.seen, request, me.live & ~me.suspected)
         if after is None or (s.owner == c and not (me.live & me.current) >> request.leader & 1):
-            return  # the second is STALE_BROKER_EPOCH
+            return  # in the second case the answer is STALE_BROKER_EPOCH
         who = (c, request.leader)
         if after != me.seen:
             if not self.within(after):
@@ -401,8 +407,11 @@ def sent(s: Control, request: Request) -> Control:
 
 
 def affected(s: Data, effect: Effect) -> Data | None:
-    """The replicas after a step of control; None if a leader does not wait for this answer, or knows a later version
-    (one that was deposed may answer an old request that had the same ISR)."""
+    """Return the replicas after a step of control; None if the leader does not accept the answer.
+
+    It does not if it does not wait for this answer or knows a later version: a deposed controller may answer an old
+    request for the same ISR.
+    """
     b, me = effect.broker, s.replicas[effect.broker]
     if effect.role != LEADER:
         return with_replica(s, b, Replica(effect.role, effect.epoch, me.log))
@@ -416,7 +425,7 @@ def affected(s: Data, effect: Effect) -> Data | None:
 
 
 def advance(s: Data, b: int, leader: Replica) -> Data:
-    """Put the leader into the state, its high watermark where all have the records that must have them."""
+    """Put the leader into the state, its high watermark raised as far as the required replicas have the records."""
     needed = leader.isr | leader.asked if leader.asked & leader.isr == leader.isr else leader.isr
     end = min([len(leader.log), *(leader.ends[f] for f in members(needed & ~(1 << b)))])
     if end > leader.hw:
@@ -427,7 +436,7 @@ def advance(s: Data, b: int, leader: Replica) -> Data:
 
 
 def fetch(s: Data, f: int, b: int) -> Data:
-    """A follower cuts off what its leader does not have, says where its log ends, and gets all that follows."""
+    """Let a follower truncate to what its leader has, report its log's end, and receive all further records."""
     leader, follower = s.replicas[b], s.replicas[f]
     end = 0
     for ours, theirs in zip(follower.log, leader.log, strict=False):
@@ -439,7 +448,7 @@ def fetch(s: Data, f: int, b: int) -> Data:
 
 
 def incarnate(s: Control, b: int) -> Control:
-    """Register a broker: no controller knows this incarnation, and what was sent to the last one is lost."""
+    """Register a broker: no controller knows the new incarnation, and messages to the previous one are lost."""
     bit = 1 << b
     return s._replace(
         registered=s.registered | bit,

@@ -1,17 +1,18 @@
 """What a warm standby and ZooKeeper may do: an executable specification of the copy, and a visit to all its states.
 
-One topic with one partition, which others create, change and delete; one standby that copies them, loses its connection
-and is elected.  ``core.mirror`` and ``controller.mirror`` do the same for a whole cluster, and their rules are these:
+There is one topic with one partition, which other clients create, change and delete, and one standby that copies them,
+loses its connection and is elected.  ``core.mirror`` and ``controller.mirror`` do the same for a whole cluster, with
+these rules:
 
  1. The server reports each write to a connection that has armed the watch, before the answer to any later request on
     that connection.  A lost connection loses reports and answers, and the watch.
- 2. A report only marks.  Marked parts are read again; a part is unmarked when its read begins, so a report that comes
+ 2. A report only marks.  Marked parts are read again; a part is unmarked when its read begins, so a report that arrives
     meanwhile marks it again.
- 3. A task goes on some time after its answer has arrived: reports, and the loss of the connection, may come between.
+ 3. A task resumes some time after its answer has arrived: reports, and the loss of the connection, may come in between.
  4. After a loss everything is marked, and the watch is armed before anything is read.
 
-What must hold when the copy is taken at the election: what is not marked is not older than the tree was when ZooKeeper
-applied the election.  And at rest, with nothing under way, the copy equals the tree.
+When the copy is used at the election, its unmarked parts must not be older than the tree was when ZooKeeper applied the
+election.  And at rest, with nothing in flight, the copy must equal the tree.
 """
 
 from __future__ import annotations
@@ -41,26 +42,26 @@ class Tree(NamedTuple):
 class Answer(NamedTuple):
     request: str
     tree: Tree
-    """As it was when the server answered."""
+    """The tree when the server answered."""
 
 
 class Copy(NamedTuple):
     listed: bool = False
     topic: bool = False
     topic_at: int = -1
-    """The write that the copy of the topic comes from; -1 if it was never read."""
+    """The number of the write that the copy of the topic comes from; -1 if it was never read."""
     state_at: int = -1
     topic_mark: int = UNMARKED
     state_mark: bool = False
     reading_topic: int = UNMARKED
-    """What the mark was, while the topic is being read."""
+    """While the topic is being read, the mark that it had before."""
     reading_state: bool = False
 
 
 class Election(NamedTuple):
     asked: bool = False
     applied: Tree | None = None
-    """The tree when ZooKeeper applied it."""
+    """The tree when ZooKeeper applied the election."""
     known: bool = False
 
 
@@ -70,16 +71,16 @@ class World(NamedTuple):
     losses: int = 0
     connected: bool = True
     watched: bool = False
-    """The server reports writes to this connection."""
+    """Whether the server reports writes to this connection."""
     requests: tuple[str, ...] = ()
     under_way: tuple[str | Answer, ...] = ()
-    """From the server."""
+    """Reports and answers in flight from the server."""
     copy: Copy | None = None
     armed: bool = False
     suspended: bool = False
-    """The connection was lost since the copy's task asked for the watch."""
+    """Whether the connection was lost since the copy's task asked for the watch."""
     asked: str = ""
-    """What the copy's task waits for."""
+    """The request whose answer the copy's task waits for."""
     arrived: Answer | None = None
     election: Election = Election()
 
@@ -90,13 +91,13 @@ class Bounds(NamedTuple):
 
 
 class Standby:
-    """The specification; a subclass with one method that is wrong is a bug."""
+    """The specification.  A planted bug is a subclass with one wrong method."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self.bounds = bounds or Bounds()
 
     def steps(self, w: World) -> Iterator[tuple[str, World]]:
-        """All that may happen next, with its name."""
+        """Yield everything that may happen next, as (name, world)."""
         if w.writes < self.bounds.writes:
             yield from self._writes(w)
         if w.connected:
@@ -123,7 +124,7 @@ class Standby:
             yield "the topic is deleted", self.written(w, t._replace(topic=False, topic_at=n), TOPIC_GONE)
 
     def written(self, w: World, tree: Tree, report: str) -> World:
-        """The server has applied a write, and reports it."""
+        """Apply a write, and report it to a connection that has armed the watch."""
         under_way = (*w.under_way, report) if w.connected and w.watched else w.under_way
         return w._replace(tree=tree, writes=w.writes + 1, under_way=under_way)
 
@@ -178,22 +179,22 @@ class Standby:
     # -- the standby -----------------------------------------------------------------------------------------------
 
     def lost(self, w: World) -> World:
-        """The connection is lost, or is there again."""
+        """Mark everything, since the connection was lost or restored."""
         copy = None if w.copy is None else self.mark_all(w.copy)
         return w._replace(copy=copy, armed=False, suspended=True)
 
     def reported(self, copy: Copy, report: str) -> Copy:
-        """A report marks what it names; the state of an unknown topic is read with the topic."""
+        """Mark what a report names; the state of an unknown topic is read with the topic."""
         if report == STATE:
             return copy._replace(state_mark=True) if copy.topic else copy
         return copy._replace(topic_mark=max(copy.topic_mark, MARKED_GONE if report == TOPIC_GONE else MARKED))
 
     def mark_all(self, copy: Copy) -> Copy:
-        """Everything is to be read again."""
+        """Mark everything to be read again."""
         return copy._replace(listed=False, state_mark=copy.topic)
 
     def _ask(self, w: World) -> World:
-        """The next request of the copy's task; the same world if it has nothing to ask."""
+        """Send the next request of the copy's task; returns the same world if there is nothing to ask."""
         copy = w.copy
         if copy is None:
             w, copy = w._replace(copy=Copy(), armed=False), Copy()
@@ -205,7 +206,7 @@ class Standby:
         return self._send(w._replace(copy=self.read_begins(copy, request), asked=request), request)
 
     def next_request(self, w: World, copy: Copy) -> str:
-        """The watch comes first, then the list, topics, states."""
+        """Return the next request: the watch comes first, then the list, topics, states; empty if all is read."""
         if not w.armed:
             return ARM
         if not copy.listed:
@@ -215,13 +216,13 @@ class Standby:
         return READ_STATE if copy.state_mark else ""
 
     def read_begins(self, copy: Copy, request: str) -> Copy:
-        """What is being read loses its mark."""
+        """Unmark what is being read."""
         if request == READ_TOPIC:
             return copy._replace(topic_mark=UNMARKED, reading_topic=copy.topic_mark)
         return copy._replace(state_mark=False, reading_state=True) if request == READ_STATE else copy
 
     def go_on(self, w: World, answer: Answer) -> World:
-        """The copy's task takes in what was read."""
+        """Resume the copy's task, which takes in the answer."""
         w = w._replace(arrived=None, asked="")
         assert w.copy is not None
         if answer.request == ARM:
@@ -230,18 +231,18 @@ class Standby:
         return w._replace(copy=take_in[answer.request](w.copy, answer.tree))
 
     def watch_is_armed(self, w: World, copy: Copy) -> World:
-        """Unless the connection was lost after the answer."""
+        """Note that the watch is armed and mark everything, unless the connection was lost after the answer."""
         return w if w.suspended else w._replace(armed=True, copy=self.mark_all(copy))
 
     def list_read(self, copy: Copy, tree: Tree) -> Copy:
-        """A topic that is not in the list is gone; one that is has to be read."""
+        """Take in the list: a topic that is not in it is gone, and one that is in it must be read."""
         copy = copy._replace(listed=True)
         if tree.topic:
             return copy._replace(topic_mark=max(copy.topic_mark, MARKED))
         return self._without_topic(copy, tree)
 
     def topic_read(self, copy: Copy, tree: Tree) -> Copy:
-        """A topic that was deleted in between is another: its state is read, too."""
+        """Take in the topic; if it was deleted in between, it is a new topic, and its state must be read, too."""
         was = copy.reading_topic
         copy = copy._replace(reading_topic=UNMARKED)
         if not tree.topic:
@@ -251,7 +252,7 @@ class Standby:
         return copy._replace(topic=True, topic_at=tree.topic_at)
 
     def state_read(self, copy: Copy, tree: Tree) -> Copy:
-        """Take in the state; it may be of a topic that is gone."""
+        """Take in the state, which may belong to a topic that is gone."""
         return copy._replace(reading_state=False, state_at=tree.state_at if copy.topic else -1)
 
     def _without_topic(self, copy: Copy, tree: Tree) -> Copy:
@@ -260,7 +261,7 @@ class Standby:
     # -- what must hold --------------------------------------------------------------------------------------------
 
     def wrong(self, w: World) -> Iterator[str]:
-        """What is wrong in this state."""
+        """Yield what is wrong in this state."""
         copy, elected = w.copy, w.election.applied
         if copy is None or not (w.armed and copy.listed):
             return
@@ -279,7 +280,7 @@ def _is_asked(w: World, *requests: str) -> bool:
 
 
 def _is_current(copy: Copy, tree: Tree) -> bool:
-    """Whether what is neither marked nor being read is as in the tree, or newer."""
+    """Whether everything that is neither marked nor being read is as new as in the tree, or newer."""
     if copy.topic_mark or copy.reading_topic:
         return True
     if copy.topic_at < tree.topic_at:
@@ -342,7 +343,7 @@ STANDBY_BUGS: dict[str, type[Standby]] = {
     "standby: a partition is unmarked when its read ends": UnmarksWhenTheReadEnds,
     "standby: a topic is unmarked when its read ends": DeletionIsForgotten,
 }
-"""The first three are bugs of the zoo, too."""
+"""The first three are also bugs of the zoo."""
 
 
 # -- the visit ---------------------------------------------------------------------------------------------------------
