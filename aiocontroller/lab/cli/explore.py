@@ -24,14 +24,14 @@ PROGRESS_EVERY_S = 2.0
 @click.option("--bug", metavar="NAME", help="Plant this bug, and print a shortest trace to a violation.")
 @click.option("--bugs", "list_bugs", is_flag=True, help="List the bugs that can be planted.")
 @click.option("--replicas", type=click.IntRange(1, 4), default=3, show_default=True, help="Brokers of the partition.")
-@click.option("--records", type=click.IntRange(0, 5), default=3, show_default=True, help="Most records in a log.")
+@click.option("--records", type=click.IntRange(0, 5), default=3, show_default=True, help="Longest log, in records.")
 @click.option("--elections", type=click.IntRange(0, 5), default=2, show_default=True, help="The highest leader epoch.")
 @click.option(
     "--faults",
     type=click.IntRange(0, 5),
     default=2,
     show_default=True,
-    help="Most faults in total: brokers die, lose their session or are suspected.",
+    help="Number of faults in total: brokers die, lose their session or are suspected.",
 )
 @click.option(
     "--writes",

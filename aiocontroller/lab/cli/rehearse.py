@@ -30,7 +30,7 @@ MOST_SHOWN = 5
 
 
 @click.command()
-@click.option("--seeds", type=click.IntRange(1, 10_000), default=SEEDS, show_default=True, help="Seeds, from 1 on.")
+@click.option("--seeds", type=click.IntRange(1, 10_000), default=SEEDS, show_default=True, help="Number of seeds.")
 @click.option("--seed", type=click.IntRange(1), help="Play only this seed.")
 @click.option("--plan", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The reassignment to play.")
 @click.option(
@@ -38,7 +38,7 @@ MOST_SHOWN = 5
     type=click.IntRange(1, 5_000),
     default=PARTITIONS,
     show_default=True,
-    help="Most partitions to rehearse; of more, one of each assignment, leader, ISR and settings.",
+    help="Maximum number of partitions; of more, one of each assignment, leader, ISR and settings.",
 )
 @click.option(
     "--report",

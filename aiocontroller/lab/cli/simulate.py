@@ -63,7 +63,7 @@ MOST_UNREACHED = 200
     type=click.IntRange(1),
     default=200,
     show_default=True,
-    help="With --zoo: most runs for each try.",
+    help="With --zoo: maximum number of runs for each try.",
 )
 @click.option("--markdown", is_flag=True, help="With --zoo: print the table for a page, with the runs of each try.")
 @click.option(
