@@ -3,8 +3,8 @@
 ============  ===================================================================================
 processes     a cluster as processes, faults of all kinds, verdict from its records
 zookeeper     the ZooKeeper client behind a faulty network, verdict from its history
-hostile       clients that mean harm at a controller's ports, verdict from what others notice
+hostile       hostile clients at a controller's ports, verdict from the effect on other clients
 kafka         real brokers and clients, under aiocontroller and under Kafka's own controller
-strikes       ``up --storm``: a broker or the controller dies now and then, and nothing is judged
+strikes       ``up --storm``: a broker or the controller dies now and then; no verdict
 ============  ===================================================================================
 """

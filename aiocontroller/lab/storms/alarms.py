@@ -1,9 +1,9 @@
 """``aiocontroller storm alarms``: what false alarms of early detection cost, on real brokers and with real clients.
 
-Each case (``lab.kafka.alarm_cases``) stops or cuts off something that lives, and kills a broker in the middle of that.
-Both controllers are started anew before each case and have run for ``uptime`` seconds when it begins.  It is a
-violation if an acknowledged record is lost, doubled or out of order, or if a case misses a goal: a stall of more than a
-second beyond what the fault itself costs, or a kill that is detected after more than a second.
+Each case (``lab.kafka.alarm_cases``) stops or cuts off a live process, and kills a broker in the middle of that.  Both
+controllers are restarted before each case and have run for ``uptime`` seconds when it begins.  It is a violation if an
+acknowledged record is lost, doubled or out of order, or if a case misses a goal: it has a stall of more than a second
+beyond the one that the fault itself causes, or the kill is detected after more than a second.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aiocontroller.lab.kafka.leadership_watch import POLL_S, LeadershipWatch
 from aiocontroller.lab.kafka.report import verdict_lines
 
 SETTLE_S = 0.3
-"""Measuring goes on for this long, to include a stall that begins late."""
+"""The measurement continues for this time, to include a stall that begins late."""
 OVER_WITHIN_S = 120.0
 
 
@@ -37,7 +37,7 @@ class Options(NamedTuple):
     uptimes_s: Sequence[float]
     clients: Sequence[str]
     partitions: int
-    """Of each client's topic."""
+    """Partitions of each client's topic."""
     version: str
     """Kafka's."""
     properties: Mapping[str, str]
@@ -49,7 +49,7 @@ class Report(msgspec.Struct):
     properties: dict[str, str]
     outcomes: list[Outcome]
     verdicts: dict[str, Verdict]
-    """By kind of client."""
+    """Verdicts by kind of client."""
     unfinished: str
     """The reason if the suite ended early; otherwise empty."""
 
@@ -60,7 +60,7 @@ class Report(msgspec.Struct):
 
 
 class Played(NamedTuple):
-    """A case, its outcome without the records that were lost, and when it was played."""
+    """A case, its outcome except for lost records, and when it was played."""
 
     case: Case
     outcome: Outcome
@@ -88,7 +88,7 @@ class AlarmSuite:
             await self.stage.cluster.heal()
 
     async def play(self, case: Case, uptime_s: float) -> Played:
-        """Strike, kill in the middle, wait until the rest of the cluster is whole, and measure."""
+        """Play one case: strike, kill in the middle, wait until the rest of the cluster is whole, and measure."""
         stage, cluster = self.stage, self.stage.cluster
         replicas = dict(cluster.made())
         watch = LeadershipWatch(sorted(replicas))
@@ -132,7 +132,7 @@ class AlarmSuite:
         return Played(case, msgspec.structs.replace(outcome, misses=misses_of(outcome, case)), since_us, until_us)
 
     async def _strike(self, case: Case) -> float:
-        """Carry out the fault; returns when it ended."""
+        """Carry out the fault; returns the time at which it ended."""
         began_s = time.monotonic()
         for at_s, begins in case.edges_s():
             await asyncio.sleep(max(0.0, began_s + at_s - time.monotonic()))

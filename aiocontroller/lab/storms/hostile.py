@@ -2,8 +2,8 @@
 
 The storm starts a whole cluster (``aiocontroller up`` without its view) whose controller has a PLAINTEXT, an SSL and a
 SASL_PLAINTEXT listener and 512 file descriptors.  It runs attacks drawn from the seed, several at once
-(``lab/hostile``), and kills and restarts a broker meanwhile.  There is no violation if the controller kept its role,
-always answered ``/healthz`` and a broker's AlterPartition within a second, kept its memory below the bound, and elected
+(``lab/hostile``), and meanwhile kills and restarts a broker.  It is a violation unless the controller keeps its role,
+always answers ``/healthz`` and a broker's AlterPartition within a second, keeps its memory below the bound, and elects
 new leaders for the dead broker's partitions in time.
 """
 
@@ -61,7 +61,7 @@ class Options(NamedTuple):
 
 
 class Round(msgspec.Struct, kw_only=True):
-    """Some attacks at once, and their effect on other users."""
+    """Some simultaneous attacks, and their effect on other clients."""
 
     attacks: list[str]
     tally: Tally
@@ -167,7 +167,7 @@ class HostileStorm:
         return self._verdict(rounds)
 
     async def _prepare(self) -> Leadership:
-        """Create a topic on broker 1 alone, which is never killed: the state of its only partition never changes."""
+        """Create a topic on broker 1 alone; since that broker is never killed, its partition's state never changes."""
         zk = self._cluster.zk
         topic_id = self._random.randbytes(16)
         await AdminZkClient(zk).create_topic(PROBE_TOPIC, {0: (1,)}, topic_id)

@@ -43,7 +43,7 @@ class Options(NamedTuple):
     minutes: float
     session_ms: int
     partitions: int
-    """Of each client's topic."""
+    """Partitions of each client's topic."""
     version: str
     """Kafka's."""
     properties: Mapping[str, str]
@@ -58,7 +58,7 @@ class Report(msgspec.Struct):
     rounds: int
     stalls: list[Stalls]
     verdicts: dict[str, Verdict]
-    """By kind of client."""
+    """Verdicts by kind of client."""
     surfaced: list[str]
     """Errors that clients reported to their users during takeover and release."""
     unfinished: str
@@ -142,7 +142,7 @@ async def in_turns(
     tell: Callable[[S, ClusterController], Awaitable[T]],
     names: Sequence[str] = (OURS, KAFKAS),
 ) -> AsyncIterator[tuple[str, S, T]]:
-    """Tell each story under each of these controllers; yields who, which, what came of it."""
+    """Call ``tell`` for each story under each of these controllers; yields (controller's name, story, result)."""
     for story in stories:
         for name in names:
             controller = cluster.controller = cluster.controllers[name]

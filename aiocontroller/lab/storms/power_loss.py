@@ -1,12 +1,12 @@
 """``aiocontroller storm power-loss``: the last in-sync replica loses the end of its log, under each controller.
 
-Under aiocontroller and under Kafka's own controller in a ZooKeeper-mode cluster, which they hold in turns, and in a
-KRaft cluster of the same release and settings.
+The same stories are played in a ZooKeeper-mode cluster, under aiocontroller and under Kafka's own controller in turns,
+and in a KRaft cluster of the same release and settings.
 
-A topic with three replicas and ``min.insync.replicas=2`` is written.  One broker shuts down, more is written, the
-second one shuts down, and the last one loses power: it is killed, and the end of each log is cut off, as if the
-operating system had not written it.  The second one, whose log is complete, returns first, then the last one, then the
-first.  A trial is one partition; how much is written and how much is cut off is drawn.
+Records are written to a topic with three replicas and ``min.insync.replicas=2``.  One broker shuts down, more records
+are written, a second broker shuts down, and the last one loses power: it is killed, and the end of each log is cut off,
+as if the operating system had not written it.  The second broker, whose log is complete, returns first, then the last
+one, then the first.  A trial is one partition; the numbers of records and the share that is cut off are drawn.
 
 It is a violation if acknowledged records are lost under aiocontroller.
 """
@@ -37,13 +37,13 @@ CONTROLLERS = (OURS, KAFKAS, KRAFT)
 KRAFT_SINCE = (3, 3)
 """The first release whose KRaft mode is ready for production."""
 SETTINGS = AS_SHIPPED | {"replica.lag.time.max.ms": "1500"}
-"""Sessions are as long as by default: a broker that needs more than half of it to stop counts as started uncleanly."""
+"""Kafka's default session timeout: a broker that needs more than half of it to stop counts as started uncleanly."""
 AT_ONCE = 20
-"""Partitions of one story, at most."""
+"""The most partitions of one story."""
 WRITTEN = range(50, 301)
-"""Records in a phase, drawn from these."""
+"""Possible numbers of records in a phase."""
 LONGEST_CUT = 0.6
-"""Share of a log that is cut off, at most."""
+"""The largest share of a log that is cut off."""
 ALONE_S = 2.0
 """The time for an election while only the complete replica is back."""
 
@@ -53,16 +53,16 @@ class Planned(NamedTuple):
 
     replicas: tuple[int, ...]
     written: tuple[int, int]
-    """With three replicas in sync, and with two."""
+    """The records written with three replicas in sync, and with two."""
     cut: float
-    """The share of the last one's log that is lost."""
+    """The share of the last broker's log that is lost."""
 
 
 class Story(NamedTuple):
-    """What each controller lives through."""
+    """A sequence of events that is played under each controller."""
 
     order: tuple[int, ...]
-    """Brokers as they stop; the last one loses power."""
+    """Brokers in the order in which they stop; the last one loses power."""
     partitions: list[Planned]
 
 
@@ -90,7 +90,7 @@ class Report(msgspec.Struct):
 
 
 def stories(seed: int, trials: int, brokers: Sequence[int]) -> list[Story]:
-    """Enough of them for so many trials."""
+    """Draw enough stories for this number of trials."""
     chance, found = random.Random(seed), []
     for start in range(0, trials, AT_ONCE):
         planned = [
@@ -106,7 +106,7 @@ def stories(seed: int, trials: int, brokers: Sequence[int]) -> list[Story]:
 
 
 def played(version: str, only: Sequence[str] = ()) -> list[str]:
-    """Those of CONTROLLERS that are asked for, by default all that the release has; ValueError for any other name."""
+    """Return the requested ones of CONTROLLERS, by default all of the release; ValueError for any other name."""
     has_kraft = tuple(map(int, version.split(".")[:2])) >= KRAFT_SINCE
     known = [name for name in CONTROLLERS if name != KRAFT or has_kraft]
     for name in only:
@@ -116,7 +116,7 @@ def played(version: str, only: Sequence[str] = ()) -> list[str]:
 
 
 class PowerLossStorm:
-    """Tells every story under controllers of one cluster, in turns."""
+    """Plays every story under the controllers of one cluster, in turns."""
 
     def __init__(self, cluster: PlayedCluster, options: Options, console: Console) -> None:
         self.trials: list[Trial] = []
@@ -170,7 +170,7 @@ class PowerLossStorm:
         return trials
 
     async def _in_sync(self, topic: str, brokers: set[int]) -> View:
-        """Wait until every partition is led by one of these, and they are its ISR."""
+        """Wait until every partition is led by one of these brokers, and they are its ISR."""
 
         async def reached() -> View | None:
             view = await self._cluster.look_at([topic])
@@ -190,7 +190,7 @@ def cut_off(broker: RealKafkaBroker, partition: str, share: float) -> None:
 
 
 async def storm(options: Options, folder: Path, console: Console, *, names: Sequence[str] = CONTROLLERS) -> Report:
-    """Tell all stories under these controllers, in new clusters whose files are in the folder."""
+    """Play all stories under these controllers, in new clusters whose files are in the folder."""
     version = options.version
     ours = zookeeper_cluster(folder / "zk", overrides=SETTINGS, properties=options.properties, version=version)
     theirs = kraft_cluster(folder / KRAFT, overrides=SETTINGS, version=version)

@@ -30,7 +30,7 @@ from aiocontroller.lab.scenarios.plan import Step
 ROUND_S = 25.0
 WHOLE_WITHIN_S = 120.0
 QUIET_S = 1.0
-"""A whole cluster must still be whole after this time, with no writes meanwhile."""
+"""A whole cluster must still be whole after this time, without any writes meanwhile."""
 FIRST_TOPICS = 3
 PAUSES_S = (0.0, 0.05, 0.3, 1.0, 2.0)
 
@@ -161,7 +161,7 @@ class Storm:
         return self._verdict(await self._play())
 
     async def _play(self) -> int:
-        """Play the rounds; returns how many those were."""
+        """Play the rounds; returns their number."""
         self._tell("starting the processes")
         async with self.cluster as cluster:
             self._steps = ProcessSteps(cluster)

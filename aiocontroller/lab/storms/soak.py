@@ -1,8 +1,8 @@
-"""A soak: controllers that live through thousands of changes and faults, and must hold no more for it.
+"""A soak: controllers run through thousands of changes and faults, and their resource usage must not grow.
 
-The storm of ``storms.processes`` without the faults that end a controller's process, and with less time between steps.
-After each round, when the cluster is whole, each controller's process is measured (``processes.resources``).  What is
-held in the last quarter is compared with the second: the first warms caches and pools.
+It is the storm of ``storms.processes`` without the faults that end a controller's process, and with less time between
+steps.  After each round, when the cluster is whole, each controller's process is measured (``processes.resources``).
+The last quarter is compared with the second, since the first warms caches and pools.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SOAKING = {
     "delete_topic": 6,
     "expire_controller": 5,
 }
-"""How often each kind of step is drawn: those of a storm that leave controllers' processes alive, and more work."""
+"""How often each kind of step is drawn: a storm's steps that leave controllers' processes alive, with more work."""
 PAUSES_S = (0.0, 0.02, 0.1, 0.3)
 PAUSING_S = 6.0
 LEAST_ROUNDS = 12
-"""In fewer, the first quarter is no warm-up: a controller may not have been active yet."""
+"""With fewer rounds, the first quarter would be no warm-up: a controller may not have been active yet."""
 JOURNAL_BYTES = 2 << 20
 
 LIMITS: Mapping[str, tuple[float, float]] = {
@@ -47,7 +47,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "waiting_records": (1.0, 5_000),
     "journal_mib": (1.10, 2 * JOURNAL_BYTES / (1 << 20)),
 }
-"""What the last quarter's median may hold: the second's times the factor, and the number more."""
+"""Limits for the last quarter's median, as (factor, number): the second quarter's times the factor, plus the number."""
 
 _SHOWN = {
     "memory_mib": "memory, MiB",
@@ -69,7 +69,7 @@ class Sample(msgspec.Struct, frozen=True):
     controller: int
     round: int
     held: dict[str, float]
-    """By the names of ``LIMITS``."""
+    """Quantities by the names of ``LIMITS``."""
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class Course(msgspec.Struct, frozen=True):
     controller: int
     what: str
     start: float
-    """The first sample's."""
+    """The value of the first sample."""
     second_quarter: float
     last_quarter: float
     largest: float
@@ -93,7 +93,7 @@ class Verdict(msgspec.Struct, frozen=True):
     rounds: int
     steps: dict[str, int]
     elections: int
-    """Partition states written."""
+    """The number of partition states written."""
     failovers: int
     courses: list[Course]
     violations: list[str]
@@ -151,12 +151,12 @@ class Soak(Storm):
                 self.samples.append(Sample(controller, number, msgspec.structs.asdict(held) | journal_mib))
 
     async def _violations(self) -> list[str]:
-        """Journals are not judged: their oldest files are gone."""
+        """Return the violations, without those from journals, whose oldest files are gone."""
         return list(map(str, self._replay.history.violations)) + self._tracebacks()
 
 
 def courses(samples: Sequence[Sample]) -> list[Course]:
-    """Judge each quantity of each controller; samples are in the order of the rounds.  None of fewer than four."""
+    """Judge each quantity of each controller with at least four samples, which are in the order of the rounds."""
     found = []
     for controller in sorted(Counter(sample.controller for sample in samples)):
         own = [sample.held for sample in samples if sample.controller == controller]
@@ -173,7 +173,7 @@ def courses(samples: Sequence[Sample]) -> list[Course]:
 
 
 def rows(verdict: Verdict) -> list[tuple[object, ...]]:
-    """The table of ``courses``: controller, quantity, start, second quarter, last quarter, largest, verdict."""
+    """Return the table of ``courses``: controller, quantity, start, second quarter, last quarter, largest, verdict."""
     return [
         (
             course.controller,

@@ -1,7 +1,7 @@
-"""``up --storm``: kills and restarts brokers, and moves the controller, by a seed, until it is asked to end.
+"""``up --storm``: kills and restarts brokers, and moves the controller, as drawn from a seed, until it is asked to end.
 
-Each strike is healed before the next, so that a healthy cluster loses a partition for no longer than an election.  The
-same seed draws the same strikes; their number depends on the machine.
+Each strike is healed before the next, so that a healthy cluster has a partition offline for no longer than an election
+takes.  The same seed draws the same strikes; their number depends on the machine.
 """
 
 from __future__ import annotations

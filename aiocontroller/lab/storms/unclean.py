@@ -1,11 +1,11 @@
-"""``aiocontroller storm unclean``: what is lost when the in-sync replicas are gone, under both controllers.
+"""``aiocontroller storm unclean``: what is lost when all in-sync replicas are gone, under both controllers.
 
-Three brokers die one after the other while a topic is written; the first two return, the last one does not.  So every
-partition has two logs left, of which one holds more, and an ISR that is dead.  Then unclean elections are allowed.  A
-trial is one partition: how much was written before each death is drawn, and so is the order of its replicas; in half of
-the trials the broker that died first is the first of them, which Kafka's own controller elects.
+Three brokers die one after the other while records are written to a topic; the first two return, the last one does not.
+So every partition has two logs left, one longer than the other, and its ISR is dead.  Then unclean elections are
+allowed.  A trial is one partition.  The number of records before each death and the order of the replicas are drawn; in
+half of the trials the first replica is on the broker that died first, and Kafka's own controller elects it.
 
-The least that can be lost follows from the logs that are left.  It is a violation if aiocontroller loses more.
+The minimum loss follows from the remaining logs.  It is a violation if aiocontroller loses more.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 
 SESSION_MS = 4000
 AT_ONCE = 10
-"""Partitions of one story, at most."""
+"""The most partitions of one story."""
 WRITTEN = range(20, 301)
-"""Records before a death, drawn from these."""
+"""Possible numbers of records before a death."""
 ALLOW, MIN_ISR = "unclean.leader.election.enable", "min.insync.replicas"
 
 
 class Options(NamedTuple):
     seed: int
     trials: int
-    """Of each controller."""
+    """Partitions for each controller."""
     version: str
     """Kafka's."""
     properties: Mapping[str, str]
@@ -54,11 +54,11 @@ class Trial(msgspec.Struct):
     """Broker -> records in its log when it died."""
     leader: int
     lost: int
-    """Acknowledged records that cannot be read any more."""
+    """Acknowledged records that can no longer be read."""
 
     @property
     def least(self) -> int:
-        """What is lost even if the best log leads."""
+        """The number of records lost even if the longest remaining log leads."""
         return self.ends[self.deaths[-1]] - max(self.ends[broker] for broker in self.deaths[:-1])
 
 
@@ -78,14 +78,14 @@ class Report(msgspec.Struct):
 
 
 class Story(NamedTuple):
-    """What both controllers live through: the deaths, and for each partition its replicas and what is written."""
+    """What is played under both controllers: the deaths, and for each partition its replicas and records."""
 
     deaths: tuple[int, ...]
     partitions: list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def stories(seed: int, trials: int, brokers: Sequence[int]) -> list[Story]:
-    """Enough of them for so many trials."""
+    """Draw enough stories for this number of trials."""
     chance, found = random.Random(seed), []
     for start in range(0, trials, AT_ONCE):
         deaths = tuple(chance.sample(brokers, len(brokers)))
@@ -98,7 +98,7 @@ def stories(seed: int, trials: int, brokers: Sequence[int]) -> list[Story]:
 
 
 class UncleanStorm:
-    """Tells every story under both controllers, in turns."""
+    """Plays every story under both controllers, in turns."""
 
     def __init__(self, cluster: PlayedCluster, options: Options, console: Console) -> None:
         self.trials: list[Trial] = []
@@ -156,13 +156,13 @@ class UncleanStorm:
         return trials
 
     async def _led(self, controller: ZooKeeperController, topic: str, alive: Sequence[int]) -> bool:
-        """By these brokers, which are in sync, and nobody else is."""
+        """Whether every partition is led by one of these brokers, and no other broker is in its ISR."""
         states = await states_of(controller.zk, topic)
         return bool(states) and all(state.leader in alive and set(state.isr) <= set(alive) for state in states)
 
 
 async def storm(options: Options, folder: Path, console: Console) -> Report:
-    """Tell all stories in a new cluster whose files are in the folder."""
+    """Play all stories in a new cluster whose files are in the folder."""
     overrides = AS_SHIPPED | {"zookeeper.session.timeout.ms": str(SESSION_MS)}
     started = zookeeper_cluster(folder, overrides=overrides, properties=options.properties, version=options.version)
     async with started as cluster:

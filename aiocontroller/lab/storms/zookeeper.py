@@ -21,7 +21,7 @@ from aiocontroller.lab.zookeeper.zookeeper_leaks import LeakReport, measure_leak
 
 SESSION_TIMEOUT_S = 4.0
 ENSEMBLE_SESSION_TIMEOUT_S = 8.0
-"""Long enough that an election followed by a silent connection does not cost the session."""
+"""Long enough for a session to survive an election followed by a silent connection."""
 
 
 class Servers(NamedTuple):

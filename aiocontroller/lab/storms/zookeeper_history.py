@@ -1,8 +1,8 @@
 """Conditional writes, creates, ephemerals and watches on a real ZooKeeper under faults, and a verdict on their history.
 
-The *writer* is the only one to write and learns the result of every write, so it always knows what ZooKeeper must hold.
-The *reader* reads again (and so watches again) only what an event names.  Each connects to the servers through proxies
-of its own.  At the end of each segment of the schedule, these violations are looked for:
+The *writer* alone writes, and learns the result of every write, so it always knows what ZooKeeper must hold.  The
+*reader* reads again (and so watches again) only what an event names.  Each connects to the servers through its own
+proxies.  At the end of each segment of the schedule, these violations are looked for:
 
   lost          a write that was reported as applied is missing.
   doubled       a znode's version, or the number of sequential znodes, shows that a write was applied twice.
@@ -12,7 +12,7 @@ of its own.  At the end of each segment of the schedule, these violations are lo
   watch for nothing   an event for a counter whose version the reader already knew.
   back in time  a session read an older version than before.
   ephemeral     it vanished while its session lived, belongs to another session, or outlived its session.
-  given up      a client began a new session although no server had said that the old one is gone.
+  given up      a client began a new session although no server had reported that the old one is gone.
   hung          a call did not end.
 
 The operations (kinds, znodes, wrong versions) depend only on the seed and the number of the round; the number of rounds
@@ -243,7 +243,7 @@ class Writer:
             self.present.pop(path, None)
 
     async def resolve(self) -> None:
-        """Take in what ZooKeeper holds after a write was cut off; its data shows whether the write was applied.
+        """Read what ZooKeeper holds after a write was cut off; its data shows whether the write was applied.
 
         Only paths whose write was in flight may have changed, and each only once.
         """
@@ -475,7 +475,7 @@ class Storm:
         while time.monotonic() < end:
             await writer.round(self.verdict.rounds)
             self.verdict.rounds += 1
-            # leave time to other processes: what matters is how faults and writes coincide, not their number
+            # leave time for other processes: the timing of faults and writes matters, not their number
             await asyncio.sleep(0.005)
 
     async def _calm(self) -> None:
