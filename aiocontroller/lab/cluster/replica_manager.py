@@ -119,7 +119,7 @@ class Follower:
         self.candidates: dict[Partition, None] = {}
         """Partitions whose ISR it may be about to join."""
         self.lost: dict[tuple[str, int], None] = {}
-        """Reported partitions that were stopped here.  A real follower goes on fetching; this one is asked to report
+        """Reported partitions that were stopped here.  A real follower continues to fetch; this one is asked to report
         again once the partition is led here again, perhaps in the same leader epoch."""
 
 

@@ -45,7 +45,7 @@ class Invariants:
             if _not_written(answer, after.znode):
                 yield f"I3: broker {effect.broker} is answered what ZooKeeper does not hold: {shown(after.znode)}"
         if after.owner >= 0 and not after.controllers[after.owner].epoch:
-            yield f"I6: controller {after.owner} owns the role and does not know it"
+            yield f"I6: controller {after.owner} owns the role but does not know it"
 
     def data(self, data: Data) -> Iterator[str]:
         safe = data.acknowledged
@@ -61,7 +61,7 @@ class Invariants:
         yield from self.data(s.data)
         for b in members(s.control.znode.isr & self.lacking(s.data)):
             log, safe = s.data.replicas[b].log, s.data.acknowledged
-            yield f"I13: broker {b} is in sync and has not every acknowledged record: {log}, acknowledged {safe}"
+            yield f"I13: broker {b} is in sync but lacks acknowledged records: {log}, acknowledged {safe}"
 
     def lacking(self, data: Data) -> int:
         """Return the brokers that lack an acknowledged record, none of which may be in the ISR (I13)."""

@@ -32,7 +32,7 @@ class Program(NamedTuple):
     """How to start one version."""
 
     name: str
-    """For people."""
+    """The name shown in reports."""
     command: tuple[str, ...]
     """The command line up to the name of a command of ``aiocontroller``."""
     env: Mapping[str, str]

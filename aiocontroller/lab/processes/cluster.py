@@ -89,7 +89,7 @@ class Actor:
         # connection: a broker would create a deleted replica again (docs/chaos.md, "What the checks allow").
         self.front = LinkProxy(late=not name.startswith("broker"))
         self.wall_clock = WallClock(folder / "wall-clock")
-        """For controllers; brokers and ZooKeeper use the machine's clock."""
+        """The wall clock of a controller; brokers and ZooKeeper use the machine's clock."""
         self.child: Child | None = None
         self.paused = False
         self.meant_to_run = False
@@ -160,7 +160,7 @@ class ProcessCluster:
         self.world = world or real_world()
         self.brokers: dict[int, Actor] = {}
         self.controllers: dict[int, Actor] = {}
-        """By number, from 1; their ids start at ``FIRST_CONTROLLER_ID``."""
+        """The controllers by number, from 1; their ids start at ``FIRST_CONTROLLER_ID``."""
         self.servers: list[EmbeddedZooKeeper] = []
         self.client: ZooKeeperClient
         self.zk: KafkaZkClient

@@ -53,7 +53,7 @@ class ProcessSteps(BackgroundTasks):
         """The topics that the operator has created -> their number of partitions."""
         self.chance = random.Random(0)
         self._given = Given()
-        """What the step's arguments say, until it is taken."""
+        """The arguments of the step that is being taken."""
         self._repairs: dict[asyncio.TimerHandle, Callable[[], None]] = {}
         self._full: dict[Actor, tuple[int, int]] = {}
 

@@ -55,7 +55,7 @@ class Stage(NamedTuple):
     """The simulation's numbers of the registered brokers."""
     partitions: tuple[Staged, ...]
     topics: tuple[TopicAssignment, ...]
-    """Those that have such partitions."""
+    """The topics of these partitions, with the rehearsed partitions only."""
     topic_configs: Mapping[str, Mapping[str, str]]
     defaults: Mapping[str, str]
     """Settings of all brokers."""

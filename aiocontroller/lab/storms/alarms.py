@@ -39,9 +39,9 @@ class Options(NamedTuple):
     partitions: int
     """Partitions of each client's topic."""
     version: str
-    """Kafka's."""
+    """Kafka's version."""
     properties: Mapping[str, str]
-    """Of aiocontroller."""
+    """Properties of aiocontroller."""
 
 
 class Report(msgspec.Struct):

@@ -40,9 +40,9 @@ class Options(NamedTuple):
     trials: int
     """Partitions for each controller."""
     version: str
-    """Kafka's."""
+    """Kafka's version."""
     properties: Mapping[str, str]
-    """Of aiocontroller."""
+    """Properties of aiocontroller."""
 
 
 class Trial(msgspec.Struct):
