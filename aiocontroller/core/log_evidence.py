@@ -1,20 +1,21 @@
-"""Which replica's log is the best, and how much is lost if it leads: from brokers' own answers.
+"""Finds, from brokers' own answers, which replica's log is the best, and how much is lost if a given one leads.
 
 Theory.  A log is as good as its last record: the log whose last record has the highest leader epoch is the best, and
 among these the longest (KIP-101).  Of two logs with the same last epoch one is the beginning of the other.  A log with
 an older last epoch may end with records that the best log lacks: the two diverge where their common epochs do.
 
- * A broker tells where an epoch ends in its log, or where the next lower one does that it knows.  Answers grow with the
-   epoch, so the last epoch *with records* is the lowest that ends at the log's end; ``last_epoch`` finds it.  Epochs
-   above may be *phantoms*: a leader enters its epoch before it writes anything.
- * An epoch that is above all that the broker knows gets no answer; it would end at the log's end, too.
- * Membership of the ISR is no evidence here: a log may have lost its end with the power.
+ * A broker reports where an epoch ends in its log or, if it does not know the epoch, where the next lower one that it
+   knows ends.  Answers grow with the epoch, so the last epoch *with records* is the lowest that ends at the log's end;
+   ``last_epoch`` finds it.  Epochs above may be *phantoms*: a leader enters its epoch before it writes anything.
+ * An epoch above all those that the broker knows gets no answer; it, too, would end at the log's end.
+ * Membership of the ISR is not evidence here: a power failure may have cost the log its end.
  * But an awaited replica has followed the last leader, and only what is committed is ever deleted from the beginning of
-   a log (by retention, or DeleteRecords).  So the records that other logs have before its first offset are deleted, not
+   a log (by retention, or DeleteRecords).  So records that other logs have before its first offset were deleted, not
    lost.  It need not have any records: retention empties the log of an idle topic.  If an older log led in its place,
-   the offsets of committed records would be given out again, and consumers that have read so far would not see them.
- * What a replica holds that does not answer is unknown.  It matters only if the replica may have been the last one to
-   hold something acknowledged (``awaited``).
+   the offsets of committed records would be assigned again, and consumers that have read past them would miss the new
+   records.
+ * What a replica holds is unknown if it does not answer.  That matters only if it may have been the last to hold
+   something acknowledged (``awaited``).
 
 Searches are generators: they yield epochs to ask about, and are sent the answers.
 """
@@ -32,25 +33,25 @@ NO_RECORDS = -1
 UNKNOWN_EPOCH = -2
 """The last epoch of a log whose broker cannot tell epochs (before Kafka 2.7)."""
 NOT_IN_TIME = "it has not answered in time"
-"""Why a broker is silent that has told nothing yet, neither a log's end nor an error."""
+"""Why a broker is silent that has not answered yet, neither with a log's end nor with an error."""
 MAX_EPOCH = (1 << 31) - 1
 MAX_QUESTIONS = 80
 """Each search ends after at most about 64 coherent answers."""
 
 
 class Question(NamedTuple):
-    """Whose logs to ask about, for one partition."""
+    """Which brokers to ask about their logs of one partition."""
 
     partition: TopicPartition
     leader_epoch: int
-    """The partition's, near which its logs' last epochs are."""
+    """The partition's; the last epochs of its logs are near it."""
     brokers: tuple[int, ...]
     """Those to be asked."""
     awaited: tuple[int, ...] = ()
     """Those that may have been the last to hold something acknowledged, alive or not."""
     isr: tuple[int, ...] = ()
     epochs: tuple[int, ...] = ()
-    """The broker epochs of those to be asked: after another start, a broker's answer is void."""
+    """The broker epochs of those to be asked: once a broker has started again, its answer is void."""
 
 
 class LogEnd(NamedTuple):
@@ -64,7 +65,7 @@ class LogEnd(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no records, or none any more."""
+        """Whether it has no records, or no longer has any."""
         return self.start_offset >= self.end_offset
 
     def __str__(self) -> str:
@@ -89,7 +90,7 @@ Search = Generator[int, EpochEnd | None, int]
 
 
 def last_epoch(end: LogEnd, expected: int) -> Search:
-    """The epoch of the log's last record; NO_RECORDS if no record has one.  ``end.epoch`` is not looked at.
+    """The epoch of the log's last record; NO_RECORDS if no record has one.  ``end.epoch`` is ignored.
 
     ``expected``: an epoch near which it may be.  O(log distance) questions.  Raises IncoherentAnswersError.
     """
@@ -132,10 +133,10 @@ class Side(NamedTuple):
 
 
 def divergence(better: LogEnd, other: LogEnd) -> Generator[Side, EpochEnd | None, int]:
-    """The offset where ``other`` ends to be the beginning of ``better``; its records from there on are in neither.
+    """The offset up to which ``other`` is the beginning of ``better``; the two differ from there on.
 
-    As a follower finds it (KIP-595): each asks the other for the end of the highest epoch that both may have.  Both
-    have records with epochs.  Raises IncoherentAnswersError.
+    It is found as a follower finds it (KIP-595): the two are asked in turn for the end of the highest epoch that both
+    may have.  Both must have records with epochs.  Raises IncoherentAnswersError.
     """
     if other.epoch == better.epoch:
         return min(other.end_offset, better.end_offset)
@@ -152,7 +153,7 @@ def divergence(better: LogEnd, other: LogEnd) -> Generator[Side, EpochEnd | None
         epoch, end_offset = back.epoch, min(end_offset, back.end_offset)
         if back.epoch == answer.epoch:
             return min(answer.end_offset, end_offset)
-    raise IncoherentAnswersError("two logs whose common epochs do not end")
+    raise IncoherentAnswersError("the last common epoch of two logs was not found")
 
 
 class Evidence(NamedTuple):
@@ -163,13 +164,13 @@ class Evidence(NamedTuple):
     silent: Mapping[int, str] = {}
     """Broker -> why it has not answered."""
     diverging: Mapping[int, int] = {}
-    """Broker -> offset where its log leaves the best one; as much as is known."""
+    """Broker -> offset where its log diverges from the best one, where that is known."""
     unheard: Collection[int] = ()
-    """Those of the silent ones that have answered nothing at all: they have just started, or hang."""
+    """The silent brokers that have not answered anything at all: they have just started, or hang."""
 
     @property
     def epochs_known(self) -> bool:
-        """Whether logs can be compared by their epochs; without, only lengths count."""
+        """Whether logs can be compared by their epochs; if not, only their lengths count."""
         return all(end.epoch != UNKNOWN_EPOCH for end in self.ends.values())
 
     def rank(self, broker: int) -> tuple[int, int]:
@@ -179,7 +180,7 @@ class Evidence(NamedTuple):
     def best(self, candidates: Sequence[int], awaited: Collection[int] = ()) -> int | None:
         """The candidate with the best log, the first among equals; None if none of them has answered.
 
-        A log that ends before that of an awaited candidate begins has nothing to tell; nor has one that ends there,
+        A log that ends before the log of an awaited candidate begins does not count; nor does one that ends just there,
         unless it is awaited itself.
         """
         answered = [broker for broker in candidates if broker in self.ends]
@@ -189,7 +190,7 @@ class Evidence(NamedTuple):
         return max(answered, key=lambda broker: _rank(self.ends[broker], by_epoch=by_epoch), default=None)
 
     def is_proven_better(self, best: int, other: int, awaited: Collection[int] = ()) -> bool:
-        """Whether the best log has all of the other's that is committed; lengths alone prove nothing."""
+        """Whether the best log surely has every committed record of the other; lengths alone prove nothing."""
         if best not in self.ends or other not in self.ends or not self.epochs_known:
             return False
         better, than = self.ends[best], self.ends[other]
@@ -201,10 +202,10 @@ def _rank(end: LogEnd, *, by_epoch: bool) -> tuple[int, int]:
 
 
 class Loss(NamedTuple):
-    """What an election loses at most."""
+    """The most that an election may lose."""
 
     records: int
-    """Records, at most, that logs which have answered hold and the leader's log lacks."""
+    """The most records that the reported logs hold and the leader's log lacks."""
     unknown: tuple[int, ...]
     """Awaited brokers that have not answered: what they alone held is lost, too."""
     words: str
@@ -217,12 +218,12 @@ class Loss(NamedTuple):
 
 
 def loss(evidence: Evidence, leader: int, awaited: Collection[int]) -> Loss:
-    """What is lost when this broker leads; ``awaited`` are those that may have been the last to hold something."""
+    """What is lost when this broker leads; ``awaited`` may have been the last to hold something acknowledged."""
     unknown = tuple(broker for broker in sorted(awaited) if broker != leader and broker not in evidence.ends)
     if leader not in evidence.ends:
         if leader not in unknown:
             unknown = tuple(sorted((*unknown, leader)))
-        told = f"broker {leader} has not told where its log ends ({evidence.silent.get(leader, 'not asked')})"
+        told = f"broker {leader} has not reported where its log ends ({evidence.silent.get(leader, 'not asked')})"
         return Loss(0, unknown, f"{told}: how many records are lost is unknown")
     lost: dict[int, int] = {}
     said = [f"broker {leader} {evidence.ends[leader]}"]
@@ -252,7 +253,10 @@ def _only_in(evidence: Evidence, broker: int, leader: int) -> int:
 
 
 def _shared_with_best(evidence: Evidence, broker: int) -> int:
-    """Up to this offset at least the broker's log is the beginning of the best one; two such logs share the smaller."""
+    """The offset up to which, at least, the broker's log is the beginning of the best one.
+
+    Two logs agree up to the smaller of their two offsets.
+    """
     end, best = evidence.ends[broker], evidence.best(list(evidence.ends))
     if broker == best or (best is not None and 0 <= end.epoch == evidence.ends[best].epoch):
         return end.end_offset

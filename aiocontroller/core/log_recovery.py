@@ -1,20 +1,22 @@
-"""Which offline partitions are led by the best log that is left, and what must be asked before.
+"""Decides which offline partitions are led by the best remaining log, and which replicas must be asked first.
 
-An unclean election chooses among the live replicas.  Kafka takes the first of them, whatever its log; here the best log
-leads (``core.log_evidence``), once the replicas have been asked.  Where there is no choice, nobody is asked.
+An unclean election chooses among the live replicas.  Kafka elects the first of them, whatever its log holds; here the
+replica with the best log leads (``core.log_evidence``), once the replicas have been asked.  Where there is no choice,
+no replica is asked.
 
-By rule an ISR member leads when it returns, also one that has started uncleanly and may lack what the ISR had.  All
-other logs are truncated to match the leader's.  So where unclean starts are recorded its log is compared first, as the
+By Kafka's rule an ISR member leads when it returns, even if it started uncleanly and may lack what the ISR had.  All
+other logs are truncated to match the leader's.  So where unclean starts are recorded, its log is compared first, as the
 *recovery strategy* says (KIP-966's names):
 
- * ``None``: the replicas that live are asked once, if there are several.  It leads unless another log is better than
-   its own: a better log has every committed record that its own has left.  If it does not tell, it leads by rule, as
-   in Kafka; but as long as it answers nothing at all, since it has just started, it is asked some more times.
+ * ``None``: if there are several live replicas, they are asked once.  The returned member leads unless another log is
+   better than its own: a better log has every committed record that its own still has.  If it does not report how far
+   its log reaches, it leads by rule, as in Kafka; but while it answers nothing at all, because it has just started, it
+   is asked a few more times.
  * ``Balanced``: the best log leads when all members of the last ISR, and all replicas that were eligible when it
-   shrank, have told how far their logs reach.  Those that are dead are awaited for ever.
- * ``Aggressive``: the same, but after a deadline the best log of those that have told leads, in the ISR or not.
+   shrank, have reported how far their logs reach.  Dead ones are awaited for ever.
+ * ``Aggressive``: the same, but after a deadline the best of the reported logs leads, in the ISR or not.
 
-Where unclean elections are allowed, nobody waits longer than for one answer.
+Where unclean elections are allowed, a partition waits for one round of answers at most.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ RecoveryStrategy = Literal["None", "Balanced", "Aggressive"]
 
 
 class Recovery(NamedTuple):
-    """Where logs decide instead of ISRs, and since when."""
+    """Where logs decide leaders instead of ISRs, and how long partitions wait for answers about them."""
 
     default: RecoveryStrategy = "None"
     topics: Mapping[str, RecoveryStrategy] = {}
@@ -48,9 +50,9 @@ class Recovery(NamedTuple):
     overdue: Collection[int] = frozenset()
     """Rows that have waited until the deadline of ``Aggressive``; membership only."""
     patient: bool = False
-    """Live replicas that have not answered in time are waited for, also where they are not awaited."""
+    """Live replicas that have not answered in time are waited for, even those that are not awaited."""
     demanded: bool = False
-    """An operator or a client wants the best of those logs that are known to lead, whoever has not told."""
+    """An operator or a client has asked for the best of the known logs to lead, even if some replicas do not answer."""
 
     def of(self, topic: str) -> RecoveryStrategy:
         """The topic's strategy."""
@@ -78,9 +80,9 @@ def choose_best_logs(
     strategy: Strategy = Strategy.OFFLINE,
     unclean: UncleanPolicy = NEVER_UNCLEAN,
 ) -> Elections:
-    """Let the best log lead where ISRs do not decide; rows without evidence must be asked about first.
+    """Let the best log lead where ISRs do not decide; the replicas of rows without evidence must be asked first.
 
-    If no live replica has told anything, the choice stays Kafka's.
+    If no live replica has reported its log, the choice stays Kafka's.
     """
     started = context.started_uncleanly()
     returns = started and any(context.table.leader[row] == NO_LEADER for row in elections.rows)
@@ -124,18 +126,19 @@ def choose_best_logs(
 
 
 def late_brokers(evidence: Evidence) -> list[int]:
-    """Live brokers that were asked, and have not answered in time; more time may show that theirs is the best log."""
+    """The live brokers that were asked and have not answered in time; a later answer may show that theirs is the best
+    log."""
     return [broker for broker, why in evidence.silent.items() if why == NOT_IN_TIME]
 
 
 def waited_for(context: ControllerContext, row: int, evidence: Evidence, strategy: RecoveryStrategy) -> list[int]:
-    """The live brokers whose word the partition may still wait for."""
+    """The live brokers whose answers the partition may still wait for."""
     brokers = evidence.unheard if strategy == "None" else (*awaited(context, row), *late_brokers(evidence))
     return [broker for broker in brokers if broker not in evidence.ends and context.is_replica_online(row, broker)]
 
 
 def _someone_was_not_asked(evidence: Evidence, returned: int) -> bool:
-    """Whether the one that has returned, or another replica, has not been asked yet as it runs now."""
+    """Whether the returned replica or another one has not been asked yet in its present incarnation."""
     known = returned in evidence.ends or returned in evidence.silent
     return not known or not {STARTED_AGAIN, CAME_LATER}.isdisjoint(evidence.silent.values())
 
@@ -148,9 +151,9 @@ def _needs_logs(
     started: frozenset[int],
     strategy: Strategy,
 ) -> bool:
-    """Whether what the logs hold decides; ``started``: the brokers that have started uncleanly.
+    """Whether the logs decide; ``started``: the brokers that have started uncleanly.
 
-    Only an election of offline partitions knows all replicas: the end of a move names those that stay.
+    Only an election of offline partitions considers all replicas: at the end of a move only those that stay are named.
     """
     table = context.table
     if outcome is not None and outcome.unclean:
@@ -170,9 +173,10 @@ def _needs_logs(
 def _led_by_the_best(
     context: ControllerContext, row: int, outcome: Outcome | None, evidence: Evidence, by_rule: int | None
 ) -> Outcome | None:
-    """The best log leads alone, of equal ones an ISR member's; the rule's outcome if nobody has told anything.
+    """Elect the replica with the best log, in an ISR of its own; among equal logs, an ISR member's.
 
-    Also if a leader by the rule of ISRs may hold something committed that the best of those that have told lacks.
+    The rule's outcome stays if no replica has reported its log, or if the leader by the rule of ISRs may hold something
+    committed that the best reported log lacks.
     """
     isr, online, last = context.table.isr(row), context.leader_order()(_online(context, row)), awaited(context, row)
     best = evidence.best(sorted(online, key=lambda replica: replica not in isr), last)
@@ -186,7 +190,7 @@ def _online(context: ControllerContext, row: int) -> Replicas:
 
 
 def questions_about(context: ControllerContext, rows: Iterable[int]) -> list[Question]:
-    """What to ask about these partitions: all online replicas, how far their logs reach."""
+    """Return the questions about these partitions: to all online replicas, how far their logs reach."""
     return [_question(context, row) for row in rows]
 
 
@@ -204,9 +208,10 @@ def _question(context: ControllerContext, row: int) -> Question:
 
 
 def awaited(context: ControllerContext, row: int) -> Replicas:
-    """The ISR, and what was eligible when it shrank, even if it has lost its eligibility with an unclean start.
+    """The ISR, and the replicas that were eligible when it shrank, even those that lost their eligibility by an unclean
+    start.
 
-    Without those that are no replicas any more: nobody asks them.
+    Brokers that are no longer replicas are left out, and not asked.
     """
     written, replicas = context.table.eligible.get(row), context.table.replicas(row)
     eligible = () if written is None else tuple(broker for broker, _ in written.replicas)
@@ -214,18 +219,18 @@ def awaited(context: ControllerContext, row: int) -> Replicas:
 
 
 def awaited_elsewhere(context: ControllerContext, row: int) -> Replicas:
-    """Those who may have been the last to hold something, and cannot be asked now."""
+    """The awaited replicas that cannot be asked now, because they are not online."""
     return tuple(broker for broker in awaited(context, row) if not context.is_replica_online(row, broker))
 
 
 def _absent(context: ControllerContext, row: int) -> dict[int, str]:
-    """Why some cannot be asked, and what is known of what they alone may hold; by broker."""
+    """Broker -> why it cannot be asked, and what is known of the records that it alone may hold."""
     isr, written = context.table.isr(row), context.table.eligible.get(row)
     eligible = [] if written is None else [broker for broker, _ in written.replicas]
-    last = "it was in the last ISR, and nobody knows where its log ended"
+    last = "it was in the last ISR, and the end of its log is unknown"
     if eligible:
-        last = f"it was in the last ISR, too small to acknowledge more than {brokers_named(eligible)} had"
-    left = "it had all that was acknowledged when it left the ISR, which was then too small to acknowledge more"
+        last = f"it was in the last ISR, which was too small to acknowledge more than {brokers_named(eligible)} had"
+    left = "it had everything acknowledged when it left the ISR, which was then too small to acknowledge more"
     return {
         broker: f"{_why_absent(context, row, broker)}; {last if broker in isr else left}"
         for broker in awaited_elsewhere(context, row)
@@ -237,14 +242,14 @@ def _why_absent(context: ControllerContext, row: int, broker: int) -> str:
         return "it is dead"
     if row in context.offline_dirs.get(broker, ()):
         return "its log directory has failed"
-    return "it is suspected to be dead" if broker in context.suspected else "it shuts down"
+    return "it is suspected to be dead" if broker in context.suspected else "it is shutting down"
 
 
 def readable(context: ControllerContext, row: int, in_sync: int, min_isr: MinIsr | None) -> bool | None:
-    """Whether the leader of so large an ISR lets clients read what it holds; None if that is not known.
+    """Whether the leader of an ISR of this size lets clients read what it holds; None if that is not known.
 
     From Kafka 3.7 on the high watermark does not advance while the ISR is smaller than ``min.insync.replicas``, and
-    after a crash of the leader it is 0 or what was written last to its disk.
+    after a crash of the leader it is 0 or the value last written to its disk.
     """
     return None if min_isr is None else in_sync >= needed_in_sync(context, row, min_isr)
 
@@ -255,7 +260,7 @@ def not_readable(needed: int) -> str:
 
 
 def still_offline(context: ControllerContext, rows: Iterable[int]) -> list[int]:
-    """Those of the rows, -1 for none, that still wait for a leader that they had before; ascending."""
+    """Those of the rows that had a leader before and still have none, ascending; a row of -1 is left out."""
     table = context.table
     return sorted(
         row
@@ -267,8 +272,10 @@ def still_offline(context: ControllerContext, rows: Iterable[int]) -> list[int]:
 def evidence_by_row(
     context: ControllerContext, asked: Iterable[Question], told: Mapping[TopicPartition, Evidence]
 ) -> dict[int, Evidence]:
-    """The evidence that still holds: its partition is offline, had no leader since it was asked about, and the broker
-    has not started again.  With the reasons why some were not asked."""
+    """Row -> the evidence that still holds, with the reasons why some replicas were not asked.
+
+    It holds while the partition is offline, has had no leader since the question, and the broker has not started again.
+    """
     table = context.table
     by_row = {table.row(*question.partition): question for question in asked}
     return {
@@ -310,7 +317,7 @@ def reason_not_to_recover(context: ControllerContext, topic: str, partition: int
 
 
 def rows_to_recover(context: ControllerContext, topic: str, partition: int | None) -> list[int]:
-    """The rows that a request names; of a topic's partition, or of all of them."""
+    """The rows that a request names: of one partition of a topic, or of all of them."""
     table = context.table
     return list(table.topic_by_name[topic].partitions()) if partition is None else [table.row(topic, partition)]
 
@@ -363,10 +370,10 @@ def _recovery(
 
 def _why_not(asked: RecoverPartitions, evidence: Evidence) -> str:
     if asked.leader is None:
-        return "has told how far its log reaches" if not evidence.ends else "could be elected"
+        return "has reported how far its log reaches" if not evidence.ends else "could be elected"
     if asked.leader in evidence.ends:
-        return "was not elected: another replica leads, or it is not alive any more"
-    return f"has not told how far its log reaches ({evidence.silent.get(asked.leader, 'it has no live replica')})"
+        return "was not elected: another replica leads, or it is no longer alive"
+    return f"has not reported how far its log reaches ({evidence.silent.get(asked.leader, 'it has no live replica')})"
 
 
 def _told_log(question: Question, evidence: Evidence, broker: int) -> ToldLog:

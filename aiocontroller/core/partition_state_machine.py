@@ -197,7 +197,7 @@ def plan_elections(
 ) -> tuple[Decisions, Elections]:
     """New leadership by the strategy, leader epochs raised by one; ``Elections.failed`` keep their leadership.
 
-    ``evidence``: of the logs where these decide, by ``recovery`` or in unclean elections; None: all is as in Kafka.
+    ``evidence``: of the logs, where these decide, by ``recovery`` or in unclean elections; None: elect as Kafka does.
     """
     table, epoch = context.table, context.epoch
     leader_epoch, partition_epoch, recovery_state = table.leader_epoch, table.partition_epoch, table.recovery_state
@@ -255,7 +255,7 @@ class ElectionPlan(NamedTuple):
     eligible: Collection[int] = ()
     """Partitions whose new leader is an eligible replica."""
     waiting: Mapping[int, tuple[int, ...]] = {}
-    """Those of the failed ones that wait for what these brokers tell about their logs."""
+    """The failed partitions that wait until these brokers report their logs."""
     by_logs: Collection[int] = ()
     """Partitions whose leader the logs have decided."""
 
@@ -336,7 +336,7 @@ class LeaderElection(Change[ElectionPlan]):
         self.failed.update(dict.fromkeys(plan.failed, f"no replica qualifies by the {self.strategy.value}"))
         self._hopeless += plan.failed
         self.failed.update(
-            (row, f"it waits for what {brokers_named(of)} tell about the logs") for row, of in plan.waiting.items()
+            (row, f"it waits for {brokers_named(of)} to report the ends of logs") for row, of in plan.waiting.items()
         )
         self.unasked += plan.unasked
         self.from_logs.update(plan.unclean, plan.by_logs)

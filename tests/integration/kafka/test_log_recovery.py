@@ -151,7 +151,7 @@ async def test_an_operator_looks_before_and_chooses(stage: PlayedCluster, tmp_pa
     assert await led_by(stage, topic, -1)
     code, out, err = await command("recover", "--topic", topic, "--from", "3", folder=tmp_path)
     assert code == 1, err
-    assert f"{topic}-0: nobody leads. Broker 3 has not told how far its log reaches" in out
+    assert f"{topic}-0: nobody leads. Broker 3 has not reported how far its log reaches" in out
     code, out, err = await command("recover", "--topic", topic, "--from", "1", "--dry-run", "--json", folder=tmp_path)
     assert json.loads(out)["partitions"][0]["lost_at_most"] == 150
     code, out, err = await command("recover", "--topic", topic, folder=tmp_path)

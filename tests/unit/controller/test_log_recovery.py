@@ -56,7 +56,7 @@ def test_the_record_says_what_is_lost_in_words() -> None:
     elected = it.shell.journal.of_kind("recovery")[-1]
     assert elected.detail == (
         "broker 3 ends at 400 of epoch 2; broker 2 ends at 500 of epoch 1, up to 150 records of which are lost; "
-        "broker 1 has not answered (it is dead; it was in the last ISR, and nobody knows where its log ended): "
+        "broker 1 has not answered (it is dead; it was in the last ISR, and the end of its log is unknown): "
         "up to 150 records lost, and what only broker 1 held"
     )
 

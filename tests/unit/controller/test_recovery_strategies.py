@@ -521,13 +521,13 @@ def test_what_the_dead_may_have_held_is_said_as_far_as_it_is_known() -> None:
     asking.answer(t0=Evidence({2: CUT, 3: LogEnd(4, 60)}))
     assert (
         "broker 1 has not answered (it is dead; it was in the last ISR, "
-        "too small to acknowledge more than broker 2 had)"
+        "which was too small to acknowledge more than broker 2 had)"
     ) in operator.found.detail
     die(it, 2)
     come(it, 1)
     operator = Operator(it, dry_run=True)
     asking.answer(t0=Evidence({1: CUT, 3: LogEnd(4, 60)}))
     assert (
-        "broker 2 has not answered (it is dead; it had all that was acknowledged when it left the ISR, "
+        "broker 2 has not answered (it is dead; it had everything acknowledged when it left the ISR, "
         "which was then too small to acknowledge more)"
     ) in operator.found.detail

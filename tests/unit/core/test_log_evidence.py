@@ -348,7 +348,8 @@ def test_a_leader_that_has_not_told_bounds_nothing() -> None:
     found = loss(Evidence({}, {1: "it is silent"}), 1, (2, 3))
     assert found.unknown == (1, 2, 3)
     assert (
-        found.words == "broker 1 has not told where its log ends (it is silent): how many records are lost is unknown"
+        found.words
+        == "broker 1 has not reported where its log ends (it is silent): how many records are lost is unknown"
     )
 
 

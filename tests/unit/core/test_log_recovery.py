@@ -269,7 +269,7 @@ def test_evidence_holds_while_nobody_leads() -> None:
         Question(TopicPartition("t", 9), 0, (2,)),
     ]
     told = {question.partition: Evidence({2: LogEnd(0, 1)}) for question in asked if question.partition.topic != "u"}
-    silent = {1: "it is dead; it was in the last ISR, and nobody knows where its log ended", 3: CAME_LATER}
+    silent = {1: "it is dead; it was in the last ISR, and the end of its log is unknown", 3: CAME_LATER}
     assert evidence_by_row(context, asked, told) == {row: told[T0]._replace(silent=silent)}
     assert still_offline(context, [other, row, -1]) == [row, other]
     context.table.set_state([row], PartitionState.OnlinePartition)
@@ -341,9 +341,9 @@ def test_a_dry_run_for_another_broker_names_its_price() -> None:
 @pytest.mark.parametrize(
     "leader, words",
     [
-        (1, "broker 1 has not told how far its log reaches (it has no live replica)"),
-        (2, "broker 2 has not told how far its log reaches (it is silent)"),
-        (None, "no live replica has told how far its log reaches"),
+        (1, "broker 1 has not reported how far its log reaches (it has no live replica)"),
+        (2, "broker 2 has not reported how far its log reaches (it is silent)"),
+        (None, "no live replica has reported how far its log reaches"),
     ],
 )
 def test_who_has_not_told_is_not_elected(leader: int | None, words: str) -> None:
@@ -356,7 +356,7 @@ def test_an_election_that_has_failed_says_so() -> None:
     found = recovered(cluster(), asked(dry_run=False), BOTH)
     assert (found.result, found.leader, found.detail) == ("failed", None, "no live replica could be elected")
     found = recovered(cluster(), asked(2, dry_run=False), BOTH)
-    assert found.detail == "broker 2 was not elected: another replica leads, or it is not alive any more"
+    assert found.detail == "broker 2 was not elected: another replica leads, or it is no longer alive"
 
 
 def test_an_election_that_has_succeeded_says_what_it_cost() -> None:

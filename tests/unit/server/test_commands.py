@@ -76,7 +76,7 @@ async def test_a_broker_that_cannot_tell_is_named() -> None:
             answer = await commands.recover(body)
             [found] = answer["partitions"]
             assert (found.result, found.leader) == ("failed", None)
-            assert "told how far its log reaches" in found.detail
+            assert "reported how far its log reaches" in found.detail
             assert [(log.broker, log.in_isr, log.end_offset) for log in found.logs] == [(1, False, None)]
         [found] = (await commands.recover(b'{"topic":"t"}'))["partitions"]  # as Kafka's unclean election
         assert (found.result, found.leader, found.lost_at_most) == ("elected", 1, None)
