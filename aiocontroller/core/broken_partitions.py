@@ -1,16 +1,16 @@
 """What is broken, and since when: partitions without a leader, and those with too few in-sync replicas.
 
-Theory.  An operator asks for names at any moment, in a cluster of two million partitions, so nobody may look for them:
-the table tells this index of each change, which costs O(changed).  An answer costs what it contains.  When all is well
-the index is empty.
+Theory.  An operator may ask for names at any moment, and a cluster may have two million partitions, too many to search.
+So the table reports each change to this index, which costs O(changed), and the cost of an answer grows with its length
+only.  When all is well, the index is empty.
 
 Three kinds, of partitions whose topic is not being deleted; a partition may be of several.
- * ``offline``: without a leader, New partitions too, which never had one.
- * ``under_replicated``: the ISR is smaller than the assignment was before a reassignment added replicas (so Kafka
-   counts: ``Partition.isUnderReplicated``).
+ * ``offline``: without a leader, including New partitions, which never had one.
+ * ``under_replicated``: the ISR is smaller than the assignment was before a reassignment added replicas (as in Kafka's
+   ``Partition.isUnderReplicated``).
  * ``under_min_isr``: of these, those whose ISR is smaller than ``min.insync.replicas``, so that producers with acks=all
-   are refused.  As for brokers, no partition needs more than its replicas.  A topic's settings are not kept in memory:
-   ``unread`` names topics that must be read before these counts are complete.
+   are refused.  As for brokers, no partition needs more in-sync replicas than it has replicas.  A topic's settings are
+   not kept in memory: ``unread`` names topics that must be read before these counts are complete.
 
 This module has no clock: ``now_us`` is the time of the event that is being handled.
 """
@@ -53,12 +53,12 @@ class BrokenPartitions:
         self.now_us = 0
         """The time of the event that is being handled; 0: unknown."""
         self.loaded_us = 0
-        """What is broken since then or earlier was found so when the cluster was read; 0: it has not been read."""
+        """What broke then or earlier was found broken when the cluster was read; 0: it has not been read."""
         self.offline: dict[int, int] = {}
         self.under_replicated: dict[int, int] = {}
         self.under_min_isr: dict[int, int] = {}
         self.offline_of_topic: dict[int, int] = {}
-        """Number of a topic -> how many of its partitions are offline; without those of which none is."""
+        """Number of a topic -> how many of its partitions are offline; only topics that have some."""
         self.min_isr = 1
         """``min.insync.replicas`` of topics without a setting of their own."""
         self.unread: dict[int, None] = {}
@@ -86,7 +86,7 @@ class BrokenPartitions:
     # -- from the table --------------------------------------------------------------------------------------------
 
     def lost_leaders(self, table: PartitionTable, rows: Sequence[int]) -> None:
-        """These have no leader (any longer)."""
+        """These rows have no leader, or no longer have one."""
         for row in table.staying(rows):
             if row not in self.offline:
                 self.offline[row] = self.now_us
@@ -94,7 +94,7 @@ class BrokenPartitions:
                 self.offline_of_topic[number] = self.offline_of_topic.get(number, 0) + 1
 
     def need_no_leaders(self, table: PartitionTable, rows: Iterable[int]) -> None:
-        """These have leaders, or are gone."""
+        """These rows have leaders, or are gone."""
         if not self.offline:
             return
         for row in rows:
@@ -105,7 +105,7 @@ class BrokenPartitions:
                     self.offline_of_topic[number] = left
 
     def isrs_changed(self, table: PartitionTable, rows: Sequence[int]) -> None:
-        """The ISRs or assignments of these have changed."""
+        """The ISRs or assignments of these rows have changed."""
         assignments, isrs = take(rows, table.assignment_of, table.isr_of)
         for number in range(len(self._isr_sizes) - 1, len(table.isrs)):
             self._isr_sizes[number] = len(table.isrs.values[number])
@@ -122,7 +122,7 @@ class BrokenPartitions:
             self._compare_with_min_isr(table, row, self.now_us)
 
     def topic_goes(self, table: PartitionTable, topic: Topic) -> None:
-        """The topic is being deleted, or is gone: nobody misses its partitions."""
+        """The topic is being deleted, or is gone: its partitions no longer count as broken."""
         rows = topic.partitions()
         self.need_no_leaders(table, rows)
         self._are_complete(rows)
@@ -145,7 +145,7 @@ class BrokenPartitions:
                 self.unread.pop(topic.number, None)
                 for row in topic.rows:
                     if row in self.under_replicated:
-                        # What was only not known yet has been so since the ISR became small.
+                        # Only the setting was unknown until now: the ISR has been below it since it became small.
                         self._compare_with_min_isr(table, row, self.under_replicated[row] if first else self.now_us)
 
     def set_default_min_isr(self, table: PartitionTable, value: int) -> None:
@@ -155,7 +155,7 @@ class BrokenPartitions:
             self._compare_with_min_isr(table, row, self.now_us)
 
     def needed(self, table: PartitionTable, row: int) -> int | None:
-        """The smallest ISR with which the leader takes records with acks=all; None: the topic has not been read."""
+        """The smallest ISR with which the leader accepts records with acks=all; None: the setting has not been read."""
         own = table.topic(row).min_isr
         if own == UNREAD:
             return None

@@ -1,7 +1,7 @@
-"""Why a partition is broken: what each replica lacks, from what the context holds.  Pure, made when somebody asks.
+"""Why a partition is broken: what each replica lacks, from what the context holds.  Pure, computed on request.
 
-A reason is a list of clauses, each with the time since when it has been so where that is known, so that whoever shows
-it may write times as its reader wants them.
+A reason is a list of clauses, each with the time since when it has been true, where that is known.  Times are not part
+of the text, so that they can be shown in the reader's own format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Clause(msgspec.Struct, frozen=True, gc=False):
 
     text: str
     since_us: int | None = None
-    """Microseconds since 1970; None: not known, or said elsewhere."""
+    """Microseconds since 1970; None: not known, or given elsewhere."""
 
 
 Reason = Sequence[Clause]
@@ -46,11 +46,11 @@ def _no_leader(context: ControllerContext, row: int) -> list[Clause]:
         return [Clause("it has never had a leader" + (": an election is due" if lives else "")), *clauses]
     isr = table.isr(row)
     if any(context.is_replica_online(row, broker) for broker in isr):
-        first = "an in-sync replica lives: an election is due"
+        first = "an in-sync replica is alive: an election is due"
     else:
         last = table.leader[row]
-        first = "no in-sync replica lives" if last in (NO_LEADER, LEADER_DURING_DELETE) else f"leader {last} died"
-        first += "" if first.startswith("no") else ", no other in-sync replica lives"
+        first = "no in-sync replica is alive" if last in (NO_LEADER, LEADER_DURING_DELETE) else f"leader {last} died"
+        first += "" if first.startswith("no") else ", no other in-sync replica is alive"
     return [Clause(first), *(_clause(context, row, broker) for broker in isr), *_outside(context, row)]
 
 

@@ -1,6 +1,6 @@
 """Broken partitions by name, with reason and time, as the page, the terminal and programs show them.  Pure.
 
-An answer costs what it contains: callers bound the rows.
+The cost of an answer grows with its length only: callers bound the rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BrokenPartition(msgspec.Struct, frozen=True):
     partition: int
     since_us: int | None
     at_least: bool
-    """It was so already when the cluster was read, or nobody has watched, so that it may be older."""
+    """It may be older: it was found when the cluster was read, or its beginning was not observed."""
     reason: Sequence[Clause]
     leader: int
     replicas: tuple[int, ...]
@@ -75,7 +75,7 @@ def among(context: ControllerContext, kind: Kind, rows: Iterable[int]) -> Iterat
 
 
 def offline_by_topic(context: ControllerContext, at_most: int) -> list[tuple[str, int]]:
-    """The topics with the most offline partitions, and how many these are; by number, then by name."""
+    """The topics with the most offline partitions, and how many each has; by that number, then by name."""
     table = context.table
     known = ((count, number) for number, count in table.broken.offline_of_topic.items())
     named = [(topic.name, count) for count, number in nlargest(at_most, known) if (topic := table.topics[number])]

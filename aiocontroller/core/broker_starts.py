@@ -1,16 +1,17 @@
-"""Which brokers have started uncleanly: without a controlled shutdown before, so that the ends of their logs may be
-lost.
+"""Records which brokers have started uncleanly: without a controlled shutdown before, so that the ends of their logs
+may be lost.
 
-Theory.  An unclean start is known from what did not come before: a ControlledShutdown of the incarnation that ended,
-and soon after it the end of its session, which a broker closes once its logs are flushed.  A controller that has not
-seen everything must take a start for unclean.  So what has been seen is a record in ZooKeeper, written under the fence;
-the next controller goes on with it (``taken_over``), unless another kind of controller was in office in between.
+Theory.  A start is clean if two things came before it: a ControlledShutdown of the incarnation that ended and, soon
+after it, the end of its session, which a broker closes once its logs are flushed.  A controller that may have missed
+something must treat a start as unclean.  So what has been seen is kept in ZooKeeper, written under the fence; the next
+controller continues this record (``taken_over``), unless another kind of controller was active in between.
 
- * Each broker's last known incarnation, whether it has asked for its controlled shutdown, and since which incarnation
-   all stops were clean.
- * How many registrations there had been in the cluster's life.  If there are more than known brokers have started, some
-   incarnation was never seen: a broker that stopped cleanly may have started and crashed since.
- * From which controller epoch on the eligible replicas of partition states count (``core.eligible_replicas``).
+The record has:
+ * each broker's last known incarnation, whether it has asked for its controlled shutdown, and since which incarnation
+   all stops were clean;
+ * the number of registrations in the cluster's life.  If it has grown by more than the known starts, some incarnation
+   was never seen: a broker that stopped cleanly may have started and crashed since;
+ * the controller epoch from which on the eligible replicas of partition states count (``core.eligible_replicas``).
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ class Incarnation(NamedTuple):
     epoch: int
     """The czxid of its registration."""
     clean_from: int
-    """The epoch of the earliest incarnation after which every stop was clean; what the broker had then, it has still.
+    """The epoch of the earliest incarnation after which every stop was clean: the broker still has what it had then.
     0 if it has not started since the record began."""
     stopping: bool = False
     """It has asked for its controlled shutdown."""
     gone: bool = False
-    """It is not registered, and its partitions have been dealt with."""
+    """It is not registered, and its partitions have been handled."""
 
 
 class BrokerStarts(msgspec.Struct, frozen=True):
     """The record; a value that is replaced with each change."""
 
     controller_epoch: int
-    """The last controller that has kept the record."""
+    """The epoch of the last controller that has kept the record."""
     valid_from: int
     """Eligible replicas count in states that were written in this controller epoch or later.  Above
     ``controller_epoch``: in none yet."""
@@ -57,10 +58,11 @@ class Observed(NamedTuple):
 
     starts: BrokerStarts
     unclean: list[int]
-    """Brokers that have started uncleanly since the look before."""
+    """Brokers that have started uncleanly since the previous look."""
 
     def unheard(self, before: BrokerStarts) -> list[int]:
-        """Those of them that were registered at the look before: nobody has dealt with the end of what they were."""
+        """Those of ``unclean`` that were registered at the previous look: the end of that incarnation has not been
+        handled."""
         return [broker for broker in self.unclean if broker in before.brokers and not before.brokers[broker].gone]
 
     def but_for(self, brokers: Iterable[int], before: BrokerStarts) -> BrokerStarts:
@@ -74,9 +76,9 @@ class Observed(NamedTuple):
 def taken_over(
     found: BrokerStarts | None, epoch: int, registered: Sequence[Broker], registrations: int, min_isr: int | None
 ) -> Observed:
-    """The record as the controller of this epoch goes on with it; ``min_isr`` is None while no broker has told its own.
+    """The record as the controller of this epoch continues it; ``min_isr`` is None until a broker has reported its own.
 
-    A record that the controller of the epoch before has not kept says nothing about what has happened since; then the
+    A record that the controller of the previous epoch did not keep says nothing about what has happened since; then the
     record begins anew, and no earlier state's eligible replicas count.
     """
     if found is None or not epoch - 1 <= found.controller_epoch <= epoch:
@@ -88,8 +90,11 @@ def taken_over(
 
 
 def with_min_isr(starts: BrokerStarts, min_isr: int) -> BrokerStarts:
-    """A lower value lets leaders commit without the replicas that were eligible: none that were written in the record's
-    term or before count."""
+    """The record with this ``min.insync.replicas``.
+
+    A lower value lets leaders commit without the eligible replicas, so those written in the record's term or earlier no
+    longer count.
+    """
     if min_isr < starts.min_isr:
         return replace(starts, min_isr=min_isr, valid_from=starts.controller_epoch + 1)
     return replace(starts, min_isr=min_isr)
@@ -109,10 +114,11 @@ def observed(
 ) -> Observed:
     """Take in the registrations; ``registrations`` was counted before they were read.
 
-    ``closed``: the brokers whose sessions, if they have ended, were closed and have not expired.  A broker closes its
+    ``closed``: the brokers whose sessions, if they have ended, were closed and did not expire.  A broker closes its
     session once its logs are flushed; one whose session expires may have lost power before that.
 
-    A registration in between is not counted yet, so it is taken for unclean; that costs eligibility, never records.
+    A registration between the two is not counted yet, so it is treated as unclean; that costs eligibility, never
+    records.
     """
     present = {broker.id for broker in registered}.union(unreadable)  # membership only
     brokers = {number: known._replace(gone=number not in present) for number, known in starts.brokers.items()}
@@ -137,7 +143,7 @@ def observed(
 def stopping(starts: BrokerStarts, broker: int, epoch: int) -> BrokerStarts:
     """The incarnation of this epoch has asked for its controlled shutdown.
 
-    It may be a later one than is known; that says nothing of how the known one has ended.
+    A later incarnation than the known one changes nothing: it says nothing about how the known one ended.
     """
     return _with_stopping(starts, broker, True) if _is_known(starts, broker, epoch) else starts
 

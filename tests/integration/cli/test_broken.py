@@ -98,7 +98,7 @@ async def test_a_person_reads_a_table(cluster: Cluster, zk_connect: str, tmp_pat
     assert head == "1 partition offline:"
     assert headings.split() == ["partition", "since", "reason"]
     assert row.startswith("t-0        20")
-    assert "no in-sync replica lives; broker 3 dead since 20" in row
+    assert "no in-sync replica is alive; broker 3 dead since 20" in row
     done = await asyncio.to_thread(aiocontroller, "topics", "list", "--under-replicated", "--limit", "1", *here)
     assert "… and 1 more partition; --limit shows more, --json all" in done.stdout
     await cluster.add_broker(3)

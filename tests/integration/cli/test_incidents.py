@@ -170,9 +170,9 @@ INCIDENTS = (
     ),
     Incident(
         a_dead_isr,
-        ("1 offline", "orders-0", "no in-sync replica lives; broker 3 dead since", "broker 1 alive, not caught up"),
+        ("1 offline", "orders-0", "no in-sync replica is alive; broker 3 dead since", "broker 1 alive, not caught up"),
         "topics list --offline",
-        ("orders-0", "no in-sync replica lives; broker 3 dead since", "broker 1 alive, not caught up"),
+        ("orders-0", "no in-sync replica is alive; broker 3 dead since", "broker 1 alive, not caught up"),
     ),
     Incident(
         too_few_in_sync,

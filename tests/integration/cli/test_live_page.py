@@ -70,7 +70,7 @@ async def test_it_says_what_is_broken_and_goes_on_saying_it(cluster: Cluster, ch
     said = page.locator("#verdict")
     assert "Partitions: 1 offline, 1 below min.insync.replicas, 2 under-replicated." in await said.inner_text()
     row = page.get_by_role("table", name="Offline").get_by_role("row").nth(1)
-    assert "no in-sync replica lives; broker 3 dead since" in await row.inner_text()
+    assert "no in-sync replica is alive; broker 3 dead since" in await row.inner_text()
     assert "broker 3 died" in await page.locator("#incidents").inner_text()
     await cluster.add_broker(3)
     await page.wait_for_selector("#verdict:not(:text('offline'))")
@@ -91,7 +91,7 @@ async def test_a_topic_is_found_with_the_keyboard_alone(cluster: Cluster, chromi
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
     await page.wait_for_selector("#found h2:text('Topic t')")
-    assert "Offline: no in-sync replica lives" in await page.locator("#found").inner_text()
+    assert "Offline: no in-sync replica is alive" in await page.locator("#found").inner_text()
 
 
 async def test_names_from_outside_stay_text(cluster: Cluster, chromium: Any) -> None:

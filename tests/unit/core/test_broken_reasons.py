@@ -30,7 +30,7 @@ def offline(isr: tuple[int, ...], leader: int = -1) -> ControllerContext:
 
 def test_no_in_sync_replica_lives() -> None:
     assert reason(offline((3,)), Kind.OFFLINE, 0) == [
-        Clause("no in-sync replica lives"),
+        Clause("no in-sync replica is alive"),
         Clause("broker 3 dead", 5),
         Clause("broker 1 alive, not caught up"),
         Clause("broker 2 alive, not caught up"),
@@ -38,11 +38,11 @@ def test_no_in_sync_replica_lives() -> None:
 
 
 def test_the_leader_that_died_last_is_named() -> None:
-    assert texts(offline((3,), leader=3), Kind.OFFLINE)[0] == "leader 3 died, no other in-sync replica lives"
+    assert texts(offline((3,), leader=3), Kind.OFFLINE)[0] == "leader 3 died, no other in-sync replica is alive"
 
 
 def test_a_replica_could_lead() -> None:
-    assert texts(offline((3, 1)), Kind.OFFLINE)[0] == "an in-sync replica lives: an election is due"
+    assert texts(offline((3, 1)), Kind.OFFLINE)[0] == "an in-sync replica is alive: an election is due"
 
 
 def test_it_has_never_had_a_leader() -> None:
