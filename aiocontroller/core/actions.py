@@ -1,8 +1,8 @@
-"""What an operator's action would do, before it is done: elect preferred leaders, of a topic or of the cluster, or
-release the role; ``core.move_actions`` has those that move replicas.  Pure.
+"""Dry runs of an operator's actions: to elect preferred leaders, of a topic or of the cluster, and to release the role.
+``core.move_actions`` has those that move replicas.  Pure.
 
-A dry run names what the action is then asked for, so that what was shown is what is done.  Its lines are bounded
-whatever it names: few partitions stand one by one, many by what becomes of them, with some names.
+A dry run also holds what the action will then be asked for, so that what was shown is what is done.  The number of its
+lines is bounded: a few partitions are listed one by one, many are grouped by what becomes of them, with some names.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from aiocontroller.core.words import plural
 LINES_SHOWN = 30
 NAMES_SHOWN = 3
 PARTITIONS_AT_ONCE = 1_000
-"""Looked at before others have their turn."""
+"""Partitions considered before other tasks may run."""
 LONGEST_NAME = 250
 
 
 class DryRun(NamedTuple):
-    """``lines`` say what would change; the other fields, what is asked for then."""
+    """``lines`` say what would change; the fields after them, what the action is asked for."""
 
     title: str
     lines: tuple[str, ...]
@@ -41,12 +41,15 @@ class DryRun(NamedTuple):
     """Of all elections, with their leaders before and after."""
 
     def essence(self) -> DryRun:
-        """What two dry runs of the same are compared by, and what is kept of one: bounded."""
+        """The part that is kept, and by which two dry runs of the same action are compared; its size is bounded."""
         return self._replace(elections=())
 
 
 def elect_preferred(context: ControllerContext, name: str | None) -> Steps[DryRun]:
-    """Of the topic of this name, or of all; BadInputError if there is no such topic, or nothing would change."""
+    """Elect the preferred leaders of the topic of this name, or of all topics.
+
+    BadInputError if there is no such topic, or nothing would change.
+    """
     whose = "the cluster" if name is None else name
     count, found = Imbalances(context), _Elections()
     slices = context.table.slices(PARTITIONS_AT_ONCE) if name is None else _slices(context, _topic(context, name))
@@ -63,7 +66,7 @@ def elect_preferred(context: ControllerContext, name: str | None) -> Steps[DryRu
 
 
 class _Elections:
-    """What would become of partitions that others lead than the preferred replica."""
+    """What would become of the partitions that are not led by their preferred replicas."""
 
     def __init__(self) -> None:
         self.partitions: list[TopicPartition] = []
@@ -124,7 +127,7 @@ def _topic(context: ControllerContext, name: str) -> Topic:
 
 
 def _slices(context: ControllerContext, topic: Topic) -> Iterator[Sequence[int]]:
-    """The rows of a topic, as long as it is there."""
+    """The rows of a topic, as long as it exists."""
     for start in range(0, len(topic.rows), PARTITIONS_AT_ONCE):
         if context.table.topic_by_name.get(topic.name) is not topic:
             return
@@ -140,7 +143,7 @@ def release_role(context: ControllerContext, controller: int) -> DryRun:
         "this process goes on, and takes the role again only when 'aiocontroller takeover' asks for it",
     ]
     if own:
-        lines.append(f"{own:,} replicas that name controller {controller} are moved to brokers before")
+        lines.append(f"{own:,} replicas that name controller {controller} are moved to brokers first")
     return DryRun(f"Release the role of controller {controller}", tuple(lines))
 
 

@@ -1,7 +1,7 @@
-"""What moving replicas would do, before it is done: one partition's, all of a broker's, or none any longer.  Pure.
+"""Dry runs of moving replicas: of one partition, of a whole broker, and of cancelling a reassignment.  Pure.
 
 The controller's own checks of a reassignment decide what may move, and its own planner where a broker's replicas go.
-These moves have no throttle, so they are few at once; ``aiocontroller move`` is for the others.
+These moves have no throttle, so only few may move at once; ``aiocontroller move`` is for the others.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from aiocontroller.core.words import plural
 MOST_MOVED = 1_000
 """Partitions at once."""
 PARTITIONS_AT_ONCE = 25
-"""Planned before others have their turn: each is compared with all brokers."""
+"""Partitions planned before other tasks may run: each is compared with all brokers."""
 COST = (
-    "nothing limits how fast data is copied, and how many bytes that is the controller does not know: "
+    "copying is not throttled, and the controller does not know how many bytes are to be copied: "
     "'aiocontroller move' throttles, shows bytes, and can be stopped"
 )
 
 
 def move_partition(context: ControllerContext, topic: str, partition: int, replicas: Sequence[int]) -> DryRun:
-    """To these replicas, preferred leader first; BadInputError with the controller's own refusal."""
+    """Move the partition to these replicas, preferred leader first; BadInputError with the controller's own refusal."""
     at, named = TopicPartition(topic, partition), f"{topic[:LONGEST_NAME]}-{partition}"
     row = movable(context, at)
     if row in context.partitions_being_reassigned:
         to = _ids(context.table.assignment(row).target)
-        raise BadInputError(f"{named} is being reassigned to {to} already: wait until it is there, or cancel that")
+        raise BadInputError(f"{named} is being reassigned to {to} already: wait for that to end, or cancel it")
     checked = check_target(context, row, replicas)
     if isinstance(checked, Refused):
         raise BadInputError(f"{named}: {checked.code.name}: {checked.message}")
@@ -89,7 +89,7 @@ def drain_broker(context: ControllerContext, broker: int) -> Steps[DryRun]:
 
 
 def cancel_reassignment(context: ControllerContext, topic: str, partition: int) -> DryRun:
-    """BadInputError if the partition is not being reassigned, or going back would lose data."""
+    """Take the reassignment back; BadInputError if there is none, or going back would lose data."""
     at = TopicPartition(topic, partition)
     row = context.table.row(topic, partition)
     back = check_target(context, row, None)
@@ -130,7 +130,7 @@ def _movable(
 
 
 def _drained(layout: Layout, broker: int) -> Steps[replica_plans.Assignment]:
-    """The plan that ``drain`` makes of all at once: it looks at each partition once, in this order."""
+    """The plan that ``drain`` would make of all partitions at once: it considers each once, in this order."""
     now, plan = dict(layout.replicas), replica_plans.Assignment()
     names = iter(sorted(now))
     while some := list(islice(names, PARTITIONS_AT_ONCE)):
@@ -143,7 +143,7 @@ def _drained(layout: Layout, broker: int) -> Steps[replica_plans.Assignment]:
 
 
 def _layout(context: ControllerContext, replicas: Mapping[TopicPartition, tuple[int, ...]]) -> Layout:
-    """Of all other partitions the planner gets a count for each broker: there may be a million."""
+    """The planner's input; of the other partitions, perhaps a million, it has only a count for each broker."""
     besides = Counter(context.table.replicas_of)
     besides.subtract(broker for own in replicas.values() for broker in own)
     racks = {broker: context.brokers[broker].rack for broker in sorted(context.live)}

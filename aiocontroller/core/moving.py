@@ -1,13 +1,15 @@
 """What to do next while replicas move: which partitions to begin, which to take back, how fast, and when to stop.
 
-Everything follows from the plan and the cluster as it is, so who carries a plan out may be killed at any time and
-begin again.  Rules.
- * At most ``Bounds.at_once`` partitions move at the same time; who begins is spread over the brokers that receive.
- * Nothing begins while a bound is exceeded, and the rate is lowest.  After ``hold_s`` of this the move stops itself.
- * A replica on its way to a broker that is away for ``patience_s`` is taken back, and its turn comes again when the
-   broker has returned: a move that waits keeps its leader's log and its place among those at once.
- * A partition that was in place and is moved on by somebody else stays theirs, so that two plans that disagree end.
- * Followers that leave an ISR and slow answers halve the rate; a while of calm raises it by half.
+Everything follows from the plan and the present cluster, so the process that carries out a plan may be killed at any
+time and begin again.  Rules.
+ * At most ``Bounds.at_once`` partitions move at the same time; those that begin are spread over the receiving brokers.
+ * While a bound is exceeded, nothing begins, and the rate is the lowest.  After ``hold_s`` of this the move stops
+   itself.
+ * A move to a broker that has been absent for ``patience_s`` is taken back, and begins again when the broker has
+   returned: if it waited, it would keep its place among the moves at once.
+ * A partition that another client moves after this plan has placed it is left to that client; otherwise two conflicting
+   plans would never end.
+ * Live followers that leave an ISR halve the rate; some time of calm raises it by half.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from aiocontroller.core.throttles import Entity
 
 Plan = Mapping[TopicPartition, tuple[int, ...]]
 CALM_LOOKS = 5
-"""Looks in a row without a reason to slow down, after which the rate rises."""
+"""After so many looks in a row without a reason to slow down, the rate rises."""
 
 
 class Now(NamedTuple):
@@ -39,12 +41,12 @@ class View(NamedTuple):
     """The cluster at one moment."""
 
     partitions: Mapping[TopicPartition, Now]
-    """All of them, of the plan or not."""
+    """All partitions of the cluster, whether the plan names them or not."""
     live: frozenset[int]
     answer_ms: float = 0.0
     """The time that the slowest live broker took to answer."""
     throttles: Mapping[Entity, Mapping[str, str]] = {}
-    """What is set of topics and brokers, of the settings that throttle."""
+    """The throttling settings of topics and brokers, where they are set."""
 
 
 class Bounds(NamedTuple):
@@ -56,7 +58,7 @@ class Bounds(NamedTuple):
     absent: int
     """Brokers that have replicas and are not registered."""
     under_replicated: int
-    """Partitions without a replica in sync that is not moving."""
+    """Partitions with a replica that is neither in sync nor moving."""
     answer_ms: float
     patience_s: float
     hold_s: float
@@ -69,12 +71,12 @@ class Phase(Enum):
     MOVING = "moving"
     WAITING = "waiting"
     AWAY = "new broker away"
-    BUSY = "moved by somebody else"
+    BUSY = "being moved by another client"
     OPPOSITE = "moving the other way"
     LEADERLESS = "no live leader"
     REFUSED = "refused by the controller"
     GONE = "deleted"
-    TAKEN = "moved on by somebody else"
+    TAKEN = "moved away by another client"
 
 
 def phase(target: tuple[int, ...], opposite: tuple[int, ...] | None, now: Now | None, live: Collection[int]) -> Phase:
@@ -94,21 +96,21 @@ def phase(target: tuple[int, ...], opposite: tuple[int, ...] | None, now: Now | 
 
 
 IN_PLACE = (Phase.DONE, Phase.GONE)
-"""Phases in which all is as the plan says."""
+"""Phases in which nothing is left to do."""
 
 
 class Health(NamedTuple):
-    """What the bounds are about."""
+    """What is compared with the bounds."""
 
     absent: tuple[int, ...]
     under_replicated: int
     shrunk: int
-    """Partitions whose ISR has lost a live replica since the look before."""
+    """Partitions whose ISR has lost a live replica since the previous look."""
     answer_ms: float
 
 
 def health(view: View, before: View | None) -> Health:
-    """``before`` is the look before this one."""
+    """The health at this look; ``before`` is the previous one."""
     named = Counter[int]()
     under, shrunk = 0, 0
     for tp, now in view.partitions.items():
@@ -126,7 +128,7 @@ def health(view: View, before: View | None) -> Health:
 
 
 def exceeded(found: Health, bounds: Bounds) -> tuple[str, ...]:
-    """Why nothing may begin now, in words."""
+    """Why nothing may begin now, in words; empty if it may."""
     reasons = []
     if len(found.absent) > bounds.absent:
         away = ", ".join(map(str, found.absent))
@@ -174,19 +176,19 @@ class Step(NamedTuple):
     begin: dict[TopicPartition, tuple[int, ...]]
     take_back: list[TopicPartition]
     elect: list[TopicPartition]
-    """Moved partitions that another than the preferred replica leads, although that could."""
+    """Moved partitions that their preferred replica could lead, but does not."""
     held: tuple[str, ...]
     """Why nothing begins or goes on."""
     phases: Mapping[TopicPartition, Phase]
 
     @property
     def over(self) -> bool:
-        """Nothing more is to be done: every partition has moved, is gone, or belongs to somebody else."""
+        """Whether nothing is left to do: every partition has moved, is gone, or is left to another client."""
         return all(each in IN_PLACE or each is Phase.TAKEN for each in self.phases.values())
 
 
 def phases(plan: Plan, opposite: Plan, view: View) -> dict[TopicPartition, Phase]:
-    """Of every partition of the plan."""
+    """The phase of every partition of the plan."""
     return {tp: phase(target, opposite.get(tp), view.partitions.get(tp), view.live) for tp, target in plan.items()}
 
 
@@ -201,7 +203,7 @@ def next_step(
     refused: Mapping[TopicPartition, str] | None = None,
     arrived: Collection[TopicPartition] = (),
 ) -> Step:
-    """See the module's rules; ``pace`` is that before this look.
+    """The next step by the module's rules; ``pace`` is that before this look.
 
     ``refused`` may not begin again yet, for the reason given, and ``arrived`` were in place at an earlier look.
     """
@@ -238,10 +240,10 @@ def next_step(
 def _begin(
     plan: Plan, phases: Mapping[TopicPartition, Phase], view: View, at_once: int
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Fill the free places with partitions whose new brokers receive least now; else in the plan's order.
+    """Fill the free places with the partitions whose new brokers receive least now; equal ones in the plan's order.
 
-    Partitions with the same new brokers queue.  What brokers receive only grows here, so an entry of the heap, one for
-    each queue, is at its place or belongs further down.
+    Partitions with the same new brokers share a queue, and each queue has one entry in the heap.  What brokers receive
+    only grows here, so an entry is at its place or belongs further down.
     """
     receiving: Counter[int] = Counter()
     moving = [tp for tp, each in phases.items() if each is Phase.MOVING]
@@ -273,13 +275,13 @@ def _begin(
 
 
 def to_stop(plan: Plan, opposite: Plan, view: View) -> list[TopicPartition]:
-    """The partitions to take back, so that nothing of the plan moves any more, in either direction."""
+    """The partitions to take back so that nothing of the plan is moving, in either direction."""
     under_way = (Phase.MOVING, Phase.OPPOSITE)
     return [tp for tp, each in phases(plan, opposite, view).items() if each in under_way]
 
 
 def misordered(opposite: Plan, view: View) -> dict[TopicPartition, tuple[int, ...]]:
-    """Where partitions belong that are on their brokers of before, in another order.
+    """The former replicas of partitions that are back on their former brokers, but in another order.
 
     Kafka's cancellation leaves the target's order: of (1, 2) that moved to (3, 2) it makes (2, 1).
     """

@@ -6,8 +6,8 @@ Rules.
    ``balance_replicas`` moves the fewest replicas that even out the counts.
  * A plan keeps every replication factor, names no broker twice for a partition, and only live brokers as new replicas.
  * A partition's replicas are never in fewer racks than before where the brokers at hand allow it.
- * A new replica takes the place of the one that it replaces, so the reverse of a plan is a plan; in the place of the
-   preferred leader goes the broker that is preferred least.
+ * A new replica takes the place of the one that it replaces, so the reverse of a plan is a plan; a preferred leader is
+   replaced by the broker that is preferred least.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Layout(NamedTuple):
     fixed: Mapping[TopicPartition, tuple[int, ...]] = {}
     """Of partitions that may not change, but load the brokers all the same."""
     besides: Mapping[int, int] = {}
-    """Broker -> how many replicas it has of partitions that are in neither, where these would be too many to name."""
+    """Broker -> how many replicas it has of partitions that are in neither mapping, because they are too many to
+    name."""
 
 
 class _Draft:
@@ -163,7 +164,7 @@ def repair_racks(layout: Layout) -> Assignment:
     """
     without = sorted(broker for broker, rack in layout.racks.items() if rack is None)
     if without:
-        raise BadInputError(f"racks: found none of brokers {without}, expected one of each broker")
+        raise BadInputError(f"racks: found none for brokers {without}, expected one for each broker")
     racks, draft = layout.racks, _Draft(layout, layout.racks)
     number = len(set(racks.values()))
     for tp, replicas in draft.replicas.items():
@@ -234,10 +235,10 @@ _Move = tuple[TopicPartition, int, int]
 
 
 class _Candidates:
-    """For each two brokers, the partitions that may move from one to the other, in the order of a key.
+    """For each pair of brokers, the partitions that may move from one to the other, in the order of a key.
 
-    Which may is found once and then only checked, since looking through all for each move would take minutes on large
-    clusters.  Two brokers without a candidate are left alone until nothing else moves.
+    The candidates are searched once and then only checked, since a search for each move would take minutes on large
+    clusters.  A pair without a candidate is skipped until nothing else moves.
     """
 
     def __init__(self, draft: _Draft, key: Callable[[TopicPartition], int]) -> None:
@@ -255,7 +256,7 @@ class _Candidates:
     def next(
         self, source: int, target: int, order: Sequence[bool], wanted: Callable[[TopicPartition], bool]
     ) -> _Move | None:
-        """The first of those with or without preferred leaders, in this order, that is wanted now."""
+        """The first candidate that is wanted now; ``order`` says whether those that prefer the source come first."""
         pair = (source, target)
         if pair in self._without:
             return None
@@ -278,7 +279,7 @@ class _Candidates:
         insort(self._on.setdefault(target, []), entry)
 
     def look_again(self) -> bool:
-        """Whether some brokers were left alone, which have another chance now."""
+        """Have all pairs searched again; returns whether any was skipped."""
         some = bool(self._without)
         self._without.clear()
         self._queues.clear()
@@ -310,8 +311,9 @@ def _repeat(draft: _Draft, move: Callable[[], _Move | None], candidates: _Candid
 def balance_leaders(layout: Layout) -> Assignment:
     """Reorder replica lists, so that the most preferred live broker is preferred as rarely as can be; moves no data.
 
-    A broker's surplus goes to one with at least two fewer along the shortest chain of partitions, each of which both
-    have (the cost-reducing paths of Harvey, Ladner, Lovász and Tamir, *Semi-matchings for bipartite graphs*, 2006).
+    A broker's surplus goes to one with at least two fewer along the shortest chain of brokers, of which each two
+    neighbours share a partition (the cost-reducing paths of Harvey, Ladner, Lovász and Tamir, *Semi-matchings for
+    bipartite graphs*, 2006).
     """
     draft = _Draft(layout, layout.racks)
     could: _Could = {}
@@ -346,7 +348,7 @@ def _count(draft: _Draft, could: _Could, tp: TopicPartition, *, there: bool = Tr
 
 
 def _cheaper(draft: _Draft, could: _Could, start: int) -> list[tuple[TopicPartition, int]]:
-    """Partitions and whom they should prefer, along the shortest way from ``start`` to a broker with two fewer."""
+    """Partitions and the brokers that they should prefer, on the shortest way from ``start`` to one with two fewer."""
     came_from: dict[int, int | None] = {start: None}
     ahead = deque([start])
     while ahead:
@@ -385,7 +387,7 @@ class Cost(NamedTuple):
 
     partitions: int
     replicas: int
-    """That have to be copied."""
+    """Replicas that have to be copied."""
     bytes: int
     unsized: int
     """Replicas to copy whose size is not known."""
@@ -397,7 +399,7 @@ class Cost(NamedTuple):
 
 
 def cost(layout: Layout, plan: Mapping[TopicPartition, Sequence[int]]) -> Cost:
-    """Of carrying out the plan, which may name partitions that the layout lacks: those cost nothing."""
+    """The cost of carrying out the plan, which may name partitions that the layout lacks: those cost nothing."""
     before: Assignment = {**layout.fixed, **layout.replicas}
     changed = {tp: tuple(plan[tp]) for tp in sorted(plan) if tp in before and tuple(plan[tp]) != before[tp]}
     was, becomes = _loads(layout, before), _loads(layout, {**before, **changed})

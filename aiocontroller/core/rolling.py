@@ -1,10 +1,11 @@
 """When a broker may be restarted, and in which order: the gates of a rolling restart.
 
 Rules.
- * A broker goes only while every broker that has replicas is there, every partition is led, and every replica in sync.
- * It goes only if no partition is without a leader, or below ``min.insync.replicas``, while it is gone.
- * It is back when it has registered anew and all of its replicas are in sync again.
- * Brokers go by id, and the one that is the controller last: the role moves once.
+ * A broker is restarted only while every broker with replicas is live, every partition has a leader, and every replica
+   is in sync.
+ * It is restarted only if, without it, no partition loses its leader or falls below ``min.insync.replicas``.
+ * It is back when it has registered again and all of its replicas are in sync again.
+ * Brokers are restarted in the order of their ids, the active controller last, so that the role moves once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from aiocontroller.core.moving import View
 
 
 class Gate(NamedTuple):
-    """Why a broker may not go now, in words; empty lists open it."""
+    """Why a broker may not be restarted now; the gate is open if every list is empty."""
 
     absent: tuple[int, ...]
     offline: tuple[TopicPartition, ...]
@@ -27,11 +28,11 @@ class Gate(NamedTuple):
 
     @property
     def open(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether the broker may be restarted."""
         return not any(self)
 
     def reasons(self) -> tuple[str, ...]:
-        """In words."""
+        """The reasons in words; none if the gate is open."""
         words = []
         if self.absent:
             words.append(f"brokers away: {', '.join(map(str, self.absent))}")
@@ -47,7 +48,7 @@ class Gate(NamedTuple):
 
 
 def gate(view: View, known: Iterable[int]) -> Gate:
-    """As the cluster is now; ``known`` are the brokers that there were when the restarts began."""
+    """The gate for the present cluster; ``known`` are the brokers that existed when the restarts began."""
     named = set(known)
     offline, behind = [], []
     for tp, now in view.partitions.items():
@@ -60,14 +61,14 @@ def gate(view: View, known: Iterable[int]) -> Gate:
 
 
 def order(brokers: Iterable[int], controller: int | None) -> list[int]:
-    """In which they are restarted."""
+    """The order in which the brokers are restarted."""
     return sorted(brokers, key=lambda broker: (broker == controller, broker))
 
 
 def returned(view: View, broker: int, epoch: int | None, before: int | None) -> bool:
-    """Whether it has registered anew, and is in every ISR.
+    """Whether the broker has registered again, and is in the ISR of each of its partitions.
 
-    ``epoch`` is that of its registration now, ``before`` that before its restart; None without one.
+    ``epoch`` is that of its present registration, ``before`` that before its restart; None without one.
     """
     if epoch is None or epoch == before:
         return False
@@ -75,17 +76,17 @@ def returned(view: View, broker: int, epoch: int | None, before: int | None) -> 
 
 
 class Restarted(NamedTuple):
-    """What the audit file tells of a roll that has not ended."""
+    """What the audit file records of a roll that has not ended."""
 
     done: tuple[int, ...]
     under_way: int | None
     """The broker whose command may have run."""
     epoch: int | None
-    """Of its registration before."""
+    """The epoch of its registration before the restart."""
 
 
 def resumed(records: Sequence[Mapping[str, object]]) -> Restarted | None:
-    """None if no roll is to be continued.  KeyError or TypeError for damaged records."""
+    """The roll that is to be continued; None if there is none.  KeyError or TypeError for damaged records."""
     found: Restarted | None = None
     for record in records:
         what = record["what"]

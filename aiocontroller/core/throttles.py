@@ -1,10 +1,10 @@
 """Throttles of replication while replicas move: which settings, and what they were before.
 
-The settings are those of Kafka's own tool (KIP-73).  A topic lists the replicas whose leader sends, and those that
-receive, slowly; a broker has the rates.  A leader does not slow down for a follower in sync.
+The settings are those of Kafka's own tool (KIP-73).  A topic has two lists of replicas to throttle, on the leader's
+side and on the follower's; a broker has the rates.  A leader does not slow down for a follower in sync.
 
-Others throttle, too, at the same time and even the same topic.  So lists are only added to and taken from, and a rate
-is removed only if a move has set it.
+Other clients may throttle at the same time, even the same topic.  So entries are added to lists and removed from them,
+and a rate is removed only if a move has set it.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def put_back(
 ) -> Settings:
     """The settings of one topic or broker without what a move has added; what others have changed meanwhile stays.
 
-    ``replaced`` is what they were before, ``own`` are the topic's partitions that it moves, and ``rates_set`` is which
-    rates it has set.
+    ``replaced`` is what they were before, ``own`` are the topic's partitions that it moves, and ``rates_set`` are the
+    rates that it has set.
     """
     found: Settings = {}
     numbers, set_rates = {str(number) for number in own}, {str(rate) for rate in rates_set}  # membership only

@@ -139,7 +139,7 @@ def test_the_opposite_direction_is_taken_back_and_what_others_move_is_waited_for
     assert found.take_back == [T[0]]
     assert to_stop(plan, opposite, view(under_way((1,), (3,)), under_way((3,), (1,)))) == [T[0], T[1]]
     found = next_step(plan, opposite, view(at(1), under_way((1,), (4,))), BOUNDS, PACE, WELL, 0)
-    assert found.held == ("moved by somebody else: 1 partitions",)
+    assert found.held == ("being moved by another client: 1 partitions",)
 
 
 def test_what_the_controller_refused_lets_others_begin() -> None:

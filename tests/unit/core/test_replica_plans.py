@@ -143,7 +143,7 @@ def test_racks_are_repaired_with_one_move_for_each_that_is_missed(layout: Layout
 
 
 def test_racks_of_all_brokers_are_needed() -> None:
-    with pytest.raises(BadInputError, match=r"racks: found none of brokers \[2, 3\], expected one of each broker"):
+    with pytest.raises(BadInputError, match=r"racks: found none for brokers \[2, 3\], expected one for each broker"):
         repair_racks(Layout({T0: (1, 2)}, {1: "a", 2: None, 3: None}))
 
 

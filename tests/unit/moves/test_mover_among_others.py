@@ -142,7 +142,7 @@ async def test_a_partition_that_somebody_moves_on_stays_theirs(there: bool) -> N
 
     theirs: Assignment = {}
     found = await moved(memory, tell=move_on)
-    assert (found.result, found.reasons) == ("incomplete", ("moved on by somebody else: 1 partitions",))
+    assert (found.result, found.reasons) == ("incomplete", ("moved away by another client: 1 partitions",))
     assert found.phases[FIRST] is Phase.TAKEN
     assert memory.replicas() == {**PLAN, **theirs}
     assert memory.throttles() == {}
