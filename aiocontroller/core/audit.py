@@ -36,7 +36,7 @@ class Kind(StrEnum):
     DEAD_LEADER = "dead_leader"
     """Both agree on a leader that is not registered."""
     UNHEARD = "unheard"
-    """A request or notification in ZooKeeper that should have been dealt with."""
+    """A request or notification in ZooKeeper that should have been handled."""
 
 
 IN_TOPIC_ZNODE = frozenset({Kind.TOPIC_ID, Kind.PARTITIONS, Kind.ASSIGNMENT})
@@ -156,8 +156,8 @@ def rewritten_topics(before: PartitionTable, table: PartitionTable) -> list[Topi
     """Topics of ``before`` whose znodes another process has rewritten without our id, or without some partitions.
 
     Each with our id and the partitions that are missing, perhaps none.  Left out are topics whose deletion was
-    requested, and those that are others under the same names: without a common id, a topic is the same if one of its
-    states is as it was.
+    requested, and those that another topic of the same name has replaced: without a common id, a topic is the same if
+    one of its states is as it was.
     """
     found = []
     for name, topic in before.topic_by_name.items():
@@ -174,7 +174,10 @@ def rewritten_topics(before: PartitionTable, table: PartitionTable) -> list[Topi
 
 
 def _shares_a_state(before: PartitionTable, topic: Topic, table: PartitionTable, present: Topic) -> bool:
-    """Leaders write ISRs up to inter.broker.protocol.version 2.6, and notify the controller later."""
+    """Whether a partition's state is the same in both, or differs only in an ISR that its leader has written.
+
+    Leaders write ISRs themselves up to inter.broker.protocol.version 2.6, and notify the controller later.
+    """
     pairs = zip(topic.rows, present.rows, strict=False)
     states = ((before.leadership(row), table.leadership(now)) for row, now in pairs if row >= 0 <= now)
     return any(
@@ -277,7 +280,7 @@ def reconciled(context: ControllerContext, row: int, found: LeaderAndIsr | None,
 
     ZooKeeper's state wins, as it would with the next controller; if the znode is gone, memory's does, which ZooKeeper
     once confirmed.  Brokers that are not replicas are removed as leader and from the ISR; a leader that is not alive
-    leads no more.  ``leader_epoch`` is above any that brokers may know.  ``partition_epoch`` is the version of the
+    stops leading.  ``leader_epoch`` is above any that brokers may know.  ``partition_epoch`` is the version of the
     znode, or -1 if there is none.
     """
     table = context.table

@@ -51,5 +51,5 @@ def _is_range(rows: Sequence[int]) -> bool:
 
 
 def ascend(rows: Sequence[int]) -> bool:
-    """Each greater than the one before."""
+    """Whether each row is greater than the one before."""
     return isinstance(rows, range) or all(map(lt, rows, islice(rows, 1, None)))

@@ -44,7 +44,7 @@ class ControllerContext:
         self.brokers: dict[int, Broker] = {}
         """Every registered broker by id, including those shutting down."""
         self.departed: dict[int, Broker] = {}
-        """Brokers that are not registered any longer, of which brokers and clients hear a little longer."""
+        """Brokers that are no longer registered, whose addresses brokers and clients are still sent for a while."""
         self.gone_since: dict[int, int] = {}
         """Broker that was registered in this term and is gone -> when it left, in microseconds since 1970."""
         self.shutting_down: dict[int, None] = {}
@@ -82,11 +82,11 @@ class ControllerContext:
         self.deletions_watched: tuple[Topic, ...] = ()
         """Topics whose deletion waits for brokers' answers only until a timer ends."""
         self.deletions_undecided: list[str] = []
-        """Requests to delete topics that wait for a broker to tell whether it forbids them."""
+        """Requests to delete topics that wait until a broker reports whether it forbids them."""
         self.starts: BrokerStarts | None = None
-        """The record of brokers' starts as ZooKeeper has it; None: there are no eligible replicas here."""
+        """The record of brokers' starts as ZooKeeper has it; None: none is kept, and no replica is eligible."""
         self.last_epochs: dict[int, int] = {}
-        """Broker -> epoch of the incarnation whose replicas the partition states speak of."""
+        """Broker -> epoch of the incarnation whose replicas the partition states refer to."""
         self.topics_to_be_deleted: dict[str, None] = {}
         self.topics_with_deletion_started: dict[str, None] = {}
         self.topics_ineligible_for_deletion: dict[str, None] = {}
@@ -120,7 +120,7 @@ class ControllerContext:
         self._brokers_changed()
 
     def listed(self) -> list[Broker]:
-        """The brokers whose addresses brokers and clients are told: without a sick one that is to be left out."""
+        """The brokers whose addresses brokers and clients are sent, without a sick one that is to be left out."""
         sick = self.sick
         hidden = None if sick is None or not sick.unlisted or self.leads_any(sick.broker) else sick.broker
         return [broker for broker in (*self.brokers.values(), *self.departed.values()) if broker.id != hidden]
@@ -132,7 +132,7 @@ class ControllerContext:
         return any(leader == broker and isr != NO_ISR for leader, isr in zip(leaders, isrs, strict=True))
 
     def unlist(self, broker: int) -> None:
-        """Brokers and clients need not hear of a departed broker any longer."""
+        """Stop sending brokers and clients the address of a departed broker."""
         self.departed.pop(broker, None)
 
     def leader_order(self) -> Callable[[Replicas], Replicas]:
@@ -331,8 +331,8 @@ class ControllerContext:
     def may_be_deleted(self, debt: Debt) -> bool:
         """Whether the broker may be asked to delete it now: the replica there is not one of the present topic.
 
-        This is checked again for each StopReplica.  A broker never hears of a held-back replica of the present topic,
-        so its replica of that name belongs to an earlier topic.
+        This is checked again for each StopReplica.  A broker is never sent a held-back replica of the present topic, so
+        its replica of that name belongs to an earlier topic.
         """
         row = self.table.row(debt.topic, debt.partition)
         return (

@@ -1,4 +1,4 @@
-"""Every change of the context that is no change of partition or replica states, as a value.
+"""Every change of the context, other than changes of partition or replica states, as a value.
 
 Plans return these values; ``core.apply`` carries them out.  The controller changes its context in no other way, which a
 test checks, so this list is complete.
@@ -28,15 +28,15 @@ class ContextChange(Protocol):
 
 
 class TermBegun(NamedTuple):
-    """A context that was filled while standing by is that of this term."""
+    """A context that was filled while standing by becomes that of this term."""
 
     epoch: int
     epoch_zk_version: int
     leader_preferences: LeaderPreferences = NO_PREFERENCES
 
     def apply(self, context: ControllerContext) -> None:
-        """Set the epoch of the term and of the debts, the fence (the version of ``/controller_epoch``), and who should
-        lead."""
+        """Set the epoch of the term and of the debts, the fence (the version of ``/controller_epoch``), and the leader
+        preferences."""
         context.epoch = context.debts_epoch = self.epoch
         context.epoch_zk_version = self.epoch_zk_version
         context.leader_preferences = self.leader_preferences
@@ -48,7 +48,7 @@ class TimeIs(NamedTuple):
     now_us: int
 
     def apply(self, context: ControllerContext) -> None:
-        """What breaks from now on is broken since then."""
+        """What breaks from now on counts as broken since then."""
         context.table.broken.now_us = self.now_us
 
 
@@ -61,7 +61,7 @@ class BrokersAdded(NamedTuple):
     brokers: Sequence[Broker]
 
     def apply(self, context: ControllerContext) -> None:
-        """Enter them, sorted by id; one that debts hold replicas back from has these offline."""
+        """Enter them, sorted by id; replicas that debts hold back from them are offline."""
         context.add_brokers(self.brokers)
 
 
@@ -70,7 +70,7 @@ class BrokersRemoved(NamedTuple):
 
     brokers: Sequence[int]
     listed: bool = False
-    """Brokers and clients go on to hear their addresses, until ``BrokerUnlisted``."""
+    """Brokers and clients are still sent their addresses, until ``BrokerUnlisted``."""
 
     def apply(self, context: ControllerContext) -> None:
         """Forget them with their shutdowns, suspicions and failed directories; unknown ids are allowed."""
@@ -83,7 +83,7 @@ class BrokerUnlisted(NamedTuple):
     broker: int
 
     def apply(self, context: ControllerContext) -> None:
-        """Its address is told to nobody."""
+        """Brokers and clients are no longer sent its address."""
         context.unlist(self.broker)
 
 
@@ -118,7 +118,7 @@ class BrokersTrusted(NamedTuple):
 
 
 class BrokerSick(NamedTuple):
-    """Which broker is sick, and what was done about it; None: none is."""
+    """Which broker is sick, if any, and what was done about it."""
 
     sick: SickBroker | None
 
@@ -128,7 +128,7 @@ class BrokerSick(NamedTuple):
 
 
 class StartsKept(NamedTuple):
-    """What is known of brokers' starts has changed; None: nothing is kept."""
+    """The record of brokers' starts has changed; None: none is kept."""
 
     starts: BrokerStarts | None
 
@@ -138,7 +138,7 @@ class StartsKept(NamedTuple):
 
 
 class LastEpochsKnown(NamedTuple):
-    """Broker -> epoch of the incarnation whose replicas the partition states speak of, as an earlier controller knew
+    """Broker -> epoch of the incarnation whose replicas the partition states refer to, as an earlier controller knew
     it."""
 
     epochs: Mapping[int, int]
@@ -179,7 +179,7 @@ class TopicsLoaded(NamedTuple):
     def apply(self, context: ControllerContext) -> None:
         """From now on clients' requests about the cluster are answered from the context (``server.cluster_view``).
 
-        What is broken by now was so before, unless a standby had been watching.
+        What is broken by now counts as broken before, unless a standby had been watching.
         """
         context.loaded = True
         broken = context.table.broken
@@ -198,7 +198,7 @@ class TopicsRemoved(NamedTuple):
 
 
 class TopicsGone(NamedTuple):
-    """Another process has deleted the topics' znodes: brokers will be sent the end of these topics."""
+    """Another process has deleted the topics' znodes: brokers will be notified that the topics are gone."""
 
     topics: Sequence[Topic]
 
@@ -214,7 +214,7 @@ class MinIsrsForgotten(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
-        """What was known of those that matter has to be read again; unknown names are allowed."""
+        """Have those that were known read again; unknown names are allowed."""
         table = context.table
         known = (table.topic_by_name.get(name) for name in self.names)
         table.broken.forget_min_isrs(topic for topic in known if topic is not None)
@@ -336,7 +336,7 @@ class ReassignmentsBegun(NamedTuple):
     """Those of the rows that go back to what they were before the reassignment that was in progress."""
 
     def apply(self, context: ControllerContext) -> None:
-        """A row that is being moved already is moved to its new target."""
+        """Track the rows; one that is already being moved is moved to its new target."""
         context.begin_reassignments(self.rows, self.cancelled)
 
 
@@ -362,7 +362,7 @@ class NonReplicasDropped(NamedTuple):
 
 
 class HeldBack(NamedTuple):
-    """Rows of new topics and replicas: brokers that owe the same partition of an earlier topic do not hear of them."""
+    """Rows of new topics and replicas: brokers that owe the same partition of an earlier topic are not sent them."""
 
     rows: Sequence[int]
 
@@ -396,7 +396,7 @@ class DebtsStored(NamedTuple):
 
 
 class DebtsGivenUp(NamedTuple):
-    """Not owed any longer, whatever the znodes hold; ``epoch`` is the last that managed the znodes."""
+    """Debts that are no longer owed, whatever the znodes hold; ``epoch`` is the last that managed the znodes."""
 
     debts: Sequence[Debt]
     epoch: int
@@ -438,7 +438,7 @@ class DebtsRefused(NamedTuple):
 
 
 class DebtsUnpaid(NamedTuple):
-    """Paid, but ZooKeeper has not taken the payment: their brokers are to be asked again."""
+    """Debts that are paid, but that ZooKeeper has not removed: their brokers are to be asked again."""
 
     debts: Sequence[Debt]
 

@@ -22,8 +22,8 @@ def check_request(context: ControllerContext, broker: int, broker_epoch: int) ->
 
 
 def is_unproven(context: ControllerContext, broker: int, rows: Sequence[int]) -> bool:
-    """Whether one of these partitions, which the broker hosts, has had no leader since the broker has started uncleanly
-    as a member of its ISR.
+    """Whether one of these partitions, which the broker hosts, has had no leader since the broker, a member of its ISR,
+    started uncleanly.
 
     Then its log may still lack what the ISR had.  A clean stop does not change that: the next start counts as unclean,
     too.
@@ -64,11 +64,11 @@ def plan_moves(context: ControllerContext, broker: int, rows: Sequence[int]) -> 
 
 
 def hears_nothing(moves: Moves, remaining: Sequence[TopicPartition]) -> bool:
-    """Whether no request to the broker follows: it hosts nothing, or all that it hosts stays with it."""
+    """Whether the broker is sent no request: it hosts nothing, or everything that it hosts stays with it."""
     return not moves.followed and len(remaining) == len(moves.led)
 
 
 def still_led(context: ControllerContext, broker: int, moves: Moves) -> list[TopicPartition]:
-    """The partitions that the broker leads even so: no other replica is in sync."""
+    """The partitions that the broker still leads, because no other replica is in sync."""
     table = context.table
     return [table.topic_partition(row) for row in moves.led if table.leader[row] == broker]

@@ -62,7 +62,7 @@ class Answered(NamedTuple):
 
 
 def read_answer(context: ControllerContext, event: StopReplicaResponseReceived) -> Answered:
-    """Both empty for the answer of another incarnation of the broker."""
+    """Sort the debts by the broker's answer; an answer of another incarnation of the broker says nothing."""
     broker, found = context.brokers.get(event.broker), Answered([], {})
     if broker is None or broker.epoch != event.broker_epoch:
         return found
@@ -97,7 +97,7 @@ def held_back(context: ControllerContext, broker: int, rows: Iterable[int]) -> l
 
 
 class Freed(NamedTuple):
-    """Rows that a broker may hear of now."""
+    """Rows that a broker may be sent now."""
 
     new: list[int]
     """NewReplica: the broker may create them."""

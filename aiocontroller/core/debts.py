@@ -22,7 +22,10 @@ Key = tuple[int, str]
 
 
 class Debt:
-    """Compared by identity: an answer pays the debt that its request was for, not a later, equal one."""
+    """A removed replica that its broker has yet to delete.
+
+    Compared by identity: an answer pays the debt that its request was for, not a later, equal one.
+    """
 
     __slots__ = ("asked", "broker", "fenced", "partition", "topic", "topic_id")
 
@@ -128,7 +131,7 @@ class Ledger:
         return Debt(broker, topic, topic_id, partition)
 
     def give_up(self, debts: Iterable[Debt]) -> None:
-        """Not owed any longer, whatever the znodes hold."""
+        """Remove the debts, whatever the znodes hold."""
         for debt in filter(self.holds, list(debts)):
             key = (debt.broker, debt.topic)
             left = {number: other.topic_id for number, other in self.of(*key).items() if other is not debt}
@@ -169,5 +172,5 @@ class Changes:
         return found
 
     def topics(self) -> set[str]:
-        """For membership only."""
+        """The names of the topics whose debts change; for membership only."""
         return {topic for _, topic in (*self._owed, *self._forgotten)}

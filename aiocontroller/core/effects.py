@@ -48,7 +48,7 @@ class SharedLeaderAndIsrRequests(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """In the order in which they are carried out."""
+    """What follows from a write, in the order in which it is carried out."""
 
     entered: tuple[Entered, ...] = ()
     leader_and_isr: Sequence[LeaderAndIsrRequests | SharedLeaderAndIsrRequests] = ()

@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 
 
 class Spare(NamedTuple):
-    """What a partition's ISR alone does not tell of who may lead (``core.eligible_replicas``)."""
+    """What decides, besides a partition's ISR, which replicas may lead (``core.eligible_replicas``)."""
 
     eligible: Replicas = ()
     unproven: frozenset[int] = NONE_UNPROVEN
@@ -89,7 +89,7 @@ class Elections(NamedTuple):
     unasked: Sequence[int] = ()
     """Rows whose replicas must first be asked how far their logs reach."""
     waiting: Mapping[int, Replicas] = {}
-    """Those of the failed rows that wait for what these brokers tell about their logs."""
+    """The failed rows that wait until these brokers report their logs."""
     by_logs: Sequence[int] = ()
     """Rows for which the logs have decided, not the ISR."""
 
@@ -202,7 +202,7 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
     leaving, suspected = context.leaving, frozenset(context.suspected)
 
     def unless_heard_from(isr: Replicas, spare: Spare) -> Spare:
-        """A suspected member of the ISR may hold more than an eligible replica, and serve clients."""
+        """No replica is eligible while an ISR member is suspected: it may hold more than they do, and serve clients."""
         return spare if suspected.isdisjoint(isr) else spare._replace(eligible=())
 
     match strategy:
@@ -232,8 +232,11 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
 
 
 def _told_to(replicas: Replicas, outcome: Outcome | None) -> Outcome | None:
-    """Until a reassignment ends, replicas to be removed still follow, or were the leader: they must hear of the new
-    one."""
+    """The outcome, sent to all these replicas.
+
+    Until a reassignment ends, the replicas to be removed still follow, or one of them led: they must be sent the new
+    leader.
+    """
     return None if outcome is None else outcome._replace(recipients=replicas)
 
 

@@ -66,7 +66,7 @@ def answers_for_failed(
 
 
 def answers_after_questions(context: ControllerContext, partitions: Iterable[TopicPartition]) -> Answers:
-    """The answers for unclean elections that had to wait for what replicas told about their logs."""
+    """The answers for unclean elections that had to wait until replicas had reported their logs."""
     answers: Answers = {}
     for tp in partitions:
         refused = refusal(context, context.table.row(*tp), ElectionType.UNCLEAN)

@@ -81,7 +81,7 @@ class AioControllerError(Exception):
     """Base class of the exceptions that this package raises on purpose."""
 
     exit_code = 1
-    """Of a command that it ends."""
+    """The exit code of a command that ends with it."""
 
 
 class ControllerMovedError(AioControllerError):

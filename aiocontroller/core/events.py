@@ -90,7 +90,7 @@ class Reply:
         self._watcher = watcher
 
     def ensure(self, result: Any) -> None:
-        """Answer, unless that was done."""
+        """Answer, unless the request has been answered."""
         if self._callback is not None:
             self.answer(result)
 
@@ -108,13 +108,14 @@ class Signal(Event, frozen=True, gc=False):
 
 
 class Request(Event, frozen=True, gc=True, kw_only=True):
-    """Asks for something, and is answered once.  The collector sees it: ``reply`` leads to the queue where it waits."""
+    """Asks for something, and is answered once.  It is tracked by the garbage collector, because ``reply`` leads to the
+    queue where it waits."""
 
     reply: Reply
     by: str = ""
     """Who asks, as principal and address, for the journal; empty for brokers, and for the controller itself."""
     holds: Callable[[], Awaitable[bool]] | None = None
-    """Asked when its turn has come: a request that no longer holds is answered INVALID_REQUEST, and nothing is done."""
+    """Called when its turn comes: a request that no longer holds is answered INVALID_REQUEST, and nothing is done."""
 
     def preempt(self) -> None:
         """Answer NOT_CONTROLLER, so that the sender looks for the active controller; no effect after an answer."""
@@ -122,7 +123,7 @@ class Request(Event, frozen=True, gc=True, kw_only=True):
 
 
 class CertainRequest(Request, frozen=True, kw_only=True):
-    """From a broker or an operator: a full queue takes it, where it refuses a client's."""
+    """A request of a broker or an operator: a full queue accepts it, while it refuses a client's."""
 
 
 class Response(Event, frozen=True, gc=False):
@@ -133,7 +134,7 @@ class Response(Event, frozen=True, gc=False):
 
 
 class Startup(Signal, frozen=True, gc=False):
-    """The process begins."""
+    """The process starts."""
 
     state = ControllerState.ControllerChange
 
@@ -261,7 +262,7 @@ class SampleReplicas(Signal, frozen=True, gc=False):
 
 
 class SicknessChange(Signal, frozen=True, gc=False):
-    """The judge's verdict has changed, or it is time to see what more a sick broker can do without."""
+    """The judge's verdict has changed, or it is time to see what else can be taken from a sick broker."""
 
     state = ControllerState.BrokerChange
 
@@ -323,7 +324,7 @@ class StopReplicaResponseReceived(Response, frozen=True, gc=False):
     """The deletions that the request asked for."""
 
     def codes(self) -> Callable[[str, int], int]:
-        """(topic, partition) -> its error code.  What a broker leaves out of its answer it has not deleted."""
+        """(topic, partition) -> its error code; a replica that the broker's answer leaves out was not deleted."""
         if self.error_code:
             return lambda _topic, _partition: self.error_code
         found = {(topic, partition): code for topic, partition, code in self.partitions}
@@ -394,7 +395,7 @@ class ZkPartitionReassignment(Signal, frozen=True, gc=False):
 
 
 class UncommittedReassignments(Signal, frozen=True, gc=False):
-    """It may be time to write the targets again that ZooKeeper has refused."""
+    """It may be time to write again the targets that ZooKeeper has refused."""
 
     state = ControllerState.AlterPartitionReassignment
 
@@ -476,8 +477,8 @@ class ReplicaLeaderElection(Request, frozen=True, kw_only=True):
 
 
 class RecoverPartitions(CertainRequest, frozen=True, kw_only=True):
-    """An operator asks for leaders by what the replicas' logs hold; answered with a list of ``PartitionRecovery``, or
-    with a text that says why not."""
+    """An operator asks to elect leaders by the replicas' logs; answered with a list of ``PartitionRecovery``, or with a
+    text that says why not."""
 
     state = ControllerState.ManualLeaderBalance
     topic: str
@@ -490,7 +491,7 @@ class RecoverPartitions(CertainRequest, frozen=True, kw_only=True):
 
 
 class LogEndsReceived(Response, frozen=True, gc=False):
-    """Brokers have told how far the logs of offline partitions reach, or have not answered in time."""
+    """Brokers have reported how far the logs of offline partitions reach, or have not answered in time."""
 
     state = ControllerState.UncleanLeaderElectionEnable
     asked: tuple[Question, ...]

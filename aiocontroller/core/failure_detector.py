@@ -167,7 +167,7 @@ class FailureDetector:
         known.refusals += 1
 
     def gave_up(self, peer: int, now_s: float) -> None:
-        """It answers that it cannot go on, which is as good as a refusal by its operating system."""
+        """The peer has answered that it cannot go on, which counts like a refusal by its operating system."""
         self.refused(peer, now_s)
         self.peers[peer].refusals = REFUSALS
 
@@ -178,8 +178,8 @@ class FailureDetector:
             known.vouched_s = now_s
 
     def hears(self, now_s: float) -> list[tuple[int, int]]:
-        """(peer, epoch) of those for which we can speak: they have answered within half of the limit for silence.
-        None without such a limit, since peers are not asked regularly then."""
+        """(peer, epoch) of those for which we can vouch: they have answered within half of the limit for silence.
+        Empty without such a limit, since peers are not asked regularly then."""
         late_s = self._late_s()
         return (
             [
@@ -198,8 +198,8 @@ class FailureDetector:
         return {peer: known.suspicion for peer, known in self.peers.items() if known.suspicion is not None}
 
     def answers_again(self, peer: int, now_s: float) -> bool:
-        """Whether a suspect has answered us since, and nothing speaks against it now, or answers another controller; it
-        may not be trusted yet."""
+        """Whether a suspect answers us again, without present evidence against it, or answers another controller; it
+        need not be trusted yet."""
         known = self.peers[peer]
         answers_us = known.steady_s is not None and not self._evidence(known, now_s)
         return answers_us or self._is_vouched_for(known, now_s)

@@ -62,7 +62,7 @@ def add_leader_and_isr(
 ) -> None:
     """Send the partitions' leadership, without metadata, to the brokers of replicas that are in use; or ``to`` one.
 
-    Topics that are being deleted are left out: their replicas must not be made again.
+    Topics that are being deleted are left out: their replicas must not be created again.
     """
     rows = table.staying(rows)
     pairs = list(zip(*take(rows, table.assignment_of, table.replica_states_of), strict=True))

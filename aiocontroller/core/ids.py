@@ -117,7 +117,7 @@ class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     partition_epoch: int
     recovery_state: int = RECOVERED
     eligible: Eligible | None = None
-    """Eligible leader replicas (KIP-966) as they were written: they need not count any longer."""
+    """Eligible leader replicas (KIP-966) as they were written; some may no longer be eligible."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):

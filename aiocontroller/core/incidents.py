@@ -1,7 +1,7 @@
 """Incidents: the times during which something was broken, each as a timeline with phases.  Pure.
 
 An incident begins with the first event after which a partition has no leader or too few in-sync replicas, and ends with
-the first after which all have both.  What happened since the event before tells its cause.
+the first after which all have both.  What happened since the previous event is its cause.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 INCIDENTS_KEPT = 30
 PHASES_KEPT = 30
-"""Of one incident: a cluster that flaps for a day has more, of which the last are dropped."""
+"""Of one incident: a cluster that flaps for a day has more, and the last ones are dropped."""
 HEALED = "every partition has its leader and its replicas in sync"
 LED = "every partition has a leader"
 
@@ -26,7 +26,7 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class Incident(msgspec.Struct):
-    """``worst`` has the largest number of partitions of each kind; times are in microseconds since 1970."""
+    """One incident; times are in microseconds since 1970, and ``worst`` has the most partitions of each kind."""
 
     began_us: int
     found_so: bool
@@ -38,7 +38,7 @@ class Incident(msgspec.Struct):
 
 
 class Incidents:
-    """``observe`` is called after each event, and costs O(1)."""
+    """The latest incidents; ``observe`` is called after each event, and costs O(1)."""
 
     def __init__(self) -> None:
         self.latest: deque[Incident] = deque(maxlen=INCIDENTS_KEPT)
@@ -72,7 +72,7 @@ class Incidents:
             self._add(incident, now_us, LED)
 
     def cut(self, now_us: int, text: str) -> None:
-        """The role is lost: what goes on is for others to tell."""
+        """End the open incident: the role is lost, and another controller observes the rest."""
         incident = self.open
         if incident is not None:
             self._add(incident, now_us, text)

@@ -133,7 +133,7 @@ def _in_progress(context: ControllerContext) -> Iterator[str]:
         ("partitions being reassigned", context.partitions_being_reassigned),
         ("partitions left behind", context.left_behind),
         ("partitions held back", set().union(*context.held_back.values())),
-        # A replica that was moved away may still stand here: the broker's next answer about it clears that.
+        # A replica that was moved away may still be listed here, until the broker's next answer about it.
         ("partitions on failed directories", set().union(*context.offline_dirs.values())),
     ):
         yield from _differs(f"{what}: rows that do not exist", sorted(set(rows) - existing), [])

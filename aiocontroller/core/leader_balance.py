@@ -50,7 +50,7 @@ class Imbalances:
         self._not_led: dict[int, list[int]] = {}
 
     def add(self, rows: Sequence[int]) -> list[int]:
-        """Returns the rows among them that others lead; partitions of topics being deleted do not count."""
+        """Count the rows, and return those that others lead; partitions of topics being deleted do not count."""
         table, heads = self._table, self._heads
         if table.topics_deleting:
             rows = [row for row in rows if not table.topic(row).deleting]

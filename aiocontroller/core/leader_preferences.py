@@ -30,7 +30,7 @@ class LeaderPreferences(NamedTuple):
     racks: frozenset[str] = frozenset()
     """Racks whose brokers lead before others do."""
     sick: int | None = None
-    """The broker that is sick; no operator's wish, but stronger than theirs."""
+    """The broker that is sick; this is not the operator's choice, and counts for more than any preference."""
 
     @property
     def any(self) -> bool:
@@ -49,7 +49,7 @@ class LeaderPreferences(NamedTuple):
         return lambda replicas: tuple(sorted(replicas, key=rank))
 
     def is_lower(self, one: int, other: int, brokers: Mapping[int, Broker]) -> bool:
-        """Whether the operator prefers the other to lead rather than the one, sick or not."""
+        """Whether the operator prefers ``other`` to ``one`` as a leader; sickness does not count."""
         return self._wanted(one, brokers) > self._wanted(other, brokers)
 
     def _wanted(self, replica: int, brokers: Mapping[int, Broker]) -> int:

@@ -81,7 +81,7 @@ class Change(ABC, Generic[P]):
         """Whether the effects hold only for the active controller, although nothing is written under the fence."""
         return False
 
-    def carried_out(self, plan: P, effects: Effects) -> None:  # most changes do not look
+    def carried_out(self, plan: P, effects: Effects) -> None:  # most changes need nothing of it
         """Called when a piece has been written, with what follows."""
 
     def doubtful(self, context: ControllerContext) -> list[int]:

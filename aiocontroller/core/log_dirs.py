@@ -20,11 +20,11 @@ class LogDirChanges(NamedTuple):
 
 
 def read_answer(context: ControllerContext, event: LeaderAndIsrResponseReceived) -> LogDirChanges | None:
-    """None for the answer of another incarnation of the broker, which says nothing about this one.
+    """The changes that the answer shows; None if another incarnation of the broker sent it.
 
     Errors other than KAFKA_STORAGE_ERROR are normal, or for the broker to resolve: after a failover, brokers answer
-    STALE_CONTROLLER_EPOCH for each partition whose leader epoch they know already.  An error by an id that topics share
-    may be of either, so both stay as they were.
+    STALE_CONTROLLER_EPOCH for each partition whose leader epoch they know already.  An error for an id that two topics
+    share may be that of either, so both stay as they were.
     """
     broker = context.brokers.get(event.broker)
     if broker is None or broker.epoch != event.broker_epoch:

@@ -1,4 +1,4 @@
-"""A standby's copy of the topics and partition states: what of it is out of date, and how what was read enters it.
+"""A standby's copy of the topics and partition states: what of it is out of date, and how it takes in what was read.
 
 The copy is a context that a failover can go on with.  Notifications only mark topics and rows; the marked ones are read
 again together.  Rules.
@@ -29,10 +29,11 @@ from aiocontroller.core.states import PartitionState, ReplicaState
 MOST_RECENT = 2_000
 """Rows that are remembered as changed last."""
 AWAY_FIRST, AWAY_GROWTH, AWAY_AT_ONCE = 100, 5, 10_000
-"""Partitions, at least, that a failover repairs before its first writes; each later piece is so many times larger, up
-to the last number: ZooKeeper takes 20 to 70 ms for 2,000 writes, which the first decision must not wait for."""
+"""Sizes of the pieces that a failover repairs, in partitions: the first has at least so many, and each later one so many
+times more, up to the last number.  ZooKeeper takes 20 to 70 ms for 2,000 writes, which the first decision must not wait
+for."""
 ROWS_FIRST, ROWS_AT_ONCE = 500, 5_000
-"""Rows that are searched at a time for those: at first, and at most."""
+"""Rows that are searched at a time for those partitions: at first, and at most."""
 INTERNED_PER_ROW, INTERNED_AT_LEAST = 6, 10_000
 """Interned values are never forgotten; beyond so many, a copy that starts afresh is smaller."""
 
@@ -45,7 +46,7 @@ class MirroredCluster:
         self.list_is_marked = True
         """The list of topics has to be read."""
         self.topics: dict[str, bool] = {}
-        """Marked topic -> whether it was deleted since it was read, so that its present states are those of another."""
+        """Marked topic -> whether it was deleted since it was read, so that its present states are another topic's."""
         self.unreadable_topics: dict[str, None] = {}
         self.unreadable: dict[int, None] = {}
         """Rows whose states cannot be read."""
@@ -58,7 +59,7 @@ class MirroredCluster:
         self._marks = 0
         """How many of them are 1; rows that are not in use may be."""
         self._next_row = 0
-        """Where the search for marked rows goes on, round and round: none waits for ever."""
+        """Where the search for marked rows goes on; it wraps around, so that no row waits for ever."""
         self._topics_being_read: dict[str, bool] = {}
         self._rows_being_read: Sequence[int] = ()
 
@@ -81,11 +82,11 @@ class MirroredCluster:
             self.topics.setdefault(topic, False)
 
     def time_is(self, now_us: int) -> None:
-        """What is found broken from now on is broken since then, in microseconds since 1970."""
+        """What is found broken from now on counts as broken since then, in microseconds since 1970."""
         self.context.table.broken.now_us = now_us
 
     def became_complete(self) -> None:
-        """What was found broken until now was so before."""
+        """What was found broken until now counts as broken before."""
         broken = self.context.table.broken
         broken.loaded_us = broken.loaded_us or broken.now_us
 
@@ -129,9 +130,10 @@ class MirroredCluster:
 
     @property
     def is_whole(self) -> bool:
-        """Nothing but what is marked or being read can differ from ZooKeeper.
+        """Whether nothing but what is marked or being read can differ from ZooKeeper.
 
-        Topics that were created or deleted while nothing was heard are known only once the list has been read again.
+        Topics that were created or deleted while notifications may have been lost are known only once the list has been
+        read again.
         """
         return not self.list_is_marked
 

@@ -78,7 +78,7 @@ class _Throttling(MutationQuota):
         self._throttle_ms, self._recorded_s = 0, now_s()
 
     def throttle_time_ms(self) -> int:
-        """The request may have waited since the quota was found to be exceeded."""
+        """The rest of the throttle time: the request may have waited since the quota was found to be exceeded."""
         waited_ms = int((self._now_s() - self._recorded_s) * 1000)
         return max(0, self._throttle_ms - waited_ms)
 

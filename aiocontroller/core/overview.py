@@ -1,4 +1,4 @@
-"""The cluster at a glance, of what the context holds: brokers, moves and deletions with their progress.  Pure.
+"""The cluster at a glance, from what the context holds: brokers, moves and deletions with their progress.  Pure.
 
 Every list is bounded, with the number of all; nothing here looks at every partition.
 """
@@ -26,7 +26,7 @@ REPLICAS_COUNTED = 2_000
 
 
 class Channel(NamedTuple):
-    """What the controller's connection to a broker tells."""
+    """The state of the controller's connection to a broker."""
 
     queued: int
     """Requests that wait to be sent."""

@@ -3,9 +3,9 @@
 All decisions rely on this: the context changes between two reads only through the consumer itself, even if the consumer
 let other tasks run in between.
 
-Every mutable part is replaced by a subclass whose changes ask first: attributes, the containers in them, and what these
-contain.  A part of a type that is not known here is an error, so that a new one cannot be forgotten.  Outside debug
-mode nothing here costs anything.
+Every mutable part is replaced by a subclass that checks before each change: attributes, the containers in them, and
+what these contain.  A part of a type that is not known here is an error, so that a new one cannot be forgotten.
+Outside debug mode nothing here costs anything.
 """
 
 from __future__ import annotations

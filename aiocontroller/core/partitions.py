@@ -80,7 +80,7 @@ class Topic:
         self.id = topic_id
         self.rows: array[int] = array("i")
         self.deleting = False
-        """Queued for deletion: the gauges leave it out, and brokers are sent its end."""
+        """Queued for deletion: the gauges leave it out, and brokers are made to forget it."""
         self.min_isr = UNREAD
         """``min.insync.replicas``, as last read; see ``core.broken_partitions``."""
 
@@ -96,7 +96,7 @@ class PartitionTable:
         self.topics: list[Topic | None] = []
         self.topic_by_name: dict[str, Topic] = {}
         self.topic_by_id: dict[bytes, Topic] = {}
-        """Without ids that several topics have (damage in ZooKeeper): who asks by one may mean either."""
+        """Without ids that several topics have (damage in ZooKeeper), which may mean any of them."""
         self._topics_sharing: dict[bytes, list[Topic]] = {}
         """The topics of each such id."""
         self.assignments: Interner[ReplicaAssignment] = Interner()

@@ -136,7 +136,7 @@ def _unknown(context: ControllerContext, target: Sequence[int] | None) -> Refuse
 def _check_replicas(context: ControllerContext, current: ReplicaAssignment, target: Sequence[int]) -> Refused | None:
     most = len(context.live) + len(current.origin)
     if len(target) > most:
-        found = f"found {len(target)} replicas, expected {most} at most: those that it has, and each live broker"
+        found = f"found {len(target)} replicas, expected {most} at most: its present replicas and each live broker"
         return Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, found)
     wanted = ", ".join(map(str, target))
     if not target:
@@ -244,7 +244,10 @@ class PhaseU(NamedTuple):
 
 
 def begun(phase: PhaseU, rows: Sequence[int]) -> ReassignmentsBegun:
-    """An assignment that moves nothing, in place of one that did, cancels the reassignment."""
+    """The change of the context for rows whose reassignments have begun.
+
+    An assignment that moves nothing, in place of one that did, cancels the reassignment.
+    """
     before, wanted = phase.before, phase.wanted
     cancelled = [
         row for row in rows if row in before and before[row].being_reassigned and not wanted[row].being_reassigned
@@ -253,7 +256,7 @@ def begun(phase: PhaseU, rows: Sequence[int]) -> ReassignmentsBegun:
 
 
 def plan_phase_u(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> PhaseU:
-    """``wanted``: row -> the first assignment of its reassignment."""
+    """Plan phase U; ``wanted``: row -> the first assignment of its reassignment."""
     table = context.table
     before = {row: table.assignment(row) for row, assignment in wanted.items() if table.assignment(row) != assignment}
     dropped = {row: [b for b in old.replicas if b not in wanted[row].replicas] for row, old in before.items()}
@@ -361,7 +364,7 @@ class PhaseB(NamedTuple):
 
 
 def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
-    """``rows``: partitions whose whole target is in sync."""
+    """Plan phase B of these partitions, whose whole targets are in sync."""
     table, online = context.table, ReplicaState.OnlineReplica
     before = {row: table.assignment(row) for row in rows}
     added = {row: [b for b in a.adding if table.replica_state(row, b) is not online] for row, a in before.items()}
@@ -376,7 +379,7 @@ def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
 
 
 def not_moved(context: ControllerContext, plan: PhaseB, elected: Collection[int]) -> list[int]:
-    """The ISR turned out to be different, and no leader was elected: no replica is removed, either."""
+    """The partitions that got no leader because the ISR turned out to be different: no replica of them is removed."""
     return [row for row in plan.moving if row not in elected and context.table.isr_of[row] != NO_ISR]
 
 
@@ -437,7 +440,7 @@ class NonReplicas(NamedTuple):
 
 
 def led_by_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> list[int]:
-    """Rows of which a live, in-sync replica can lead instead of a broker that is none."""
+    """Rows that are led by a broker that is not a replica, although a live, in-sync replica can lead."""
     table = context.table
     return [
         row
@@ -460,7 +463,7 @@ def plan_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[i
 
 
 def no_longer_in_sync(context: ControllerContext, plan: NonReplicas) -> dict[int, Sequence[int]]:
-    """Those that are to delete their logs."""
+    """The brokers of partitions whose ISRs contain none of them: these are to delete their logs."""
     return {row: b for row, b in plan.all.items() if set(b).isdisjoint(context.table.isr(row))}
 
 

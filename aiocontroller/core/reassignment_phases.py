@@ -62,7 +62,7 @@ T = TypeVar("T")
 PARTITIONS_AT_ONCE = 5_000
 """Partitions checked before other tasks may run."""
 COMMIT_AGAIN_S = 30.0
-"""After ZooKeeper has refused a target, for instance by an ACL that an operator then mends."""
+"""The delay after ZooKeeper has refused a target, for instance by an ACL that an operator then corrects."""
 
 _ACCEPTED: tuple[KafkaErrorCode, str] = (KafkaErrorCode.NONE, "")
 
@@ -71,7 +71,7 @@ _ACCEPTED: tuple[KafkaErrorCode, str] = (KafkaErrorCode.NONE, "")
 
 
 def api_partition_reassignment(context: ControllerContext, event: ApiPartitionReassignment) -> Steps[None]:
-    """A request takes precedence over the znode's entries for the same partitions."""
+    """Start and cancel what is requested, which takes precedence over the znode's entries for the same partitions."""
     answers = dict.fromkeys(event.targets, _ACCEPTED)
     wanted: dict[int, ReplicaAssignment] = {}
     for piece in _pieces(event.targets.items()):
@@ -159,7 +159,7 @@ def resume_reassignments(context: ControllerContext) -> Steps[None]:
 
 
 def drop_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> Steps[None]:
-    """Brokers that are not replicas stop leading, leave the ISR and delete their logs; leaders hear the real replicas.
+    """Brokers that are not replicas stop leading, leave the ISR and delete their logs; leaders get the real replicas.
 
     They exist when a controller ended between writing an assignment and sending it, or when another client wrote one.
     In Kafka they stay as long as they follow.  They are kept where the partition would have no leader without them.
@@ -380,6 +380,6 @@ def _remove_from_znode(
 
 
 def _pieces(items: Iterable[T]) -> Iterator[Sequence[T]]:
-    """Between two pieces, other tasks may run."""
+    """The items in pieces; other tasks may run between two of them."""
     several = list(items)
     return (several[start : start + PARTITIONS_AT_ONCE] for start in range(0, len(several), PARTITIONS_AT_ONCE))

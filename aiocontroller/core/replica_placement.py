@@ -124,7 +124,10 @@ def _spread_over_racks(
     shift: int,
     replication_factor: int,
 ) -> tuple[int, ...]:
-    """Terminates: the offsets visit every other broker, and an acceptable one exists while replicas are missing."""
+    """The replicas of one partition, in as many racks as possible.
+
+    Terminates: the offsets visit every other broker, and an acceptable one exists while replicas are missing.
+    """
     chosen = [order[leader]]
     used_racks = {racks[order[leader]]}
     offset = 0

@@ -1,8 +1,8 @@
 """Which partitions the judge of sickness watches: a few of each pair of a leader and a follower, the busy ones first.
 
-Asking for the ends of all logs would cost brokers too much.  Partitions that are not written to tell nothing, so they
-give way to others, until those that are written to have been found.  What a leader may be asked beyond that goes to
-*scouts*: partitions that only their leader is asked for, which tells whether they are written to.
+Asking for the ends of all logs would cost brokers too much.  Partitions that are not written to show nothing, so they
+give way to others, until those that are written to have been found.  The rest of what a leader may be asked goes to
+*scouts*: partitions of which only the leader is asked, to find out whether they are written to.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class _Chosen:
         self._brokers: Counter[int] = Counter()
 
     def take_turns(self, rows: Sequence[int]) -> int:
-        """Consider all; returns how many had their turn before the first that had to wait for others of its leader."""
+        """Consider all rows; returns how many precede the first that must wait because others of its leader had their
+        turn."""
         leader = self._context.table.leader
         full = frozenset(broker for broker, watched in self._brokers.items() if watched >= PER_BROKER)
         turn = len(rows)

@@ -60,7 +60,7 @@ class Requests(NamedTuple):
 
 
 NO_BROKER = -1
-"""Of something to be waited for that no single broker answers."""
+"""The broker of something to be waited for that no single broker answers."""
 
 
 class Acknowledgements:
@@ -79,7 +79,7 @@ class Acknowledgements:
         return partial(self._answered, self._requests)
 
     def forgo(self, brokers: Container[int]) -> None:
-        """Wait for no answer of these brokers any longer; their requests stay in the queues."""
+        """Stop waiting for these brokers' answers; their requests stay in the queues."""
         for request in [request for request, broker in self._open.items() if broker in brokers]:
             del self._open[request]
         self._tell()
@@ -119,7 +119,7 @@ class RequestBatch:
         self.sent = Sent(Acknowledgements(), Acknowledgements())
         """Acknowledgements of all pieces."""
         self.held_back = False
-        """Nothing is to be sent before the whole batch is: ZooKeeper does not hold yet what memory does."""
+        """Nothing is to be sent before the whole batch is: ZooKeeper does not yet hold what memory holds."""
         self._sent: dict[int, list[Sequence[int]]] = {}
         """Broker -> rows sent to it in earlier pieces, ascending within each piece."""
         self._clear()
@@ -195,7 +195,7 @@ class RequestBatch:
     def add_stop_replica_request_for_brokers(
         self, brokers: Iterable[int], rows: Sequence[int], *, delete: bool
     ) -> None:
-        """Have brokers stop these replicas; one that is to be deleted once is deleted."""
+        """Have brokers stop these replicas; a replica that any call asks to delete is deleted."""
         for broker in brokers:
             if broker in self._context.brokers:
                 wanted = self._stop_replica.setdefault(broker, {})

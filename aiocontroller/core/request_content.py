@@ -40,7 +40,7 @@ class PartitionRecovery(msgspec.Struct, frozen=True):
     result: str
     """``led``: it has a leader already; ``would elect`` in a dry run; ``elected``; ``failed``."""
     leader: int | None = None
-    """The leader, or who would lead."""
+    """The leader, or the broker that would lead."""
     logs: tuple[ToldLog, ...] = ()
     lost_at_most: int | None = None
     """Records that other logs hold and the leader's lacks; None if the leader's is not known."""
@@ -48,8 +48,8 @@ class PartitionRecovery(msgspec.Struct, frozen=True):
     """Brokers that may have held more and have not answered."""
     detail: str = ""
     readable: bool | None = None
-    """False: it leads, but clients read nothing until as many replicas as ``min.insync.replicas`` are in sync.  None:
-    not known, or nobody leads."""
+    """False: there is a leader, but clients read nothing until as many replicas as ``min.insync.replicas`` are in sync.
+    None: not known, or there is no leader."""
 
 
 class AlterPartition(msgspec.Struct, frozen=True, gc=False):
@@ -86,7 +86,8 @@ class ScramUpsertion(msgspec.Struct, frozen=True):
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """-1 for partitions or replication factor: the brokers' default; with an assignment both are -1."""
+    """A topic of a CreateTopics request; -1 for partitions or replication factor means the brokers' default; with an
+    assignment both are -1."""
 
     name: str
     partitions: int

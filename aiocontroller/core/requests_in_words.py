@@ -1,6 +1,6 @@
 """What clients and operators ask for, in words, for the list of events.
 
-Names are theirs, whether such a topic can exist or not.
+Names are as they were requested, whether such a topic can exist or not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONGEST = 300
 
 
 def asked_for(events: Iterable[ev.Event]) -> str:
-    """Who asked for what; empty where nobody did, or for nothing that changes anything."""
+    """Who asked for what; empty if no client or operator asked, or for nothing that would change anything."""
     said = dict.fromkeys(_sentence(event) for event in events if isinstance(event, ev.Request) and event.by)
     return ", ".join(filter(None, islice(said, SHOWN)))
 
@@ -49,12 +49,12 @@ def _what(event: ev.Request) -> str:
             how = "an unclean election" if kind == ElectionType.UNCLEAN else "an election of the preferred leaders"
             return f"for {how} of {_named(None if partitions is None else [*map(str, partitions)], 'partition')}"
         case ev.RecoverPartitions(topic=topic, partition=partition):
-            return f"for leaders by what logs hold, of {_shown(topic)}" + ("" if partition is None else f"-{partition}")
+            return f"to elect leaders by logs for {_shown(topic)}" + ("" if partition is None else f"-{partition}")
         case ev.UpdateFeatures(updates=updates):
-            return f"for other levels of {_named(list(updates), 'feature')}"
+            return f"to change the level of {_named(list(updates), 'feature')}"
         case ev.AlterUserScramCredentials(deletions=deletions, upsertions=upsertions):
             users = dict.fromkeys([user for user, _ in deletions] + [each.user for each in upsertions])
-            return f"for other SCRAM credentials of {_named(list(users), 'user')}"
+            return f"to change SCRAM credentials of {_named(list(users), 'user')}"
         case ev.TakeOver():
             return "this controller to take the role"
         case ev.Release(to_kraft=to_kraft):

@@ -2,11 +2,11 @@
 
 ``SickReplicas`` decides each partition by itself, and again after a foreign write.  The broker's replica stays as it is
  * where the rest of the ISR that is online is smaller than ``min.insync.replicas``, or empty;
- * where it leads, and every replica that could follow it stands lower in the operator's preferences (a pin);
+ * where it leads, and every replica that could succeed it ranks lower in the operator's preferences (a pin);
  * where its leader is not online: that is decided elsewhere.
 Otherwise it leaves the ISR, and if it led, the first of the rest leads, which has everything that was acknowledged.
-Each partition is relieved once for each sickness: a leader of an old release may add the replica again, and nothing is
-gained by a quarrel.
+Each partition is relieved once for each sickness: a leader of an old release may add the replica again, and removing it
+each time would gain nothing.
 
 A sick broker is the last choice of every election, and may not join an ISR (``alter_partition``).  Once it leads
 nothing, it is left out of the live brokers of UpdateMetadata (*unlisted*), because a leader's high watermark waits for
@@ -26,7 +26,7 @@ from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.core.partitions import NO_ISR
 
 REASON = "SickBroker"
-"""What the journal has as the reason of these changes."""
+"""The journal's reason for these changes."""
 
 
 class MinIsr(NamedTuple):
@@ -62,7 +62,7 @@ class ReliefPlan(NamedTuple):
     """The rows with a new leader."""
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
-        """All replicas hear of it, the sick broker's too: it must go on following."""
+        """All replicas are sent the change, including the sick broker's, which must go on following."""
         return Effects(
             (Entered(written.done.rows, None, REASON),),
             (LeaderAndIsrRequests(written.done.rows, written.done.recipients),),
@@ -93,7 +93,7 @@ class SickReplicas(Change[ReliefPlan]):
         return ReliefPlan(decisions, frozenset(moved))
 
     def carried_out(self, plan: ReliefPlan, effects: Effects) -> None:
-        """Count the leaders that have moved."""
+        """Count the partitions with a new leader."""
         self.moved += len(plan.moved.intersection(*(entered.rows for entered in effects.entered)))
 
     def _relieved(self, context: ControllerContext, row: int) -> LeaderAndIsr | None:

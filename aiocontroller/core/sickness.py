@@ -1,4 +1,4 @@
-"""The judge of sickness: which broker lives and answers, but holds others back; without a clock and without a socket.
+"""The judge of sickness: which broker is alive and answers, but holds others back; it has neither clock nor socket.
 
 A dead broker costs its partitions a moment; a sick one (a slow disk, a lossy network, an overloaded processor) stays
 leader and in every ISR, and each ``acks=all`` waits for it, on all brokers, for as long as it lasts.
@@ -9,11 +9,11 @@ leader and in every ISR, and each ``acks=all`` waits for it, on all brokers, for
  * *stale as a leader*: every follower of it is stale beyond the limit, and there are two of these at least;
  * *slow*: for ``SLOW_FOR_S`` without a break, the median of its answers during ``WINDOW_S`` takes longer than the limit
    and ``SLOWER`` times as long as that of the other brokers.  A healthy broker on a busy machine is slow for a moment;
- * *stuck*: in ``PAUSES_S`` it has answered nothing for longer than ``PAUSE_S`` ``PAUSES`` times, and half of the time.
-   So answers a broker all of whose threads wait for its disk.
-An AlterPartition by which a leader removes a follower accuses it.  It comes late, so it only confirms.
+ * *stuck*: in ``PAUSES_S`` it has paused for longer than ``PAUSE_S`` at least ``PAUSES`` times, and for half of the
+   time in all.  This is how a broker answers when all of its threads wait for its disk.
+An AlterPartition by which a leader removes a follower accuses the follower.  It comes late, so it only confirms.
 
-From this follows how the broker is sick, which is a guess for people; the cure is the same:
+The kind of sickness follows from this.  It is a guess, for people; the cure is always the same:
  * stale as a follower, and some of its answers are prompt: *disk*; none of them prompt: *network in*;
  * stale as a leader only: *network out*;
  * slow or stuck, and followers keep up with it: *cpu*.
@@ -22,19 +22,20 @@ From this follows how the broker is sick, which is a guess for people; the cure 
 that an answer comes, that brokers answer in turn, or that this process runs without pauses.
 
 **What it must never do**
- 1. Judge for want of an answer: a broker that does not answer is dead or frozen, which early detection decides.
+ 1. Judge by a missing answer: a broker that does not answer is dead or frozen, which early detection decides.
  2. Judge an idle cluster: where nothing is written nothing is stale, and answers are compared with others'.
- 3. Judge a cluster that starts or changes: for ``CHANGE_S`` after a broker registered, went or began its shutdown.
- 4. Believe what was seen while somebody slept.  A broker that has not answered for ``PAUSE_S`` may have been frozen,
-    and expels its followers when it wakes; it is not believed for ``WAKE_S``, and if we slept, nobody is.
- 5. Judge two brokers: while one is sick, no other is.  If several seem sick, and the staleness of all pairs is not that
-    of one of them, our picture is wrong, or the fault is between them; then none is judged (*held*).
+ 3. Judge a cluster that starts or changes: for ``CHANGE_S`` after a broker registered, left or began its shutdown.
+ 4. Believe what was seen across a freeze.  A broker that has not answered for ``PAUSE_S`` may have been frozen, and
+    removes its followers from ISRs when it wakes; it is not believed for ``WAKE_S``.  If our own process slept, no
+    broker is.
+ 5. Judge two brokers: while one is sick, no other is.  If several seem sick, and no single one explains the staleness
+    of all pairs, our picture is wrong, or the fault is between them; then none is judged (*held*).
  6. Judge with fewer than ``WITNESSES`` other brokers that answer: of two brokers, either may be at fault.
  7. Judge often: at most ``PER_HOUR`` times in an hour.
 
-**The end.**  A broker is well again when it was seen to be for ``Limits.healthy_s`` without a break: it answers, not
+**The end.**  A broker is well again when it has looked well for ``Limits.healthy_s`` without a break: it answers, not
 slowly, and is not stale anywhere, not even where it is out of the ISR.  The time doubles with each relapse, up to
-``MAX_HEALTHY_S``.  A broker that registers again, or no longer, is not sick either.
+``MAX_HEALTHY_S``.  The sickness also ends when the broker's registration ends or is replaced.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ WINDOW_S = 2.0
 SLOWER = 4.0
 PAUSE_S = 0.6
 ASLEEP_S = 1.5
-"""A broker that has not answered for so long is not slow but silent."""
+"""A broker that has not answered for this long is not slow but silent."""
 WAKE_S = 1.0
 CHANGE_S = 3.0
 CONFIRMED_S = 0.3
-"""Staleness has to last for so long; it is seen five times a second."""
+"""Staleness has to last this long; it is observed five times a second."""
 SLOW_FOR_S = 3.0
-"""Slowness alone has to last for so long."""
+"""Slowness alone has to last this long."""
 PAUSES = 3
 PAUSES_S = 10.0
-"""So many pauses in this time, which make up half of it, are no accident."""
+"""``PAUSES`` pauses in this time, which make up half of it, are no accident."""
 WITNESSES = 2
 FEWEST_ANSWERS = 4
 PER_HOUR = 6
@@ -109,7 +110,7 @@ class Finding(NamedTuple):
     """Those whose staleness it explains."""
     text: str
     lasts_s: float
-    """It has to last for so long."""
+    """How long it has to last before it counts."""
 
 
 class _Patient:
@@ -123,7 +124,7 @@ class _Patient:
         self.answers: deque[tuple[float, float]] = deque()
         """(time, seconds that it took) during ``WINDOW_S``."""
         self.asked: dict[int, float] = {}
-        """Connection -> when it was asked what it has not answered yet."""
+        """Connection -> when the request that is still unanswered was sent."""
         self.believed_s = EVER
         """From when on its answers about logs count."""
         self.evident_s: float | None = None
@@ -131,10 +132,10 @@ class _Patient:
         self.pauses: deque[tuple[float, float]] = deque()
         """(end, seconds) of the pauses between answers that ended in the last ``PAUSES_S``."""
         self.tells = False
-        """It has told where logs end."""
+        """It has reported where logs end."""
 
     def speed(self, now_s: float) -> Speed | None:
-        """None while too few answers are known, or they are all of one moment."""
+        """How fast it answers; None while too few answers are known, or they are all of one moment."""
         while self.answers and now_s - self.answers[0][0] > WINDOW_S:
             self.answers.popleft()
         if len(self.answers) < FEWEST_ANSWERS or self.answers[-1][0] - self.answers[0][0] < WINDOW_S / 2:
@@ -158,7 +159,7 @@ class JudgeOfSickness:
         self.limits = limits
         self.sick: Sickness | None = None
         self.held: tuple[int, ...] = ()
-        """Brokers against which there is evidence that does not suffice to judge one of them."""
+        """Brokers with evidence against them that does not suffice to judge one of them."""
         self.staleness = Staleness()
         self._patients: dict[int, _Patient] = {}
         self._judged_s = EVER
@@ -166,7 +167,7 @@ class JudgeOfSickness:
         self._well_s: float | None = None
         """Since when the sick broker is seen to be well."""
         self._unknown_until_s = EVER
-        """Until then too little is known of it, as it has new leaders."""
+        """Until then too little is known of the sick broker, because its partitions have new leaders."""
         self._ended: dict[int, tuple[int, float]] = {}
         """Broker -> (recoveries in a row, time of the last)."""
         self._verdicts: deque[float] = deque()
@@ -204,7 +205,7 @@ class JudgeOfSickness:
             patient.asked[connection] = now_s
 
     def lost(self, broker: int, connection: int) -> None:
-        """The connection has ended: what it was asked is void."""
+        """The connection has ended, and with it the request that was unanswered."""
         patient = self._patients.get(broker)
         if patient is not None:
             patient.asked.pop(connection, None)
@@ -268,7 +269,7 @@ class JudgeOfSickness:
         return self.sick != sick
 
     def _sleep_over(self, now_s: float) -> None:
-        """We slept: brokers may have answered meanwhile, and nobody noticed."""
+        """Forget what was observed before our own process slept: brokers may have answered meanwhile, unnoticed."""
         self._believed_s = max(self._believed_s, now_s + WAKE_S)
         self.staleness.forget()
         for patient in self._patients.values():
@@ -352,7 +353,7 @@ class JudgeOfSickness:
     # -- evidence --------------------------------------------------------------------------------------------------
 
     def _findings(self, now_s: float) -> dict[int, Finding]:
-        """What speaks against each broker now."""
+        """The present evidence against each broker."""
         speeds = {
             broker: speed
             for broker, patient in self._patients.items()
@@ -378,7 +379,7 @@ class JudgeOfSickness:
         others_s = sorted(other.median_s for each, other in speeds.items() if each != broker)
         stuck_s = self._patients[broker].stuck_s(now_s)
         if len(others_s) < WITNESSES or (speed is None and not stuck_s):
-            return None  # too little is known: of it, or of whom to compare it with
+            return None  # too little is known of it, or of those to compare it with
         usual_s = others_s[len(others_s) // 2]
         median_s, prompt_s = speed or Speed(stuck_s, stuck_s)
         slow = usual_s <= limits.latency_s < median_s and median_s > SLOWER * usual_s
@@ -399,7 +400,7 @@ class JudgeOfSickness:
         return Finding(kind, explained, ", ".join(parts), lasts_s)
 
     def _stale_as_follower(self, broker: int, pairs: Mapping[Pair, Lag]) -> list[int]:
-        """The leaders that see it stale, if all do, and it is not just one of them or of the ways between."""
+        """The leaders that see it stale, if all do, and it is not just one leader's fault or that of the link to it."""
         limit_s = self.limits.staleness_s
         leaders = [leader for leader, follower in pairs if follower == broker]
         if not leaders or any(pairs[leader, broker].seconds <= limit_s for leader in leaders):
@@ -418,7 +419,7 @@ class JudgeOfSickness:
         return followers
 
     def _accusations(self, now_s: float) -> Iterable[Pair]:
-        """The pairs of late, oldest first."""
+        """The pairs of the last ``ACCUSED_S``, oldest first."""
         self._accused = {pair: at_s for pair, at_s in self._accused.items() if now_s - at_s <= ACCUSED_S}
         return tuple(self._accused)
 

@@ -9,11 +9,11 @@ Each observation compares the follower's end with what the leader's end was at e
 first seen t seconds ago, so it is stale by t at least, whatever was not observed in between.  A follower that does not
 answer does not become staler: then nothing is known of it.
 
-A *pair* is a leader and a follower of it.  Its staleness is that of the partitions to which something was written of
-late, and each counts as much as it was written to: the upper median, by ``activity``, of the worst of each in the last
-``MEMORY_S``.  So a replica that is stuck alone is not the fault of a broker, partitions that are hardly written to hide
-none that is, and a follower that writes in bursts is not well between them.  A partition that was not written to says
-nothing, unless its follower still lacks something.
+A *pair* is a leader and a follower of it.  Its staleness is that of the partitions that were written to recently, each
+weighted by how much it was written to: the upper median, by ``activity``, of each partition's worst in the last
+``MEMORY_S``.  So a single stuck replica is not held against a broker, partitions that are hardly written to do not hide
+a stale broker, and a follower that writes in bursts does not look well between them.  A partition that was not written
+to says nothing, unless its follower still lacks something.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTLE_S = 3.0
 """Followers of a new leader may wait for a second or two before they fetch from it."""
 ACTIVITY_S = 10.0
 EARLIER_ENDS = 300
-"""Of a leader: a minute, at five observations a second."""
+"""Kept of each leader: a minute, at five observations a second."""
 
 Pair = tuple[int, int]
 """(leader, follower)"""
@@ -57,7 +57,7 @@ class Lag(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """The leader had the end ``end`` at this time, in seconds, for the first time as far as is known."""
+    """The leader's log was first seen to end at ``end`` at this time, in seconds."""
 
     end: int
     first_s: float
@@ -111,7 +111,7 @@ class _Log:
         return max(1, len(self.ends) - earlier)
 
     def lag_s(self, follower: int, now_s: float) -> float | None:
-        """The worst of late; None if nothing is known, or if there is nothing to know, since nothing was written."""
+        """The worst staleness of the last ``MEMORY_S``; None if it is unknown, or nothing was written."""
         lags = self.lags[follower]
         if now_s - self.begun_s < SETTLE_S or now_s - self.answered_s > FRESH_S:
             return None
@@ -139,7 +139,7 @@ class Staleness:
     def watch(self, partitions: Mapping[TopicPartition, Watched], now_s: float) -> list[Watched]:
         """Watch these, and no others; what is known of a partition counts until it has another leader or epoch.
 
-        Returns those that have one now, about which nothing is known for ``SETTLE_S``.
+        Returns those with a new leader or epoch, about which nothing is known for ``SETTLE_S``.
         """
         logs: dict[TopicPartition, _Log] = {}
         changed = []
@@ -176,9 +176,9 @@ class Staleness:
                 log.lags[broker].clear()
 
     def busy(self, now_s: float) -> list[TopicPartition]:
-        """The watched partitions that were written to of late, the busiest first, and those too new to tell.
+        """The watched partitions that were written to recently, the busiest first, and those too new to tell.
 
-        Of a partition that is watched without its followers, two observations tell enough.
+        Of a partition that is watched without its followers, two observations are enough.
         """
         by_activity = sorted(self._logs.items(), key=lambda item: -item[1].activity(now_s))
         return [
@@ -192,14 +192,14 @@ class Staleness:
         return any(lags and lags[-1][1] > 0 for lags in log.lags.values())
 
     def is_unknown(self, follower: int, now_s: float) -> bool:
-        """Whether it is unknown how stale the follower is in a partition to which something was written of late."""
+        """Whether it is unknown how stale the follower is in a partition that was written to recently."""
         return any(
             follower in log.lags and now_s - log.grew_s <= MEMORY_S and log.lag_s(follower, now_s) is None
             for log in self._logs.values()
         )
 
     def worst_s(self, follower: int, now_s: float) -> float:
-        """How stale the follower was of late where it was most; 0 if nothing is known."""
+        """The follower's worst recent staleness, in seconds; 0 if nothing is known."""
         return max((lag.seconds for (_, other), lag, _ in self._lags(now_s) if other == follower), default=0.0)
 
     def pairs(self, now_s: float) -> dict[Pair, Lag]:

@@ -55,7 +55,7 @@ class CarryOut(Step[None]):
 
 @dataclass(frozen=True)
 class HoldRequests(Step[None]):
-    """Send nothing of what follows before ``SendRequests``: ZooKeeper does not hold yet what the context will."""
+    """Send nothing of what follows before ``SendRequests``: ZooKeeper does not yet hold what the context will hold."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class ShrinkIsrs(Step[Mapping[int, str]]):
 
 @dataclass(frozen=True)
 class RaiseLeaderEpochs(Step[Sequence[int]]):
-    """Returns the rows whose leader epochs were raised."""
+    """Raise leader epochs by one.  Returns the rows whose epochs were raised."""
 
     rows: Sequence[int]
 
@@ -181,7 +181,7 @@ class ReadRequestedReassignments(Step["Mapping[TopicPartition, Sequence[int]] | 
 
 @dataclass(frozen=True)
 class WriteRequestedReassignments(Step[None]):
-    """Without entries, the znode is deleted."""
+    """Write the entries into ``/admin/reassign_partitions``; without entries, the znode is deleted."""
 
     entries: Mapping[TopicPartition, Sequence[int]]
 

@@ -26,7 +26,7 @@ class SuspectChanges(NamedTuple):
 def compare_suspects(context: ControllerContext, suspects: Mapping[int, Suspicion]) -> SuspectChanges:
     """Compare the failure detector's present suspects with the context's.
 
-    A broker in controlled shutdown closes its listener too, when nothing is left to move: it is no suspect.
+    A broker in controlled shutdown also closes its listener, once nothing is left to move: it is not a suspect.
     """
     return SuspectChanges(
         [broker for broker in context.suspected if broker not in suspects],

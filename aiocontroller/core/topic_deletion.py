@@ -162,7 +162,7 @@ class Deletion(NamedTuple):
     blocked: list[str]
     """Topics with replicas of the latter kind, marked or not."""
     nowhere: Replicas
-    """Replicas on no broker, since their assignments name a controller: no one is asked, and nothing is deleted."""
+    """Replicas on no broker, since their assignments name a controller: no broker is asked, and nothing is deleted."""
 
     def transitions(self) -> list[Transition]:
         """The replicas' transitions in their order; ``left`` is not among them."""

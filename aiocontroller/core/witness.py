@@ -1,4 +1,4 @@
-"""What a standby hears, for the active controller: a second witness of which brokers are alive.
+"""Tells the active controller which brokers a standby hears: a second witness of which brokers are alive.
 
 The standby's heartbeats to the active controller name the brokers that have answered the standby lately, by incarnation
 (in the client id, as these requests have no other place for it).  A broker that is silent to the active controller and
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MAX_BYTES = 16_000
-"""A client id has at most 32,767 bytes.  What does not fit is left out: nobody vouches for it."""
+"""A client id has at most 32,767 bytes.  Brokers that do not fit are left out, and so are not vouched for."""
 _MARK = " hears "
 
 

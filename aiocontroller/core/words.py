@@ -1,30 +1,31 @@
 """Words for people: counts with their nouns, and texts that others wrote, such as names and racks.
 
-A terminal obeys escape sequences and directions of writing, and a newline begins what looks like a line of ours.
+A terminal obeys escape sequences and writing directions, and a newline begins what looks like a line of ours.
 """
 
 from __future__ import annotations
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 broker``, ``2,000 brokers``; for nouns that form it by an s."""
+    """``1 broker``, ``2,000 brokers``; for nouns whose plural only adds an s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def printable(text: str) -> str:
-    """The text with what a terminal would obey as escapes; lines stay."""
+    """The text with what a terminal would obey as escapes; line breaks stay."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def on_one_line(text: str) -> str:
-    """The same without lines."""
+    """The same on one line, with line breaks as escapes."""
     return printable(text).replace("\n", "\\n")
 
 
 def as_a_name(text: str) -> str:
-    """The same, in quotes if it has blanks, commas or quotes: a name is no words of ours, and two are not one."""
+    """The same, in quotes if it has blanks, commas or quotes, so that it can pass neither for words of ours nor for two
+    names."""
     shown = on_one_line(text)
     if not any(c.isspace() or c in ',"' for c in text):
         return shown

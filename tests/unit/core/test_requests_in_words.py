@@ -54,15 +54,15 @@ TOPICS = tuple(NewTopic(name, 1, 1, {}, {}) for name in "abcdefg")
             request(ev.ReplicaLeaderElection, partitions=(T1,), election_type=ElectionType.UNCLEAN),
             "for an unclean election of partition t-1",
         ),
-        (request(ev.RecoverPartitions, topic="t", partition=0), "for leaders by what logs hold, of t-0"),
-        (request(ev.UpdateFeatures, updates={"x": 1}), "for other levels of feature x"),
+        (request(ev.RecoverPartitions, topic="t", partition=0), "to elect leaders by logs for t-0"),
+        (request(ev.UpdateFeatures, updates={"x": 1}), "to change the level of feature x"),
         (
             request(
                 ev.AlterUserScramCredentials,
                 deletions=(("bob", 1), ("eve", 2)),
                 upsertions=(ScramUpsertion("bob", 1, 4096, b"", b""),),
             ),
-            "for other SCRAM credentials of users bob, eve",
+            "to change SCRAM credentials of users bob, eve",
         ),
         (request(ev.TakeOver), "this controller to take the role"),
         (request(ev.Release), "this controller to release the role"),
