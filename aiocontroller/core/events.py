@@ -108,8 +108,7 @@ class Signal(Event, frozen=True, gc=False):
 
 
 class Request(Event, frozen=True, gc=True, kw_only=True):
-    """Asks for something, and is answered once.  It is tracked by the garbage collector, because ``reply`` leads to the
-    queue where it waits."""
+    """Asks for something, and is answered once.  Tracked by the garbage collector: ``reply`` leads to its queue."""
 
     reply: Reply
     by: str = ""

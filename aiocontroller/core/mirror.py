@@ -29,7 +29,7 @@ from aiocontroller.core.states import PartitionState, ReplicaState
 MOST_RECENT = 2_000
 """Rows that are remembered as changed last."""
 AWAY_FIRST, AWAY_GROWTH, AWAY_AT_ONCE = 100, 5, 10_000
-"""Sizes of the pieces that a failover repairs, in partitions: the first has at least so many, and each later one so many
+"""Sizes of the pieces that a failover repairs, in partitions: the first has at least so many, each later one so many
 times more, up to the last number.  ZooKeeper takes 20 to 70 ms for 2,000 writes, which the first decision must not wait
 for."""
 ROWS_FIRST, ROWS_AT_ONCE = 500, 5_000
