@@ -1,1 +1,1 @@
-"""Looks at a cluster that anybody's controller runs, and writes nothing: what is broken, and what is about to be."""
+"""Finds what is broken in a cluster, or one failure away from it, whichever controller runs it; writes nothing."""

@@ -1,8 +1,8 @@
-"""What brokers tell of their own settings, and what is wrong with that.
+"""Reads the brokers' own settings, and finds what is wrong with them.
 
-A controller inside a broker obeys that broker's settings, so brokers that differ behave differently in the role; one
-outside obeys the value of most (``controller.obeyed_settings``, which decides here, too).  Asking is the only part that
-does I/O: DescribeConfigs, which changes nothing.
+A controller inside a broker obeys that broker's settings, so brokers with different settings behave differently as the
+controller; aiocontroller obeys the value that most brokers have (``controller.obeyed_settings``, which decides here,
+too).  Only the reading does I/O: DescribeConfigs, which changes nothing.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from aiocontroller.zookeeper.cluster_tree import ClusterTree
 WITHIN_S = 5.0
 AUTHORIZER = "authorizer.class.name"
 ASKED = (*(name for name in NAMES if name not in THREAD_COUNTS), AUTHORIZER)
-"""Those that should be alike: how many threads a broker has is its own business."""
+"""Settings that should be the same on all brokers; the number of threads may differ."""
 
 
 class Told(NamedTuple):
-    """The brokers' static and default values, and why others have not told theirs."""
+    """The static and default values that brokers reported, and why the other brokers did not report theirs."""
 
     settings: dict[int, ReportedSettings]
     silent: dict[int, str]
@@ -87,8 +87,8 @@ async def ask_brokers(world: World, config: Config, brokers: Iterable[Broker]) -
 
 
 def with_files(tree: ClusterTree, told: Told, names: Iterable[str] = (MIN_ISR, UNCLEAN)) -> ClusterTree:
-    """The tree with what brokers have in their files for topics without a setting of their own, where no dynamic
-    default takes precedence."""
+    """Return the tree with the values of ``names`` from the brokers' files, which apply to topics without a setting of
+    their own, added to the dynamic defaults, which take precedence."""
     found = {name: settle(name, votes).value for name in names if (votes := _votes(tree, told, name))}
     if not found:
         return tree
@@ -97,7 +97,7 @@ def with_files(tree: ClusterTree, told: Told, names: Iterable[str] = (MIN_ISR, U
 
 
 def settings_hits(tree: ClusterTree, told: Told) -> Iterator[Hit]:
-    """Brokers that differ or are silent, and what changes if aiocontroller takes the role."""
+    """Yield brokers that differ or did not answer, and what changes if aiocontroller takes the role."""
     for broker, why in told.silent.items():
         remedy = "name credentials in AIOCONTROLLER_…, as for a controller; look at its listener"
         yield Hit("settings-not-told", f"broker {broker}", paths.broker_id(broker), why, remedy)
@@ -123,7 +123,7 @@ def settings_hits(tree: ClusterTree, told: Told) -> Iterator[Hit]:
 
 
 def _unclean(votes: Mapping[int, Vote]) -> Iterator[Hit]:
-    """Where unclean elections come from settings of the brokers themselves; of a dynamic default the rules tell."""
+    """Yield brokers whose own settings allow unclean elections; ``rules.configs`` reports a dynamic default."""
     if not votes or not is_true({UNCLEAN: settle(UNCLEAN, votes).value}, UNCLEAN):
         return
     subject = "all topics without a setting of their own"

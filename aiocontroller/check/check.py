@@ -21,11 +21,11 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 FORMAT = 1
 BETWEEN_S = 2.0
-"""Between the two looks: an election under way has ended by then, and the reads of one look are not of one instant."""
+"""Between the two looks: long enough for an election to end.  One look alone may mix states of different moments."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The findings, the worst first, and what was looked at.  Also the form of an evidence file."""
+    """The findings, the worst first, and what was examined.  Also the content of an evidence file."""
 
     format: int
     at: str
@@ -37,7 +37,7 @@ class Report(msgspec.Struct, frozen=True):
     partitions: int
     findings: tuple[Finding, ...]
     cluster_id: str | None = None
-    """None where the cluster has none, or an older release wrote the file."""
+    """None if the cluster has no id, or if an older release wrote the file."""
 
 
 class Examined(NamedTuple):
@@ -55,9 +55,9 @@ async def examine(
     progress: Progress | None = None,
     ask: Callable[[Collection[Broker]], Awaitable[Told]] | None = None,
 ) -> Examined:
-    """Raises AioControllerError if ZooKeeper does not answer; writes nothing.
+    """Look twice, and report what both looks show; AioControllerError if ZooKeeper does not answer.
 
-    ``ask`` asks the registered brokers for their settings; None: they are not asked.
+    ``ask`` asks the registered brokers for their settings; None: they are not asked.  Writes nothing.
     """
     first = await read_cluster_tree(zk, progress)
     told = NOBODY if ask is None else await ask(first.brokers.values())
@@ -77,12 +77,15 @@ async def examine(
 
 
 def _hits(tree: ClusterTree, told: Told) -> list[Hit]:
-    """What files say is no dynamic default: where elections may be unclean by them, ``settings_hits`` tells."""
+    """What the rules hit, with ``min.insync.replicas`` from the brokers' files.
+
+    Unclean elections that the files allow are left to ``settings_hits``: the rules would report a dynamic default.
+    """
     return all_hits(with_files(tree, told, (MIN_ISR,)))
 
 
 def judge(tree: ClusterTree, at: str) -> Report:
-    """The report of a recorded tree, without evidence: there was one look, at this time."""
+    """Return the report on a recorded tree, which shows one look at time ``at``; it has no evidence."""
     found, _ = findings(all_hits(tree), KINDS)
     return _report(tree, found, at)
 
@@ -102,7 +105,7 @@ def _report(tree: ClusterTree, found: Sequence[Finding], at: str) -> Report:
 
 
 def parse_report(data: bytes, where: str) -> Report:
-    """An evidence file's content; BadInputError naming ``where`` if it is none."""
+    """Parse an evidence file; BadInputError naming ``where`` if it is not one."""
     try:
         report = msgspec.json.decode(data, type=Report)
     except UNREADABLE_JSON as error:
@@ -113,17 +116,17 @@ def parse_report(data: bytes, where: str) -> Report:
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What has come, gone or changed since an earlier report."""
+    """What is new, gone or changed since an earlier report."""
 
     since: str
     new: tuple[Finding, ...]
     gone: tuple[Finding, ...]
     changed: tuple[tuple[Finding, int], ...]
-    """Findings with other subjects than before, and how many there were."""
+    """Findings whose subjects have changed, with the earlier number of subjects."""
 
 
 def compare(earlier: Report, now: Report) -> Difference:
-    """By kind and reason.  BadInputError if the reports are of two clusters, as far as both name theirs."""
+    """Compare findings by kind and reason; BadInputError if both reports name a cluster, and not the same one."""
     if None not in (earlier.cluster_id, now.cluster_id) and earlier.cluster_id != now.cluster_id:
         raise BadInputError(
             f"found a report of cluster {earlier.cluster_id}, of {earlier.at}, expected one of cluster {now.cluster_id}"

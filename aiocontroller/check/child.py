@@ -1,9 +1,9 @@
-"""The check of a cluster as a process of its own, for a controller that shows findings: ``python -m``, no command.
+"""Checks the cluster in a process of its own (``python -m``, no command), for a controller that shows the findings.
 
-It takes the controller's ``Config`` by standard input, pickled, so that no password stands in arguments or variables,
-and prints how far it has come, a JSON object in each line, and then one with the findings, bounded: of each the first
-subjects and their number.  It is the first to be killed
-where memory runs out, gives way to others for the processor, and ends itself in time if its parent is gone.
+It reads the controller's pickled ``Config`` from standard input, so that no password appears in arguments or in the
+environment.  It prints a JSON object per line: first its progress, last the findings, limited to the first subjects of
+each and their number.  It is the first process to be killed when memory runs out, runs at a low priority, and ends
+after ``WITHIN_S`` even if its parent is gone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NICE = 10
 FINDINGS_SHOWN = 100
 SUBJECTS_SHOWN = 20
 LONGEST = 500
-"""Characters of a text that is shown; evidence may be a megabyte."""
+"""Characters shown of a text: evidence may be a megabyte."""
 
 
 def summary(report: Report) -> dict[str, Any]:
@@ -80,7 +80,7 @@ async def check(config: Config) -> dict[str, Any]:
 
 
 def tell_progress() -> Progress:
-    """Prints a line for each slice of partitions that has been read; all are read twice."""
+    """Return a callback that prints a line for each slice of partitions read; every partition is read twice."""
     before, again = 0, False
 
     def tell(what: str, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""A controller's context of what ZooKeeper holds of a cluster, as a failover fills it; nothing is decided."""
+"""Fills a controller's context from a cluster's tree, as a failover does, but decides nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiocontroller.zookeeper.cluster_tree import ClusterTree
 
 
 def context_of(tree: ClusterTree) -> ControllerContext:
-    """The context; partitions whose state cannot be read are left out."""
+    """Return the context; partitions whose state cannot be read are left out."""
     context = ControllerContext(max(tree.controller_epoch, 1), 0)
     apply(context, BrokersAdded(list(tree.brokers.values())))
     rows = context.add_partitions(_readable(tree))

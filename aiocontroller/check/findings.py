@@ -1,7 +1,7 @@
 """Findings: what is wrong with a cluster, how bad that is, what follows from it, and what an operator can do.
 
-A rule yields a ``Hit`` for each subject; ``findings`` makes one finding of all that are of one kind and have one
-reason.  ``kinds`` describes the kinds.
+A rule yields a ``Hit`` for each subject; ``findings`` combines the hits of one kind and one reason into a finding.
+``kinds`` describes the kinds.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 import msgspec
 
 MOST_EVIDENCE = 5
-"""Znodes quoted for each finding; its subjects are all named in JSON."""
+"""Znodes quoted for each finding; JSON output names all its subjects."""
 
 
 class Severity(IntEnum):
     """How urgent a finding is.
 
-    ``CRITICAL``: clients are cut off, or data is at stake, now.  ``WARNING``: one more failure does that, or something
-    never ends by itself.  ``NOTICE``: worth knowing.
+    ``CRITICAL``: clients are cut off or data is at risk now.  ``WARNING``: one more failure would do that, or something
+    will never end by itself.  ``NOTICE``: worth knowing.
     """
 
     NOTICE = 1
@@ -64,18 +64,18 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What stays the same from one week to the next while the trouble does."""
+        """Identifies the same problem in an earlier or later report."""
         return self.kind, self.why
 
 
 def lasting(before: Iterable[Hit], now: Iterable[Hit]) -> list[Hit]:
-    """The hits of the second look whose subject was hit by the same kind in the first: what moves is no finding."""
+    """Return the hits of the second look whose kind and subject the first look hit, too: passing states are dropped."""
     known = {(hit.kind, hit.subject) for hit in before}
     return [hit for hit in now if (hit.kind, hit.subject) in known]
 
 
 def findings(hits: Iterable[Hit], kinds: Mapping[str, Kind]) -> tuple[list[Finding], list[list[str]]]:
-    """The findings, the worst and then the largest first, and the paths of each one's evidence."""
+    """Return the findings, the worst and then the largest first, and for each the paths of its evidence."""
     groups: dict[tuple[str, str], list[Hit]] = {}
     for hit in hits:
         groups.setdefault((hit.kind, hit.why), []).append(hit)
@@ -102,11 +102,11 @@ def findings(hits: Iterable[Hit], kinds: Mapping[str, Kind]) -> tuple[list[Findi
 
 
 def _remedy(group: list[Hit]) -> str:
-    """The first one, as an example if others are different: most name their topic."""
+    """Return the first remedy, marked as an example if others differ: most name their topic."""
     first = group[0].remedy
     return first if all(hit.remedy == first for hit in group) else f"{first}; likewise for the others"
 
 
 def worst(found: Iterable[Finding]) -> Severity | None:
-    """None without findings."""
+    """Return the highest severity; None without findings."""
     return max((Severity[finding.severity.upper()] for finding in found), default=None)

@@ -8,12 +8,12 @@ _CRITICAL, _WARNING, _NOTICE = Severity.CRITICAL, Severity.WARNING, Severity.NOT
 
 _TABLE = (
     # -- the cluster
-    Kind("no-controller", _CRITICAL, "No controller", "Nobody replaces leaders, and nothing can be created or moved."),
+    Kind("no-controller", _CRITICAL, "No controller", "No leader is replaced, and nothing can be created or moved."),
     Kind(
         "controller-without-session",
         _CRITICAL,
         "A controller that no session holds",
-        "It may be long gone: its znode stays, and nobody is elected in its place.",
+        "It may be gone: its znode stays, and no other controller is elected.",
     ),
     Kind(
         "epoch-regression",
@@ -25,7 +25,7 @@ _TABLE = (
         "unreadable",
         _CRITICAL,
         "A znode cannot be read",
-        "Kafka's controller may fail over again and again, or ignore what the znode was to say.",
+        "Kafka's controller may fail over again and again, or ignore what the znode should say.",
     ),
     Kind(
         "not-shown",
@@ -39,30 +39,30 @@ _TABLE = (
         "Brokers' dynamic settings, which ZooKeeper does not show us",
         "Topics without a min.insync.replicas of their own count as having 1.",
     ),
-    # -- what brokers tell of themselves
+    # -- brokers' settings
     Kind(
         "settings-differ",
         _WARNING,
         "Brokers have different values of a setting",
-        "Who is the controller, or leads, decides what happens.",
+        "What happens depends on which broker is the controller, or leads.",
     ),
     Kind(
         "settings-not-told",
         _NOTICE,
-        "Brokers that did not tell their settings",
+        "Brokers that did not report their settings",
         "What they have in their files was not checked.",
     ),
     Kind(
         "takeover-changes",
         _NOTICE,
-        "Settings that count differently if aiocontroller takes the role over",
-        "A controller in a broker obeys this broker; aiocontroller obeys the value of most.",
+        "Settings whose effective values change if aiocontroller takes over",
+        "A controller in a broker obeys that broker's value; aiocontroller obeys the value that most brokers have.",
     ),
     Kind(
         "takeover-needs",
         _NOTICE,
         "What a takeover needs first",
-        "aiocontroller refuses the role until then.",
+        "aiocontroller does not take the role until then.",
     ),
     # -- partitions without service
     Kind("offline", _CRITICAL, "Partitions without a live leader", "Clients can neither read nor write them."),
@@ -101,7 +101,7 @@ _TABLE = (
         "isr-outside-replicas",
         _WARNING,
         "The ISR names brokers that are not replicas",
-        "They hold data that nobody assigned to them, and cannot be elected.",
+        "They hold data that is not assigned to them, and cannot be elected.",
     ),
     Kind(
         "damaged-assignment",
@@ -113,7 +113,7 @@ _TABLE = (
         "duplicate-topic-id",
         _CRITICAL,
         "Two topics with one id",
-        "Brokers of 2.8 and later take one for the other.",
+        "Brokers of 2.8 and later confuse the two.",
     ),
     # -- one failure away
     Kind(
@@ -132,7 +132,7 @@ _TABLE = (
         "at-min-isr",
         _WARNING,
         "Exactly min.insync.replicas are in sync",
-        "One more failure refuses producers with acks=all.",
+        "After one more failure producers with acks=all are refused.",
     ),
     Kind(
         "under-replicated",
@@ -175,15 +175,15 @@ _TABLE = (
         "notifications-pile-up",
         _WARNING,
         "Notifications that no controller takes",
-        "The controller does not hear what brokers tell it, or is far behind.",
+        "The controller does not notice what brokers report, or is far behind.",
     ),
-    Kind("debts", _NOTICE, "Brokers still have replicas to delete", "Their disks hold data that nobody needs."),
+    Kind("debts", _NOTICE, "Brokers still have replicas to delete", "Their disks hold data that is no longer needed."),
     # -- strays
     Kind(
         "stray-partition",
         _WARNING,
         "Znodes of partitions that the topic does not have",
-        "A later expansion of the topic finds an old state.",
+        "If the topic is expanded later, the new partition finds an old state.",
     ),
     Kind(
         "partition-gap",
@@ -195,7 +195,7 @@ _TABLE = (
         "invalid-setting",
         _WARNING,
         "Settings of a topic that brokers cannot read",
-        "A broker that starts with them may fail; here they count as not set.",
+        "A broker that starts with them may fail; this check treats them as not set.",
     ),
     Kind(
         "stray-config",
@@ -207,7 +207,7 @@ _TABLE = (
         "topic-without-id",
         _NOTICE,
         "Topics without an id although others have one",
-        "Brokers cannot tell it from a topic deleted and created again.",
+        "Brokers cannot tell such a topic from one that was deleted and created again.",
     ),
     # -- worth knowing
     Kind(
@@ -228,14 +228,14 @@ _TABLE = (
     Kind(
         "migration-blocked",
         _NOTICE,
-        "What a migration to KRaft would stumble over",
+        "Obstacles to a migration to KRaft",
         "Kafka's migration waits, or fails with no more than a line in the log.",
     ),
     Kind(
         "migration-running",
         _NOTICE,
         "The cluster is being migrated to KRaft, or was",
-        "aiocontroller does not take the role over; brokers in KRaft mode are not in ZooKeeper and seem to be away.",
+        "aiocontroller does not take over; brokers in KRaft mode are not in ZooKeeper, and seem to be down.",
     ),
 )
 

@@ -1,7 +1,7 @@
 """The rules: each looks at the tree and yields what it hits.  All are pure, and none needs a broker.
 
-``min.insync.replicas`` is the topic's own, else the dynamic default of all brokers, else 1: what brokers have in
-their files is not in ZooKeeper.
+``min.insync.replicas`` is the topic's own, else the dynamic default of all brokers, else 1: the brokers' files are not
+in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ ELECT_UNCLEAN = "aiocontroller elect --unclean --topic {topic}, which loses what
 
 
 def all_hits(tree: ClusterTree) -> list[Hit]:
-    """What every rule hits, rule by rule."""
+    """Return the hits of all rules, rule by rule."""
     told = _with_old_moves(tree)
     return list(chain.from_iterable(rule(told) for rule in RULES))
 
 
 def _with_old_moves(tree: ClusterTree) -> ClusterTree:
-    """The tree with the moves of a controller before 2.4, as later ones write them.
+    """Return the tree with the reassignments of a controller before 2.4 in the form that later controllers write.
 
-    Such a controller adds the new replicas to the assignment and says nowhere which they are, waits for them, and takes
-    the old ones and the request away in the end.
+    Such a controller adds the new replicas to the assignment without recording which ones are new, waits for them, and
+    finally removes the old replicas and the request.
     """
     if not tree.reassignment:
         return tree
@@ -59,7 +59,7 @@ def _state(partition: Partition) -> str:
 
 
 def _return_of(away: Collection[int], tree: ClusterTree) -> str:
-    """The remedy for replicas on ids that are not registered; an aiocontroller's never will be."""
+    """Return the remedy for replicas on ids that are not registered; the id of an aiocontroller never will be."""
     ours = tree.known_controllers.intersection(away)
     brokers = set(away).difference(ours)
     remedies = []
@@ -78,7 +78,7 @@ def _names(brokers: object) -> str:
 
 
 def controller(tree: ClusterTree) -> Iterator[Hit]:
-    """A missing holder of the role, and one that would stay in its znode if it died.
+    """A missing ``/controller``, and one that would stay if its controller died.
 
     In a migration a KRaft controller's ``/controller`` is persistent, and names its epoch.
     """
@@ -95,13 +95,13 @@ def controller(tree: ClusterTree) -> Iterator[Hit]:
             "controller-without-session",
             "the cluster",
             paths.CONTROLLER,
-            f"{paths.CONTROLLER} names {tree.holder.controller_id} and is no ephemeral znode",
+            f"{paths.CONTROLLER} names {tree.holder.controller_id} and is not ephemeral",
             f"delete {paths.CONTROLLER}: the brokers, or a standby, elect a controller at once",
         )
 
 
 def epochs(tree: ClusterTree) -> Iterator[Hit]:
-    """States of a later controller than the present one.  A KRaft controller writes an epoch of its own into them."""
+    """States with a higher epoch than ``/controller_epoch``.  A KRaft controller writes its own epoch into states."""
     of_kraft = tree.holder is not None and tree.holder.kraft_controller_epoch > 0
     if of_kraft or any(bad.path == paths.CONTROLLER_EPOCH for bad in tree.bad):
         return
@@ -118,7 +118,7 @@ def epochs(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def unreadable(tree: ClusterTree) -> Iterator[Hit]:
-    """Damaged znodes, and those that we may not read."""
+    """Damaged znodes, and those that this process may not read."""
     for bad in tree.bad:
         if bad.expected == SHOWN:
             kind = "defaults-not-shown" if bad.path.startswith(paths.config_entities("brokers")) else "not-shown"
@@ -158,12 +158,12 @@ def leaders(tree: ClusterTree) -> Iterator[Hit]:
                     "have aiocontroller take over, which elects at once",
                 )
             else:
-                said = "none" if state.leader == NO_LEADER else f"broker {state.leader}, which is not registered"
+                said = "no leader" if state.leader == NO_LEADER else f"leader {state.leader}, which is not registered"
                 yield Hit(
                     "offline",
                     str(name),
                     _state(partition),
-                    f"the leader is {said}; in sync is {dead or 'nobody who is a replica'}, not registered",
+                    f"it has {said}; in sync: {dead or 'no replica'}, not registered",
                     f"start broker {dead}; if it never returns: " + ELECT_UNCLEAN.format(topic=quote(name.topic)),
                 )
 
@@ -171,7 +171,8 @@ def leaders(tree: ClusterTree) -> Iterator[Hit]:
 def in_sync(tree: ClusterTree) -> Iterator[Hit]:
     """Partitions with too few replicas in sync, or just enough.
 
-    As in Kafka, what a reassignment adds is not missing yet, and what it removes is not missed once the rest is there.
+    As in Kafka, replicas that a reassignment adds do not count as missing while those it began with are in sync, and
+    the others do not once the target is in sync.
     """
     live, minimum = tree.live, min_isr(tree)
     for partition in _staying(tree):
@@ -183,7 +184,7 @@ def in_sync(tree: ClusterTree) -> Iterator[Hit]:
         late = set(target).difference(alive)
         missing = min(late, set(assignment.origin).difference(alive), key=len)
         if wanted > len(target) > 0:
-            pass  # min-isr-above-replicas says so
+            pass  # reported as min-isr-above-replicas
         elif len(alive) < wanted:
             yield Hit(
                 "under-min-isr",
@@ -267,7 +268,7 @@ def consistency(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def racks(tree: ClusterTree) -> Iterator[Hit]:
-    """Partitions all of whose replicas are in one rack, where every broker has one and there are several."""
+    """Partitions with all replicas in one rack, if every broker has a rack and there are several racks."""
     rack = {broker.id: broker.rack for broker in tree.brokers.values()}
     there = set(rack.values())
     if None in there or len(there) < 2:
@@ -329,7 +330,7 @@ def absent(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def min_isr(tree: ClusterTree, defaults: Mapping[str, str] | None = None) -> dict[str, int]:
-    """Topic -> how many replicas in sync producers with acks=all need; ``defaults`` replace the dynamic ones."""
+    """Topic -> its ``min.insync.replicas``; ``defaults`` replace the dynamic defaults of all brokers."""
     default = _number(tree.broker_configs.get(paths.DEFAULT_ENTITY, {}) if defaults is None else defaults, 1)
     return {name: _number(tree.topic_configs.get(name, {}), default) for name in tree.topics}
 
@@ -340,17 +341,17 @@ def _number(configs: Mapping[str, str], default: int) -> int:
 
 
 def is_valid(name: str, value: str) -> bool:
-    """Whether a broker can read this value of a topic's setting; what it does not know it ignores."""
+    """Whether a broker can read this value of a topic's setting; brokers ignore settings that they do not know."""
     return name not in TOPIC_CONFIGS or TOPIC_CONFIGS[name].rule(value) is None
 
 
 def is_true(configs: Mapping[str, str], name: str) -> bool:
-    """Whether a setting is there and on, in any case of letters, as Kafka reads it."""
+    """Whether a setting is present and true, ignoring case, as Kafka does."""
     return configs.get(name, "").strip().lower() == "true"
 
 
 def topics(tree: ClusterTree) -> Iterator[Hit]:
-    """Topics whose parts do not fit together."""
+    """Topics that contradict themselves or each other."""
     minimum, ids = min_isr(tree), dict[bytes, str]()
     with_ids = any(topic.topic_id != NO_TOPIC_ID for topic in tree.topics.values())
     for name, topic in tree.topics.items():
@@ -434,7 +435,7 @@ def deletions(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def reassignments(tree: ClusterTree) -> Iterator[Hit]:
-    """Moves: those that wait for something that is not there, and the others."""
+    """Reassignments: those that wait for an absent broker or for the controller, and those that advance."""
     live = tree.live
     for partition in tree.partitions:
         if not partition.assignment.being_reassigned:
@@ -453,9 +454,9 @@ def reassignments(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def requests(tree: ClusterTree) -> Iterator[Hit]:
-    """Requests and notifications in ZooKeeper that nobody has taken.
+    """Requests and notifications in ZooKeeper that no controller has handled.
 
-    Kafka's request for reassignments stays until they have ended.
+    A request for reassignments is allowed while they are under way: Kafka keeps it until they have ended.
     """
     moving = {partition.name for partition in tree.partitions if partition.assignment.being_reassigned}
     waiting = None if tree.reassignment is None or moving.issuperset(tree.reassignment) else tree.reassignment
@@ -484,7 +485,7 @@ def requests(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def migration(tree: ClusterTree) -> Iterator[Hit]:
-    """What a migration to KRaft (KIP-866) would stumble over."""
+    """Obstacles to a migration to KRaft (KIP-866), and a migration under way."""
     if tree.migration is not None and tree.migration.controller_id >= 0:
         why = f"{paths.MIGRATION} names KRaft controller {tree.migration.controller_id}"
         yield Hit(

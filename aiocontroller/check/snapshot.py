@@ -1,12 +1,13 @@
 """A snapshot of a cluster's tree as one JSON file, for ``check``, ``what-if`` and ``rehearse`` elsewhere and later.
 
-The file has what these commands judge by, field by field, and nothing else.  So it holds no credentials: users, ACLs
-and delegation tokens are never read, of settings only those are kept whose names and values are known and that are no
-passwords, and of damaged znodes only their paths.
+The file holds exactly the fields that these commands need, and so no credentials: users, ACLs and delegation tokens are
+never read; only settings with known names and valid values are kept, passwords never; and only the paths of damaged
+znodes.
 
-``hashed`` replaces what tells whose cluster it is, such that the file may leave the company: names of topics, hosts,
-listeners, racks and the cluster, and topics' ids.  A key hashes them that is drawn for one file and forgotten, so that
-nobody can try names.  Kafka's internal topics keep their names.  Broker ids, counts, epochs and times stay.
+``hashed`` hides whose cluster it is, so that the file may leave the company: it replaces the names of topics, hosts,
+listeners, racks and the cluster, and topics' ids, by keyed hashes.  The key is drawn for one file and forgotten, so
+that names cannot be guessed by trying them.  Kafka's internal topics keep their names.  Broker ids, counts, epochs and
+times stay.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ from aiocontroller.zookeeper.znodes import ControllerZNode
 
 FORMAT = 1
 NOT_SAVED = "(not saved)"
-"""In the place of a damaged znode's content, and of a setting that brokers cannot read."""
+"""Replaces a damaged znode's content, and a setting that brokers cannot read."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _ISR_NOTIFICATION = re.compile(r"isr_change_\d+")
 _WORD = re.compile(r"[a-z_<>]+|\d{1,10}")
-"""Parts of paths that are Kafka's or ours: they name nobody."""
+"""Parts of paths that are Kafka's or ours, and reveal no names."""
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
@@ -78,7 +79,7 @@ class SavedState(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 class SavedPartition(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A partition's assignment and state; without a state there is no znode, unless it was ``unreadable``."""
+    """A partition's assignment and state; ``state`` is None if there is no state znode, or if it was ``unreadable``."""
 
     partition: PartitionNumber
     replicas: tuple[Id, ...]
@@ -89,7 +90,7 @@ class SavedPartition(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
 
 
 class SavedTopic(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A topic; ``below`` are the znodes below its ``partitions`` if they are others than its own."""
+    """A topic; ``below`` lists the znodes below its ``partitions`` if they differ from its partitions."""
 
     id: str | None
     partitions: tuple[SavedPartition, ...]
@@ -114,7 +115,7 @@ class SavedDebt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SavedBadZNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A znode that could not be read; ``shown`` is false if ZooKeeper did not show it."""
+    """A znode that could not be read; ``shown`` is false if ZooKeeper's ACLs hid it."""
 
     path: str
     shown: bool
@@ -154,7 +155,7 @@ class Recorded(NamedTuple):
 
 
 def encode_snapshot(tree: ClusterTree, at_us: int, key: bytes | None = None) -> bytes:
-    """The file's content, the same for the same arguments; ``key`` hashes the names.  ``at_us`` is since 1970."""
+    """Return the file's content, the same for the same arguments; ``key`` hashes the names, ``at_us`` is since 1970."""
     told = _without_secrets(tree)
     saved = _snapshot(told if key is None else _hashed(told, key), time_text(at_us), hashed=key is not None)
     return msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n"
@@ -166,7 +167,7 @@ def time_text(at_us: int) -> str:
 
 
 def parse_snapshot(data: bytes, where: str) -> Recorded:
-    """A snapshot's tree; BadInputError naming ``where`` if the content is none."""
+    """Return a snapshot's tree; BadInputError naming ``where`` if the content is not a snapshot."""
     try:
         _check_format(msgspec.json.decode(data, type=_Header).format)
         saved = msgspec.json.decode(data, type=Snapshot)
@@ -237,7 +238,7 @@ def _saved_state(state: LeaderAndIsr) -> SavedState:
 
 
 def _below(found: Iterable[str], own: Iterable[int]) -> tuple[str, ...] | None:
-    """None if these are the znodes that the topic should have."""
+    """Return the names; None if they are exactly those that the topic should have."""
     names = tuple(sorted(found))
     return None if set(names) == set(map(str, own)) else names
 
@@ -264,7 +265,7 @@ def _of_topic(configs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_broker(configs: Mapping[str, str]) -> dict[str, str]:
-    """Those that are neither passwords nor free text, with values that brokers can read."""
+    """Keep the settings that are neither passwords nor free text, and whose values brokers can read."""
     kept = {}
     for name, value in configs.items():
         kind, rule = DYNAMIC_CONFIGS.get(name, (ConfigType.PASSWORD, anything))
@@ -295,7 +296,7 @@ class _Names:
         return found if found == NO_TOPIC_ID else self._digest(found, 16)
 
     def path(self, path: str) -> str:
-        """Also of a topic's znode the name by which the rest of the file calls the topic."""
+        """Hash the names in a path; a topic gets the name that it has in the rest of the file."""
         parts = path.split("/")
         for at, part in enumerate(parts):
             above = "/".join(parts[:at])

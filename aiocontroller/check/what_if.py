@@ -1,7 +1,7 @@
-"""What a cluster would become if brokers died or shut down, or replicas moved: decided by the controller's own core.
+"""Predicts a cluster's state if brokers died or shut down, or if replicas moved; the controller's own core decides.
 
-The context is filled from ZooKeeper as by a failover, and every decision is taken to be written.  Nothing leaves this
-process.  As in a term, elections honour neither time nor load: what is late in reality is on time here.
+The context is filled from ZooKeeper as in a failover, and every decision counts as written.  Nothing leaves this
+process.  Time and load play no part: whatever is late in a real cluster is on time here.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ class Leadership(NamedTuple):
 
 
 class WhatIf:
-    """A cluster on which things are tried; ``tree`` is not changed.
+    """A copy of a cluster to try changes on; ``tree`` is not changed.
 
-    ``configs`` are settings of all topics that have none of their own, in the place of the dynamic defaults.
-    Partitions whose state cannot be read are left out, and of topics that are being deleted nothing is told: nobody
-    elects their leaders.
+    ``configs`` override the dynamic defaults, for topics without a setting of their own.  Partitions whose state cannot
+    be read are left out.  Topics that are being deleted are not reported: no leaders are elected for them.
     """
 
     def __init__(self, tree: ClusterTree, configs: Mapping[str, str] | None = None) -> None:
@@ -62,7 +61,7 @@ class WhatIf:
     # -- what may happen -------------------------------------------------------------------------------------------
 
     def kill(self, brokers: Collection[int]) -> None:
-        """They die at once.  BadInputError for a broker that is not registered."""
+        """Let these brokers die at the same time; BadInputError for a broker that is not registered."""
         self._check(brokers)
         context = self._context
         apply(context, BrokersRemoved(sorted(brokers)))
@@ -74,7 +73,7 @@ class WhatIf:
         self._elect_and_take_offline(psm.partitions_to_bring_online(context), Strategy.OFFLINE, staying)
 
     def shut_down(self, broker: int) -> None:
-        """A controlled shutdown, and its end.  BadInputError as for ``kill``."""
+        """Let a broker do a controlled shutdown, and end; BadInputError as for ``kill``."""
         self._check((broker,))
         context = self._context
         apply(context, ShutdownBegun(broker))
@@ -83,9 +82,9 @@ class WhatIf:
         self.kill((broker,))
 
     def move(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """A reassignment that has ended, all new replicas in sync; it never ends where there is no leader to copy from.
+        """Reassign partitions, up to the end of the reassignment, when all new replicas are in sync.
 
-        BadInputError naming the first target refused.
+        Without a live leader to copy from, a reassignment does not end.  BadInputError naming the first target refused.
         """
         context = self._context
         checked = check_targets(context, targets.items())
@@ -111,10 +110,10 @@ class WhatIf:
                 there = ", ".join(map(str, sorted(self._context.brokers))) or "none"
                 raise BadInputError(f"found broker {broker}, expected one that is registered: {there}")
 
-    # -- what has become of it -------------------------------------------------------------------------------------
+    # -- the result ------------------------------------------------------------------------------------------------
 
     def leaderships(self) -> dict[TopicPartition, Leadership]:
-        """Of every partition, except of topics that are being deleted."""
+        """Return the leadership of every partition, except those of topics that are being deleted."""
         table, found = self._context.table, {}
         for row in table.rows():
             if table.topic(row).deleting:
@@ -127,7 +126,7 @@ class WhatIf:
 
     @property
     def brokers(self) -> frozenset[int]:
-        """Those that live."""
+        """The live brokers."""
         return frozenset(self._context.brokers)
 
     # -- the core, with a ZooKeeper that accepts everything --------------------------------------------------------
@@ -172,25 +171,25 @@ def _with_isr(known: Any, isr: tuple[int, ...]) -> Any:
 
 
 class Outcome(NamedTuple):
-    """Partitions by what becomes of them, each with its leadership before and after; a partition may be in several."""
+    """Partitions by what happens to them, each with its leadership before and after; a partition may be in several."""
 
     offline: dict[TopicPartition, tuple[Leadership, Leadership]]
     """Led before, and no longer."""
     unclean: dict[TopicPartition, tuple[Leadership, Leadership]]
     under_min_isr: dict[TopicPartition, tuple[Leadership, Leadership]]
-    """With a leader, but refusing producers with acks=all, which it did not before."""
+    """With a leader that now refuses producers with acks=all, and did not before."""
     last_replica: dict[TopicPartition, tuple[Leadership, Leadership]]
     """With one live replica in sync, where there were several."""
     new_leader: dict[TopicPartition, tuple[Leadership, Leadership]]
     leaders: dict[int, tuple[int, int]]
-    """Broker -> partitions that it leads, before and after; every broker that lived or has a replica."""
+    """Broker -> number of partitions that it leads, before and after; every broker that was live or has a replica."""
     replicas: dict[int, tuple[int, int]]
-    """The same brokers -> their replicas."""
+    """The same brokers -> number of their replicas, before and after."""
     written: int
 
 
 def outcome(what_if: WhatIf, before: Mapping[TopicPartition, Leadership], alive_before: Collection[int]) -> Outcome:
-    """Compare with ``before``, the leaderships when brokers ``alive_before`` lived."""
+    """Compare with ``before``, the leaderships when brokers ``alive_before`` were live."""
     after, alive = what_if.leaderships(), what_if.brokers
     found = Outcome({}, {}, {}, {}, {}, {}, {}, what_if.written)
     for name, was in before.items():

@@ -1,1 +1,1 @@
-"""Accompanies Kafka's migration to KRaft (KIP-866): where it stands, and what must hold for each step."""
+"""Accompanies Kafka's migration to KRaft (KIP-866): reports its phase, and what each step requires."""

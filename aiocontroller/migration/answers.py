@@ -35,36 +35,36 @@ class Node(msgspec.Struct, frozen=True):
     at: Endpoint
     versions: Mapping[int, VersionRange]
     ready: bool
-    """It takes part in a migration (``ZkMigrationReady`` in its ApiVersions)."""
+    """Whether it takes part in a migration (``ZkMigrationReady`` in its ApiVersions)."""
     features: Mapping[str, int]
     """Finalized features, with their levels."""
     settings: Mapping[str, str | None]
-    """Of ``SETTINGS_ASKED``; empty if it does not tell."""
+    """The values of ``SETTINGS_ASKED``; empty if it does not report them."""
     metadata: MetadataResponse | None = None
     quorum: DescribedQuorum | None = None
 
     @property
     def in_kraft_mode(self) -> bool:
-        """Whether it is a broker or controller of KRaft: no controller sends it LeaderAndIsr."""
+        """Whether it is a broker or controller in KRaft mode: it does not support LeaderAndIsr."""
         return ApiKey.LEADER_AND_ISR not in self.versions
 
     @property
     def voters(self) -> dict[int, tuple[str, int]]:
-        """KRaft controllers that it is configured with: id -> (host, port)."""
+        """The KRaft controllers in its configuration: id -> (host, port)."""
         return parse_voters(self.settings.get(VOTERS) or "")
 
 
 class Answers(NamedTuple):
-    """Of all nodes that were asked."""
+    """The answers of all nodes that were asked, by their ids."""
 
     brokers: Mapping[int, Node]
     controllers: Mapping[int, Node]
     silent: Mapping[str, str]
-    """Who did not answer (``broker 3``, ``controller 3000``) -> why."""
+    """Node that did not answer (``broker 3``, ``controller 3000``) -> why."""
 
 
 def parse_voters(text: str) -> dict[int, tuple[str, int]]:
-    """``3000@host:9093,…`` by id; what is not of that form is left out."""
+    """Parse ``3000@host:9093,…`` into addresses by id; entries of another form are left out."""
     found = {}
     for each in text.split(","):
         number, _, address = each.strip().partition("@")
@@ -75,6 +75,6 @@ def parse_voters(text: str) -> dict[int, tuple[str, int]]:
 
 
 def protocol_of(listener: str, mapping: str | None) -> str:
-    """The protocol of a listener by ``listener.security.protocol.map``; PLAINTEXT if it is not in there."""
+    """Return a listener's protocol by ``listener.security.protocol.map``; PLAINTEXT if the map does not have it."""
     pairs = (each.strip().partition(":") for each in (mapping or "").split(","))
     return next((protocol for name, _, protocol in pairs if name.upper() == listener.upper()), "PLAINTEXT")

@@ -26,7 +26,7 @@ from aiocontroller.wire.quorum import DescribedQuorum, decode_describe_quorum_re
 WITHIN_S = 5.0
 AT_ONCE = 20
 MOST_METADATA = 10
-"""Brokers whose Metadata is compared: an answer has every partition."""
+"""How many brokers are asked for their Metadata, at most: each answer contains every partition."""
 _UNKNOWN = -1
 _CONTROLLERS = 2
 """``EndpointType`` of DescribeCluster (KIP-919)."""
@@ -50,9 +50,9 @@ class Asker:
         bootstrap_servers: Sequence[tuple[str, int]] = (),
         bootstrap_controllers: Sequence[tuple[str, int]] = (),
     ) -> Answers:
-        """Ask the registered brokers, those whom they know, and the KRaft controllers that they are configured with.
+        """Ask the registered brokers, the brokers in their Metadata, and the KRaft controllers in their configuration.
 
-        ``not_brokers``: ids in their Metadata that are controllers.  Who does not answer is in the result.
+        ``not_brokers``: ids in their Metadata that are controllers.  Nodes that do not answer are in the result.
         """
         silent: dict[str, str] = {}
         listener = inter_broker_listener(self._config, registered)
@@ -76,7 +76,7 @@ class Asker:
         return Answers(brokers, controllers, silent)
 
     async def carried(self, teller: Node, *, is_broker: bool) -> Told:
-        """What this node tells of what is beside topics."""
+        """Ask this node for what a migration carries over beside topics."""
         told = await self._within(teller.at, lambda client: ask_carried(client, teller.versions, is_broker=is_broker))
         return dict.fromkeys(What, told) if isinstance(told, str) else told
 
@@ -97,7 +97,7 @@ class Asker:
         return await self._ask_all(where, silent, metadata=False, of="controller")
 
     async def _quorums_controllers(self, at: Endpoint) -> dict[int, tuple[str, int]] | str:
-        """The controllers that this one knows, itself included: id -> (host, port)."""
+        """Return the controllers that this one knows, itself included: id -> (host, port); or why it named none."""
         api, version = ApiKey.DESCRIBE_CLUSTER, 1
         body = cold.encode_request(api, version, cold.request(api, version, endpoint_type=_CONTROLLERS))
         answer = await self._within(at, lambda client: client.request(api, version, body))
@@ -109,7 +109,7 @@ class Asker:
         return {each.broker_id: (each.host, each.port) for each in found.brokers}
 
     async def _first(self, at: Endpoint) -> Node | str:
-        """A node whose id is not known yet."""
+        """Ask a node whose id is not known yet."""
         return await self._asked(_UNKNOWN, at, metadata=True)
 
     async def _ask_all(
@@ -125,7 +125,7 @@ class Asker:
         return await self._within(at, lambda client: self._node(number, at, client, metadata=metadata))
 
     async def _within(self, at: Endpoint, asking: Callable[[BrokerClient], Awaitable[T]]) -> T | str:
-        """What it answers on a connection of its own, or why it does not."""
+        """Return the result of ``asking`` on a new connection, or why there is none."""
         try:
             async with self._limit, asking_at(self._world, self._security, at, WITHIN_S) as client:
                 return await asking(client)
@@ -166,7 +166,7 @@ class Asker:
         return decode_metadata_response(version, await client.request(ApiKey.METADATA, version, body))
 
     async def _settings(self, client: BrokerClient, offered: ApiVersions, number: int) -> dict[str, str | None]:
-        """None of them if the node refuses to tell."""
+        """Return the node's settings; empty if it refuses."""
         try:
             described = await describe_broker(client, offered, number, SETTINGS_ASKED)
         except SettingsRefusedError:
@@ -175,7 +175,7 @@ class Asker:
 
 
 def parse_servers(option: str, text: str | None) -> list[tuple[str, int]]:
-    """``host:port,…``; BadInputError naming the option if it is not of that form."""
+    """Parse ``host:port,…``; BadInputError naming the option if it is not of that form."""
     found = []
     for each in (text or "").split(",") if text else ():
         host, _, port = each.strip().rpartition(":")

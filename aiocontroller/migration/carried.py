@@ -1,7 +1,8 @@
 """What a migration carries over beside topics: ACLs, SCRAM credentials, quotas and delegation tokens.
 
-Each entry is a line of text, the same for ZooKeeper and for KRaft, so sets of them can be compared.  KRaft tells of a
-SCRAM credential that it is there, and its iterations, and of delegation tokens only those of whoever asks.
+Each entry is a line of text, the same for ZooKeeper and for KRaft, so that sets of them can be compared.  Of a SCRAM
+credential KRaft reports only that it exists, and its iterations; of delegation tokens, only those of the asking
+principal.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ Entries = frozenset[str]
 Stored = Mapping[What, Entries]
 """What ZooKeeper holds."""
 Told = Mapping[What, Entries | str]
-"""What a node in KRaft mode tells, or why it does not tell of it."""
+"""What a node in KRaft mode reports of each kind, or why it does not."""
 
 
 # -- in ZooKeeper ------------------------------------------------------------------------------------------------------
 
 
 async def read_carried(zk: KafkaZkClient) -> Stored:
-    """Everything that can be read; damaged znodes count as empty, as for the KRaft controller."""
+    """Read everything that can be read; damaged znodes count as empty, as for the KRaft controller."""
     admin = AdminZkClient(zk)
     acls, _ = await read_acls(zk.client)
     users = await admin.get_all_entity_configs("users")
@@ -136,15 +137,15 @@ _REASONS: dict[int, str] = {
 
 
 async def ask_carried(client: BrokerClient, offered: Mapping[int, VersionRange], *, is_broker: bool) -> Told:
-    """What a node tells that offers these APIs.  Raises OSError, FrameError.
+    """Ask a node that offers these APIs.  Raises OSError, FrameError.
 
-    A KRaft controller is asked for ACLs alone: 3.9.1 offers DescribeUserScramCredentials there, and never answers it.
+    A KRaft controller is asked only for ACLs: in 3.9.1 it offers DescribeUserScramCredentials, and never answers it.
     """
-    told: dict[What, Entries | str] = {What.TOKENS: "a node tells only those of whoever asks"}
+    told: dict[What, Entries | str] = {What.TOKENS: "a node reports only those of the principal that asks"}
     for what, (api, fields, entries) in _QUESTIONS.items():
         version = negotiate(SUPPORTED[api], offered.get(api))
         if what is not What.ACLS and not is_broker:
-            told[what] = "no broker in KRaft mode was asked, and controllers do not tell"
+            told[what] = "no broker in KRaft mode was asked, and controllers do not report them"
             continue
         if version is None:
             told[what] = f"it does not offer {api.name}"

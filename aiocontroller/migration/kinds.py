@@ -12,8 +12,8 @@ _TABLE = (
     Kind(
         "replica-on-no-broker",
         _CRITICAL,
-        "A replica on a broker that is not there",
-        "The KRaft controller waits for this broker without end, and says so in one INFO line.",
+        "A replica on a broker that does not exist or is down",
+        "The KRaft controller waits for this broker forever, and says so in one INFO line.",
     ),
     Kind(
         "id-of-a-broker",
@@ -25,13 +25,13 @@ _TABLE = (
         "broker-too-old",
         _CRITICAL,
         "A broker that cannot take part in a migration",
-        "The KRaft controller waits for it without end.",
+        "The KRaft controller waits for it forever.",
     ),
     Kind(
         "controller-does-not-migrate",
         _CRITICAL,
         "A KRaft controller without zookeeper.metadata.migration.enable",
-        "The migration does not begin, or ends when this controller leads.",
+        "The migration does not begin, or ends when this controller becomes the leader.",
     ),
     Kind("no-quorum-leader", _CRITICAL, "The KRaft quorum has no leader", "Nothing can be claimed, moved or elected."),
     Kind(
@@ -51,12 +51,12 @@ _TABLE = (
         "out-of-order",
         _CRITICAL,
         "A step at the wrong time",
-        "What it builds upon is not there, and some steps cannot be undone.",
+        "It depends on steps that have not been taken, and some steps cannot be undone.",
     ),
     Kind(
         "left-over",
         _CRITICAL,
-        "/migration is left of a migration that was rolled back",
+        "/migration is left over from a migration that was rolled back",
         "The next migration begins in the middle, and aiocontroller does not take the role.",
     ),
     Kind(
@@ -69,43 +69,43 @@ _TABLE = (
         "still-in-zookeeper-mode",
         _CRITICAL,
         "Brokers that still use ZooKeeper",
-        "Without the KRaft controllers' connection to ZooKeeper they are cut off.",
+        "They are cut off when the KRaft controllers no longer connect to ZooKeeper.",
     ),
     Kind(
         "kraft-broker-in-the-way",
         _CRITICAL,
         "Brokers in KRaft mode",
-        "After a rollback nobody controls them: ZooKeeper does not know them.",
+        "After a rollback no controller knows them: they are not in ZooKeeper.",
     ),
     Kind(
         "quorum-still-runs",
         _CRITICAL,
         "KRaft controllers that still run",
-        "They write on, and claim the cluster again.",
+        "They keep writing, and claim the cluster again.",
     ),
     Kind(
         "differs",
         _WARNING,
-        "Brokers know partitions otherwise than ZooKeeper",
-        "One of the two is behind: what is rolled back now loses the difference.",
+        "Brokers and ZooKeeper disagree on partitions",
+        "One of the two is behind: a rollback now would lose the difference.",
     ),
     Kind(
         "no-authorizer",
         _CRITICAL,
         "Nodes in KRaft mode without an authorizer, though there are ACLs",
-        "Everybody may do everything there.",
+        "Every client is allowed everything there.",
     ),
     Kind(
         "not-carried-over",
         _WARNING,
         "ACLs, users or quotas differ between ZooKeeper and KRaft",
-        "In KRaft mode what KRaft has counts; a rollback brings back what ZooKeeper has.",
+        "In KRaft mode KRaft's entries apply; a rollback brings back those of ZooKeeper.",
     ),
     Kind(
         "zookeeper-behind",
         _WARNING,
         "ZooKeeper is behind the metadata log",
-        "The KRaft controller cannot write, or not fast enough: a rollback loses what is missing.",
+        "The KRaft controller cannot write, or not fast enough: a rollback would lose what is missing.",
     ),
     Kind(
         "broker-left-behind",
@@ -117,7 +117,7 @@ _TABLE = (
         "does-not-answer",
         _WARNING,
         "A node that does not answer",
-        "What it would have said was not checked.",
+        "Its state was not checked.",
     ),
     Kind(
         "controller-does-not-answer",
@@ -128,20 +128,20 @@ _TABLE = (
     Kind(
         "settings-not-told",
         _WARNING,
-        "A broker that does not tell its settings",
+        "A broker that does not report its settings",
         "They were not checked.",
     ),
     Kind(
         "protocol-version",
         _WARNING,
         "inter.broker.protocol.version is below 3.9",
-        "What a later release needs is enabled only afterwards, in a cluster that cannot go back.",
+        "Features of later releases are then enabled only after the migration, when there is no way back.",
     ),
     Kind(
         "settings-differ",
         _WARNING,
         "Brokers differ in a setting of the migration",
-        "Some of them look for other controllers, or in another way.",
+        "Some of them look for different controllers, or in a different way.",
     ),
     Kind(
         "control-plane-listener",
@@ -165,7 +165,7 @@ _TABLE = (
         "under-way",
         _WARNING,
         "A deletion or a reassignment is under way",
-        "It is carried over in the middle.",
+        "It is carried over unfinished.",
     ),
     # -- worth knowing
     Kind(
@@ -178,7 +178,7 @@ _TABLE = (
         "aiocontroller-in-office",
         _NOTICE,
         "aiocontroller holds the role",
-        "The KRaft controller takes it over by its claim.",
+        "The KRaft controller takes the role over when it claims the cluster.",
     ),
     Kind("carried-over", _NOTICE, "What is carried over beside topics", "Compare it by hand."),
 )
@@ -188,7 +188,7 @@ OF_HEALTH = (
     "leader-outside-isr", "isr-outside-replicas", "damaged-assignment", "duplicate-topic-id", "stray-partition",
     "under-replicated", "broker-away",
 )  # fmt: skip
-"""Kinds of ``aiocontroller check`` that speak against any step: a cluster should be whole before it is changed."""
+"""Kinds of ``aiocontroller check`` that are reasons against any step: a cluster should be healthy before a change."""
 
 KINDS = {kind.name: kind for kind in _TABLE} | {name: OF_CHECK[name] for name in (*OF_HEALTH, "epoch-regression")}
 """By name, in the order in which they are shown within one severity."""

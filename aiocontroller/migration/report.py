@@ -1,4 +1,4 @@
-"""Looks at a migration, twice where findings are to last, and reports it; the form that ``--json`` prints."""
+"""Examines a migration, twice for findings, which must not be passing states; makes the report of ``--json``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 BETWEEN_S = 2.0
-"""Between two looks: they are not of one instant, and what moves is no finding."""
+"""Between two looks: one look reads at different moments, and a passing state is not a finding."""
 
 
 class Bootstrap(NamedTuple):
@@ -43,13 +43,13 @@ class BrokerLine(msgspec.Struct, frozen=True):
     mode: str
     """``zookeeper``, ``migration``, ``kraft``, or ``?`` if it does not answer."""
     protocol: str | None
-    """Its ``inter.broker.protocol.version``; None in KRaft mode, or if it does not tell."""
+    """Its ``inter.broker.protocol.version``; None in KRaft mode, or if it does not report it."""
     log_end_offset: int | None
-    """Of its copy of the metadata log; None if it fetches none."""
+    """Of its copy of the metadata log; None if it does not fetch the log."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Where a migration stands, and what speaks against ``before``."""
+    """The state of a migration, and the reasons against the step ``before``."""
 
     at: str
     """UTC, ISO 8601."""
@@ -74,7 +74,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 async def look(zk: KafkaZkClient, asker: Asker, bootstrap: Bootstrap, progress: Progress | None = None) -> View:
-    """One look; AioControllerError if ZooKeeper does not answer."""
+    """Look once; AioControllerError if ZooKeeper does not answer."""
     tree = await read_cluster_tree(zk, progress)
     holder = () if tree.holder is None else (tree.holder.controller_id,)
     answers = await asker.ask(
@@ -129,7 +129,7 @@ async def _with_evidence(zk: KafkaZkClient, hits: Sequence[Hit]) -> tuple[Findin
 
 
 def summary(view: View, clock: Clock) -> Report:
-    """A look as a report without findings."""
+    """Return the report on a look, without findings."""
     tree, level = view.tree, view.metadata_version
     return Report(
         at=datetime.fromtimestamp(clock.wall_time_us() / 1e6, UTC).isoformat(timespec="seconds"),

@@ -21,11 +21,11 @@ Rule = Callable[[View], Iterator[Hit]]
 OLDEST_METADATA_VERSION = 8
 SEVERAL_LOG_DIRS_FROM = 17
 BRIDGE = (3, 9)
-"""The last release with ZooKeeper, from which Kafka advises to migrate."""
+"""The last release with ZooKeeper, from which Kafka recommends migrating."""
 OLDEST = (3, 4)
 LEADER_AND_ISR_OF_3_4 = 7
 MOST_BEHIND = 100
-"""Records of the metadata log: 50 s of a quiet one."""
+"""Records of the metadata log: those of 50 s in an idle cluster."""
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _BESIDE_TOPICS = {
     What.ACLS: (paths.ACL, "kafka-acls --list"),
@@ -74,21 +74,21 @@ _PHASES: dict[Step, tuple[frozenset[Phase], str]] = {
         "leave it: only a claim is rolled back, before it is finalized",
     ),
 }
-"""When a step may be taken at all, and what to do at another time."""
+"""The phases in which a step may be taken, and what to do in the others."""
 
 
 def all_hits(view: View, step: Step | None) -> list[Hit]:
-    """What speaks against this step now."""
+    """Return everything that is a reason against this step now."""
     return [*out_of_order(view, step), *faults(view, step)]
 
 
 def faults(view: View, step: Step | None) -> list[Hit]:
-    """What has to be put right before this step."""
+    """Return what has to be fixed before this step."""
     return list(chain.from_iterable(rule(view) for rule in OF_STEP[step]))
 
 
 def out_of_order(view: View, step: Step | None) -> Iterator[Hit]:
-    """A step that an operator asks for, before its time or after it."""
+    """A step that does not belong to the present phase."""
     if step in _PHASES:
         phases, remedy = _PHASES[step]
         if view.phase not in phases:
@@ -102,9 +102,9 @@ def out_of_order(view: View, step: Step | None) -> Iterator[Hit]:
 
 
 def health(view: View) -> Iterator[Hit]:
-    """What ``aiocontroller check`` finds, as far as it speaks against any step.
+    """Findings of ``aiocontroller check`` that are reasons against any step.
 
-    When the last broker has left ZooKeeper, nothing can be said without the address of one.
+    When the last broker has left ZooKeeper, this needs the address of a broker.
     """
     if view.kraft_holds_office and not view.tree.live and not view.kraft_brokers:
         remedy = "name brokers by --bootstrap-server"
@@ -113,7 +113,7 @@ def health(view: View) -> Iterator[Hit]:
     controllers = {f"broker {number}" for number in view.tree.known_controllers - view.tree.live}
     for hit in of_check.all_hits(view.with_all_brokers()):
         of_a_controller = hit.subject in controllers or hit.why.removesuffix(" is not registered") in controllers
-        if hit.kind in OF_HEALTH and not of_a_controller:  # which ``replicas`` names, with what helps
+        if hit.kind in OF_HEALTH and not of_a_controller:  # ``replicas`` reports those, with their remedy
             yield hit
 
 
@@ -121,7 +121,7 @@ def health(view: View) -> Iterator[Hit]:
 
 
 def replicas(view: View) -> Iterator[Hit]:
-    """Replicas on what is no broker; one of them keeps the KRaft controller waiting."""
+    """Replicas on ids without a live broker; a single one keeps the KRaft controller waiting."""
     there = view.tree.live | view.kraft_brokers
     for partition in view.tree.partitions:
         for broker in partition.assignment.replicas:
@@ -207,14 +207,14 @@ def silent(view: View) -> Iterator[Hit]:
 
 
 def zookeeper_mode(view: View) -> Iterator[Hit]:
-    """Brokers that must be in KRaft mode before the end."""
+    """Brokers that must be in KRaft mode before the migration is finalized."""
     for number in sorted(view.tree.live - view.kraft_brokers):
         remedy = f"restart broker {number} with process.roles=broker and node.id={number}, without zookeeper.*"
         yield _of_broker("still-in-zookeeper-mode", number, "it is registered in ZooKeeper", remedy)
 
 
 def kraft_mode(view: View) -> Iterator[Hit]:
-    """Brokers that must not be in KRaft mode when ZooKeeper takes over again."""
+    """Brokers that must leave KRaft mode before a rollback to ZooKeeper."""
     for number in sorted(view.kraft_brokers):
         remedy = f"restart broker {number} in migration mode, with broker.id={number} and zookeeper.connect"
         yield _of_broker("kraft-broker-in-the-way", number, "it is in KRaft mode", remedy)
@@ -244,7 +244,7 @@ def left_behind(view: View) -> Iterator[Hit]:
 
 
 def quorum(view: View) -> Iterator[Hit]:
-    """Ids, number, leader and settings of the KRaft controllers."""
+    """The KRaft controllers' ids, number, leader and metadata.version."""
     brokers = view.tree.live | view.kraft_brokers
     known = {number for node in view.answers.brokers.values() for number in node.voters}
     known |= {voter.id for voter in view.quorum.voters} if view.quorum is not None else set()
@@ -272,7 +272,7 @@ def quorum(view: View) -> Iterator[Hit]:
 
 
 def controllers_migrate(view: View) -> Iterator[Hit]:
-    """KRaft controllers that do not take part."""
+    """KRaft controllers that do not take part in the migration."""
     for number, node in sorted(view.answers.controllers.items()):
         if not node.ready:
             yield _of_controller(
@@ -305,7 +305,7 @@ def under_way(view: View) -> Iterator[Hit]:
 
 
 def in_step(view: View) -> Iterator[Hit]:
-    """ZooKeeper, the quorum and the brokers, compared."""
+    """Differences between ZooKeeper, the quorum and the brokers."""
     behind = view.behind_records
     if behind is not None and behind > MOST_BEHIND:
         why = f"{behind:,} records of the metadata log are missing"
@@ -322,7 +322,7 @@ def in_step(view: View) -> Iterator[Hit]:
 
 
 def epochs(view: View) -> Iterator[Hit]:
-    """States with epochs that a controller elected after a deletion of ``/controller`` could not write."""
+    """States whose epochs would keep a controller elected after a deletion of ``/controller`` from writing them."""
     tree = view.tree
     if not view.kraft_holds_office:
         yield from (hit for hit in of_check.epochs(tree))
@@ -337,7 +337,7 @@ def epochs(view: View) -> Iterator[Hit]:
 
 
 def left_over(view: View) -> Iterator[Hit]:
-    """What a rollback by hand has forgotten."""
+    """A ``/migration`` that a rollback by hand has left behind."""
     if view.phase is Phase.ROLLED_BACK:
         assert view.tree.migration is not None
         why = f"it names KRaft controller {view.tree.migration.controller_id}, which does not hold the role"
@@ -345,7 +345,7 @@ def left_over(view: View) -> Iterator[Hit]:
 
 
 def office(view: View) -> Iterator[Hit]:
-    """An aiocontroller that the claim will depose."""
+    """An aiocontroller in the role, from which the claim will take it."""
     holder = view.tree.holder
     if holder is not None and holder.software == SOFTWARE:
         why = f"it is controller {holder.controller_id}"
@@ -354,12 +354,12 @@ def office(view: View) -> Iterator[Hit]:
 
 
 def carried(view: View) -> Iterator[Hit]:
-    """What is beside topics, in ZooKeeper and in KRaft."""
+    """Differences between ZooKeeper and KRaft in what is carried over beside topics."""
     if view.stored is None:
         remedy = "name credentials in AIOCONTROLLER_ZOOKEEPER_…, as for a controller"
         yield Hit("not-shown", "users and ACLs", "/config/users", "ZooKeeper does not show them", remedy)
         return
-    otherwise = "nobody told" if view.kraft_holds_office else "the claim has not been made"
+    otherwise = "no node reported it" if view.kraft_holds_office else "the claim has not been made"
     for what, (path, tool) in _BESIDE_TOPICS.items():
         stored, told = view.stored[what], view.told.get(what, otherwise)
         if isinstance(told, str):
@@ -374,7 +374,7 @@ def carried(view: View) -> Iterator[Hit]:
 
 
 def authorizers(view: View) -> Iterator[Hit]:
-    """Nodes that do not enforce the ACLs that there are."""
+    """Nodes that do not enforce the existing ACLs."""
     if not view.stored or not view.stored[What.ACLS]:
         return
     for who, nodes in (("broker", view.answers.brokers), ("controller", view.answers.controllers)):
@@ -389,12 +389,12 @@ def authorizers(view: View) -> Iterator[Hit]:
 
 
 def metadata_version_name(level: int) -> str:
-    """``21 (3.9-IV0)``, or the bare level of an unknown one."""
+    """Return ``21 (3.9-IV0)``, or the bare level if its name is unknown."""
     return f"{level} ({METADATA_VERSIONS[level]})" if level in METADATA_VERSIONS else str(level)
 
 
 def _of_zookeeper(view: View) -> Iterator[tuple[int, Node]]:
-    """The brokers that answered and are not in KRaft mode."""
+    """Return the brokers that answered and are not in KRaft mode."""
     return ((n, node) for n, node in sorted(view.answers.brokers.items()) if not node.in_kraft_mode)
 
 
@@ -429,4 +429,4 @@ OF_STEP: dict[Step | None, tuple[Rule, ...]] = {
     Step.ROLLBACK: (health, quorum_runs, kraft_mode, epochs, left_over),
     None: (silent, quorum, left_behind),
 }
-"""The rules that apply before a step; None: there is none."""
+"""The rules that apply before each step; None: no step is left."""

@@ -1,4 +1,4 @@
-"""Where a migration stands: what ZooKeeper holds, and what brokers and KRaft controllers answer.  Pure."""
+"""The state of a migration, from what ZooKeeper holds and what brokers and KRaft controllers answered.  Pure."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class View(msgspec.Struct, frozen=True):
     tree: ClusterTree
     answers: Answers
     stored: Stored | None
-    """What ZooKeeper holds beside topics; None if it does not show it."""
+    """What ZooKeeper holds beside topics; None if its ACLs hide that."""
     told: Told = {}
-    """What ``teller`` tells of that; empty while there is none."""
+    """What ``teller`` reported about that; empty without a teller."""
 
     @property
     def kraft_brokers(self) -> frozenset[int]:
@@ -64,16 +64,16 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def quorum(self) -> DescribedQuorum | None:
-        """As its leader describes it; None if no node told."""
+        """The quorum as its leader describes it; None if no node described it."""
         nodes = (*self.answers.controllers.values(), *self.answers.brokers.values())
         told = [node.quorum for node in nodes if node.quorum is not None and node.quorum.leader >= 0]
         return max(told, key=lambda quorum: (quorum.leader_epoch, quorum.high_watermark), default=None)
 
     @property
     def teller(self) -> Node | None:
-        """Whom to ask what KRaft has beside topics: a broker in KRaft mode, otherwise the active controller.
+        """The node to ask for what KRaft has beside topics: a broker in KRaft mode, otherwise the active controller.
 
-        Brokers in migration mode would tell what ZooKeeper has.
+        Brokers in migration mode would answer with what ZooKeeper has.
         """
         if not self.kraft_holds_office:
             return None
@@ -83,7 +83,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def metadata_version(self) -> int | None:
-        """The quorum's level; None if no controller told."""
+        """The quorum's level; None if no controller reported it."""
         levels = (node.features.get(METADATA_VERSION) for node in self.answers.controllers.values())
         return max((level for level in levels if level is not None), default=None)
 
@@ -94,7 +94,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def behind_records(self) -> int | None:
-        """Records of the metadata log that ZooKeeper lacks; None if both are not written, or it is unknown."""
+        """Records of the metadata log that ZooKeeper lacks; None outside dual write, or if it is unknown."""
         quorum, migration = self.quorum, self.tree.migration
         if quorum is None or migration is None or self.phase not in DUAL_WRITES:
             return None
@@ -107,7 +107,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def phase(self) -> Phase:
-        """Judged by ZooKeeper first: a silent node changes nothing but ``FINALIZED``."""
+        """The phase, by ZooKeeper; nodes' answers only decide on ``FINALIZED`` and ``MOVING_BROKERS``."""
         migration = self.tree.migration
         if not self.kraft_holds_office:
             if migration is None:
@@ -123,13 +123,13 @@ class View(msgspec.Struct, frozen=True):
         return Phase.MOVING_BROKERS if self.kraft_brokers else Phase.DUAL_WRITE
 
     def with_all_brokers(self) -> ClusterTree:
-        """The tree as if brokers in KRaft mode were registered: they live, and ZooKeeper does not know it."""
+        """Return the tree as if brokers in KRaft mode were registered: they are live, but not in ZooKeeper."""
         others = self.tree.unreadable_brokers | self.kraft_brokers
         return msgspec.structs.replace(self.tree, unreadable_brokers=others)
 
 
 class Difference(NamedTuple):
-    """A partition that a broker knows otherwise than ZooKeeper."""
+    """A partition on which a broker and ZooKeeper disagree."""
 
     broker: int
     partition: TopicPartition
@@ -138,7 +138,7 @@ class Difference(NamedTuple):
 
 
 def differences(view: View) -> Iterator[Difference]:
-    """Leaders, epochs and ISRs in the brokers' Metadata, which the quorum's records make, against the states."""
+    """Compare leaders, epochs and ISRs in the brokers' Metadata, which comes from the quorum, with the state znodes."""
     deleting = set(view.tree.deletions)
     states = {
         each.name: (each.state.leader, each.state.leader_epoch, frozenset(each.state.isr))

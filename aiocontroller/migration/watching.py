@@ -1,4 +1,4 @@
-"""Looks at a migration again and again, and says what has changed."""
+"""Looks at a migration repeatedly, and reports what has changed."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Seen(msgspec.Struct, frozen=True):
     kraft: tuple[int, ...]
     """Brokers in KRaft mode."""
     found: tuple[str, ...]
-    """What this look and the one before show: kinds of findings, with their subjects."""
+    """What both this look and the one before show: kinds of findings, with their subjects."""
     news: tuple[str, ...]
 
 
 async def looks(
     zk: KafkaZkClient, asker: Asker, clock: Clock, bootstrap: Bootstrap, every_s: float
 ) -> AsyncIterator[Seen]:
-    """Without end; AioControllerError if ZooKeeper does not answer."""
+    """Look every ``every_s``, without end; AioControllerError if ZooKeeper does not answer."""
     before: View | None = None
     earlier: tuple[Hit, ...] = ()
     said: Seen | None = None

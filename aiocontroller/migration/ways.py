@@ -1,4 +1,4 @@
-"""What an operator does next, and the way back from each point, in words and commands."""
+"""What an operator does next in each phase, and how to go back from it, in words and commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROLLBACK = (
     "aiocontroller migration rollback --dry-run    # on a running aiocontroller, which may be a standby",
     "aiocontroller migration rollback",
     _OUT_OF_MIGRATION_MODE,
-    "aiocontroller release    # if a broker shall be the controller again",
+    "aiocontroller release    # if a broker is to be the controller again",
 )
 _OUT_OF_KRAFT_MODE = (
     "restart the brokers that are in KRaft mode one by one in migration mode: broker.id and zookeeper.* again, without "
@@ -67,4 +67,4 @@ WAY_BACK: dict[Phase, tuple[str, ...]] = {
     Phase.FINALIZED: (),
     Phase.ROLLED_BACK: (),
 }
-"""Empty where there is none, or none is needed."""
+"""Empty where there is no way back, or none is needed."""
