@@ -1,1 +1,1 @@
-"""Changes a cluster step by step from outside, whoever its controller is: plans, moves of replicas, restarts."""
+"""Changes a cluster step by step from outside, whichever controller it has: plans, moves of replicas, restarts."""

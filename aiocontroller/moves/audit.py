@@ -1,7 +1,7 @@
-"""The record of what a command does to a cluster: who, what, when, with which result; a line of JSON each.
+"""Records what a command does to a cluster: who, what, when, with which result; a line of JSON each.
 
-Each line is on the disk before what it announces is done, so a command that was killed finds here what the cluster
-cannot tell: where replicas were, and which settings throttles have replaced.  The file is locked while one works.
+Each line is on disk before the action that it announces, so a command that was killed finds here what the cluster does
+not know: where replicas were, and which settings throttles have replaced.  The file is locked while a command uses it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.net.ports import Clock
 
 BEGINNING = b'{"at_ms":'
-"""Of each record that this program writes."""
+"""How each record of this program begins."""
 
 
 class InUseError(AioControllerError):
-    """Another process works by this file; ``pid`` names it, if it has said so and runs on this machine."""
+    """Another process uses this file; ``pid`` is its id, if the file names it and it runs on this machine."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
         super().__init__(f"{path}: process {pid or 'unknown'} works by this file already")
@@ -34,14 +34,14 @@ class InUseError(AioControllerError):
 
 
 class NotWrittenError(AioControllerError):
-    """The disk did not take a record; the message names the file."""
+    """A record could not be written to disk; the message names the file."""
 
 
 class Audit:
     """Records of one file, in order."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        """BadInputError for a file that holds something else, InUseError while another process has it."""
+        """Open and lock the file; BadInputError if it holds anything else, InUseError while another process has it."""
         self.path = path
         self._clock = clock
         try:
@@ -54,7 +54,7 @@ class Audit:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise InUseError(path, _holder(_records(path, text))) from None
-            text = path.read_bytes()  # the last holder may have written between
+            text = path.read_bytes()  # the last holder may have written before it released the lock
             self.records = _records(path, text)
             torn = len(text) - (text.rfind(b"\n") + 1)
             if torn:
@@ -70,7 +70,7 @@ class Audit:
         line = msgspec.json.encode(record) + b"\n"
         size = os.fstat(self._file).st_size
         try:
-            while line:  # a disk that becomes full takes a part first
+            while line:  # a disk that fills up accepts a part first
                 line = line[os.write(self._file, line) :]
             os.fsync(self._file)
         except OSError as error:
@@ -80,30 +80,30 @@ class Audit:
         self.records.append(record)
 
     def belongs_to(self, cluster_id: str | None) -> None:
-        """Write down of which cluster it is; BadInputError if it is of another.  None: that cannot be told."""
+        """Record the cluster of this file; BadInputError if it is of another.  None: the id is unknown."""
         check_cluster(self.path, self.records, cluster_id)
         if cluster_id is not None and not any(record["what"] == "cluster" for record in self.records):
             self.write("cluster", id=cluster_id)
 
     def close(self) -> None:
-        """Let others have the file."""
+        """Release the file to other processes."""
         os.close(self._file)
 
 
 class NoRecords:
-    """Where nothing is written down, since nothing is done, or only what was done is taken back."""
+    """Records nothing: where nothing is done, or where what was done is only taken back."""
 
     def write(self, what: str, **fields: Any) -> None:
         """See ``Audit``."""
 
 
 def audit_of(plan: Path) -> Path:
-    """The file of a plan's moves, if no other is named."""
+    """Return the default audit file of a plan."""
     return plan.with_name(plan.name + ".moves.jsonl")
 
 
 def check_cluster(path: Path, records: Sequence[Mapping[str, Any]], cluster_id: str | None) -> None:
-    """BadInputError if the records are of another cluster: topics and brokers have the same names there."""
+    """BadInputError if the records are of another cluster, which may have topics and brokers of the same names."""
     known = next((record.get("id") for record in records if record["what"] == "cluster"), None)
     if None not in (known, cluster_id) and known != cluster_id:
         raise BadInputError(
@@ -112,7 +112,7 @@ def check_cluster(path: Path, records: Sequence[Mapping[str, Any]], cluster_id: 
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Those of a file that may be in use or missing; BadInputError for a file that holds something else."""
+    """Read the records of a file that may be in use or missing; BadInputError for a file that holds anything else."""
     try:
         return _records(path, path.read_bytes())
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _records(path: Path, text: bytes) -> list[dict[str, Any]]:
-    """All whole lines: the last one may be torn by a crash, and then announces nothing that was done."""
+    """Parse all whole lines: if a crash tore the last one, the action that it announces was not begun."""
     found = []
     whole = text[: text.rfind(b"\n") + 1]
     if not whole and not BEGINNING.startswith(text[: len(BEGINNING)]):
@@ -137,7 +137,7 @@ def _records(path: Path, text: bytes) -> list[dict[str, Any]]:
 
 
 def _holder(records: list[dict[str, Any]]) -> int | None:
-    """The process that wrote last; a number that names no process of this machine is nobody's."""
+    """Return the process that wrote last; None if it was on another machine, or if its id is not a valid one."""
     last = records[-1] if records else {}
     pid, who = last.get("pid"), last.get("who")
     ours = isinstance(who, str) and who.endswith(f"@{socket.gethostname()}")

@@ -1,4 +1,4 @@
-"""What the audit file tells of a plan's moves: where replicas were, and what throttles have replaced."""
+"""Reads a plan's moves from its audit file: where replicas were, and which settings throttles have replaced."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from aiocontroller.core.throttles import Entity, Settings
 
 Assignment = dict[TopicPartition, tuple[int, ...]]
 ENDED = ("moved", "reversed")
-"""Results after which a plan that begins again is a new move."""
+"""Results after which running the plan again is a new move."""
 
 
 class History(msgspec.Struct):
-    """Of the last move by the plan that has not ended, or of the one that a reversal takes back."""
+    """The past of the plan's last move that has not ended, or of the one that a reversal takes back."""
 
     before: Assignment | None = None
     """Where the plan's replicas were; None if it has not begun."""
     absent: int = 0
     under_replicated: int = 0
-    """As many there were when it began."""
+    """How many of each there were when it began."""
     replaced: dict[Entity, Settings] | None = None
-    """What the settings were that throttles have in their place; None if there are none."""
+    """The settings that throttles have replaced; None without throttles."""
     rates: tuple[int, ...] = ()
-    """Those that have been set since, in bytes a second."""
+    """The throttle rates that have been set since, in bytes a second."""
 
 
 def history(records: Iterable[Mapping[str, Any]], digest: str, *, reverse: bool) -> History:
-    """BadInputError if the records are of another plan, or damaged."""
+    """Return the history that the records tell; BadInputError if they are of another plan, or damaged."""
     found = History()
     for number, record in enumerate(records, 1):
         try:
@@ -61,7 +61,7 @@ def _after(found: History, record: Mapping[str, Any], digest: str, *, reverse: b
 
 
 def is_under_way(records: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the last move by the plan was cut off, so that moves and throttles may be left in the cluster."""
+    """Whether the last move by the plan was interrupted, so that moves and throttles may be left in the cluster."""
     found = False
     for record in records:
         if record["what"] in ("begin", "move", "reverse"):
@@ -72,5 +72,5 @@ def is_under_way(records: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def plain(assignment: Mapping[TopicPartition, tuple[int, ...]]) -> list[tuple[str, int, tuple[int, ...]]]:
-    """As in a record."""
+    """Return the assignment in the form of a record."""
     return [(tp.topic, tp.partition, replicas) for tp, replicas in assignment.items()]

@@ -1,4 +1,4 @@
-"""What a plan is made from: the cluster's partitions, without those that cannot or may not change now."""
+"""The input of a plan: the cluster's partitions, without those that cannot or may not change now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LeftOut(NamedTuple):
     """No live broker leads, so there is nothing to copy from."""
 
     def explained(self) -> dict[str, list[TopicPartition]]:
-        """What a person reads -> the partitions, where there are some."""
+        """Return reason in words -> its partitions, where there are any."""
         reasons = ("being reassigned", "of topics being deleted", "without a live leader")
         return {reason: found for reason, found in zip(reasons, self, strict=True) if found}
 
@@ -28,9 +28,9 @@ class LeftOut(NamedTuple):
 def layout_of(
     tree: ClusterTree, sizes: Mapping[TopicPartition, int], topics: Collection[str] = ()
 ) -> tuple[Layout, LeftOut]:
-    """The partitions of ``topics`` (none: of all) may change, the others load the brokers all the same.
+    """Return the layout, in which the partitions of ``topics`` (none: of all) may change, and what it leaves out.
 
-    BadInputError for a topic that does not exist.
+    The other partitions count as fixed load of their brokers.  BadInputError for a topic that does not exist.
     """
     for topic in topics:
         if topic not in tree.topics:
@@ -59,7 +59,7 @@ def _reason(
     asked_for: Collection[TopicPartition],
     left_out: LeftOut,
 ) -> list[TopicPartition] | None:
-    """The list of partitions that do not change for the same reason; None if it may change."""
+    """Return the list of ``left_out`` to which the partition belongs; None if it may change."""
     if partition.name.topic in deleting:
         return left_out.being_deleted
     if partition.assignment.being_reassigned or partition.name in asked_for:
@@ -70,7 +70,7 @@ def _reason(
 
 
 def check_brokers(tree: ClusterTree, brokers: Collection[int], *, live: bool) -> None:
-    """BadInputError naming the first that is not registered, nor (unless ``live``) has a replica."""
+    """BadInputError naming the first broker that is not registered; unless ``live``, having a replica is enough."""
     known = set(tree.brokers)
     if not live:
         known.update(broker for partition in tree.partitions for broker in partition.assignment.replicas)

@@ -1,16 +1,17 @@
-"""Carries out a plan in small steps, or takes it back; what to do next is decided in ``core.moving``.
+"""Carries out a plan in small steps, or takes it back; ``core.moving`` decides on the next step.
 
-The order that survives a SIGKILL at any point:
+This order survives a SIGKILL at any point:
 
- 1. the audit file says where replicas were (``begin``);
- 2. it says what the settings were that throttles replace (``throttle``), and then throttles are set;
- 3. partitions move: a run that begins again sees in the cluster which have moved and which are under way;
- 4. when nothing of the plan moves any more the settings are put back, and then the file says so (``unthrottled``).
+ 1. the audit file records where replicas were (``begin``);
+ 2. it records the settings that throttles replace (``throttle``), and then throttles are set;
+ 3. partitions move: a run that resumes sees in the cluster which have moved and which are under way;
+ 4. when no partition of the plan moves any more, the settings are restored, and the file records this
+    (``unthrottled``).
 
-A run finds throttles of an earlier one by a ``throttle`` without its ``unthrottled``, and puts back what that says.
+A ``throttle`` without an ``unthrottled`` shows a run that an earlier one has left throttles, and what to restore.
 
-Throttles are compared at each look, and set again if somebody has removed them: Kafka's own tool removes those of all
-brokers when a move of its own has ended.  A rate that this plan has not set is somebody else's, and ends the move.
+Throttles are compared at each look, and set again if they were removed: Kafka's own tool removes those of all brokers
+when a move of its own has ended.  A rate that this plan has not set belongs to another move, and ends this one.
 """
 
 from __future__ import annotations
@@ -43,43 +44,43 @@ from aiocontroller.net.ports import Clock
 LOOK_EVERY_S = 1.0
 SIZES_EVERY_S = 5.0
 AGAIN_S = 60.0
-"""For so long nobody may answer before the move gives up: a controller may be elected."""
+"""The move gives up after this time without an answer; until then a controller may be elected."""
 STOPS = 30
-"""Looks, a second apart, until everything that moves is taken back."""
+"""The number of looks, a second apart, that taking back all moves may need."""
 STOPPING = "stopping: what is under way is taken back"
 REFUSED_S = 10.0
-"""A partition that the controller has refused waits this long."""
+"""How long a partition waits after the controller has refused it."""
 
 T = TypeVar("T")
 Phases = Mapping[TopicPartition, Phase]
 Change = Callable[[Mapping[str, str]], Mapping[str, str | None]]
-"""From all settings to those that change; None: to the default."""
+"""Maps all settings to those that change; None: back to the default."""
 
 
 class Cluster(Protocol):
     """The cluster as a move sees it.  Each method raises AioControllerError or OSError if it cannot be asked now."""
 
     async def look(self) -> View:
-        """What ZooKeeper holds, and how long brokers take to answer."""
+        """Return what ZooKeeper holds, and how long brokers take to answer."""
 
     async def sizes(self, partitions: Sequence[TopicPartition]) -> Mapping[int, Mapping[TopicPartition, int]]:
-        """Broker -> bytes of its replicas of these partitions; brokers that do not answer are left out."""
+        """Return broker -> bytes of its replicas of these partitions; brokers that do not answer are left out."""
 
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
-        """Ask the controller in office; None takes a move back.  What it refused, with its reason."""
+        """Ask the active controller to move partitions; None takes a move back.  Return refused partition -> reason."""
 
     async def elect(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
-        """Preferred leaders; what was refused, with its reason."""
+        """Ask for preferred leaders; return refused partition -> reason."""
 
     async def change(self, entity: Entity, change: Change) -> None:
-        """Change settings of a topic or broker at once, from what they are then.  Brokers are told in any case.
+        """Change settings of a topic or broker atomically, based on their present values; always notify brokers.
 
-        Does nothing for a topic that does not exist any more.
+        Does nothing for a topic that no longer exists.
         """
 
 
 class Records(Protocol):
-    """Where it is written down what is done."""
+    """Records what is done."""
 
     def write(self, what: str, **fields: Any) -> None:
         """See ``audit.Audit``."""
@@ -93,11 +94,11 @@ class Result(msgspec.Struct):
     reasons: tuple[str, ...]
     phases: dict[TopicPartition, Phase]
     refused: dict[TopicPartition, str]
-    """What the controller did not accept at last."""
+    """What the controller still refused at the end, with its reasons."""
 
 
 class Mover:
-    """One run of a plan; ``stopping`` has it take back what is under way, and end."""
+    """One run of a plan; setting ``stopping`` makes it take back what is under way, and end."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class Mover:
         look_every_s: float = LOOK_EVERY_S,
         tell: Callable[[Progress], object] = lambda progress: None,
     ) -> None:
-        """``bounds`` follow from what was away and under-replicated when the plan began."""
+        """``bounds`` depend on which brokers were absent, and what was under-replicated, when the plan began."""
         self.stopping = asyncio.Event()
         self._cluster, self._clock, self._tell = cluster, clock, tell
         self._records = records
@@ -132,10 +133,10 @@ class Mover:
         self._rates = list(past.rates)
 
     async def run(self, *, stop: bool = False) -> Result:
-        """Move everything, or with ``stop`` nothing more; throttles are gone when it returns.
+        """Move everything, or with ``stop`` take back what is under way; throttles are gone when it returns.
 
-        AioControllerError or OSError when the cluster could not be asked for long: then the audit file knows what is
-        left, and another run, or one with ``stop``, goes on from there.
+        AioControllerError or OSError when the cluster did not answer for ``AGAIN_S``: the audit file then shows what is
+        left, and another run, with or without ``stop``, continues from there.
         """
         view = await self._again(self._cluster.look)
         past = self._begun(view, stop)
@@ -150,7 +151,7 @@ class Mover:
         try:
             result, reasons, phases = await self._moved(view, bounds)
         except NotWrittenError:
-            self._records = NoRecords()  # what was begun is on the disk, and what follows only takes that back
+            self._records = NoRecords()  # what was begun is on disk, and what follows only takes it back
             await self._stop()
             await self._unthrottle()
             raise
@@ -168,7 +169,7 @@ class Mover:
             self._check(view)
         before = {tp: now.assignment.origin for tp in self._forward if (now := view.partitions.get(tp)) is not None}
         if stop or all(each in moving.IN_PLACE for each in moving.phases(self._forward, {}, view).values()):
-            return msgspec.structs.replace(self._past, before=before)  # nothing begins that could be reversed
+            return msgspec.structs.replace(self._past, before=before)  # no move begins that could be reversed
         found = moving.health(view, None)
         past = History(before, len(found.absent), found.under_replicated, self._past.replaced, self._past.rates)
         self._records.write(
@@ -181,7 +182,7 @@ class Mover:
         return past
 
     def _check(self, view: View) -> None:
-        """BadInputError naming the first partition of a new plan that cannot move as it says."""
+        """BadInputError naming the first partition that cannot move as a new plan says."""
         for tp, target in self._forward.items():
             now = view.partitions.get(tp)
             if now is None:
@@ -245,15 +246,15 @@ class Mover:
                 self._records.write("refused", reasons=_words(refused))
 
     def _only_tries_again(self, step: Step) -> bool:
-        """Nothing is under way, and all that would begin was refused before."""
+        """Whether nothing is under way, and everything that would begin has been refused before."""
         return Phase.MOVING not in step.phases.values() and self._refused_s.keys() >= {*step.begin, *step.take_back}
 
     def _waiting(self, at_s: float) -> dict[TopicPartition, str]:
-        """Those that the controller has refused just now, with its reasons."""
+        """Return partition -> reason for those that the controller refused less than ``REFUSED_S`` ago."""
         return {tp: self._refused[tp] for tp, since in self._refused_s.items() if at_s - since < REFUSED_S}
 
     async def _tidy(self, step: Step) -> None:
-        """Preferred leaders lead what has moved; asked for once each."""
+        """Ask for the preferred leaders of what has moved, once each."""
         wanted = [tp for tp in step.elect if self._leaders and tp not in self._elected]
         if wanted:
             self._elected.update(wanted)
@@ -264,7 +265,7 @@ class Mover:
                 self._records.write("refused", reasons=_words(refused))
 
     async def _stop(self) -> Phases:
-        """Take back what is under way, until nothing is."""
+        """Take back what is under way until nothing is left; return the phases."""
         wanted: list[TopicPartition] = []
         for _ in range(STOPS):
             view = await self._again(self._cluster.look)
@@ -289,7 +290,7 @@ class Mover:
             pass
 
     async def _again(self, ask: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Ask until there is an answer: who is asked may be restarting.  BadInputError at once."""
+        """Ask until there is an answer, since the broker may be restarting; BadInputError is raised at once."""
         deadline = self._clock.monotonic() + AGAIN_S
         while True:
             try:
@@ -304,12 +305,15 @@ class Mover:
     # -- throttles -------------------------------------------------------------------------------------------------
 
     def _wanted(self, view: View, pace: Pace) -> dict[Entity, dict[str, str]]:
-        """The throttles of what is still there."""
+        """Return the throttles for those partitions that still exist."""
         there = {tp: target for tp, target in self._plan.items() if tp in view.partitions}
         return throttles(self._opposite, there, pace.rate)
 
     def _foreign(self, wanted: Mapping[Entity, Mapping[str, str]], view: View) -> tuple[str, ...]:
-        """The first broker with a rate that this plan has not set; BadInputError if it has set none so far."""
+        """Return a sentence on the first broker with a rate that this plan has not set; empty if there is none.
+
+        BadInputError instead if the plan has set no throttle yet.
+        """
         if self._is_lost(wanted, view):
             return ()
         ours = {str(rate) for rate in self._rates}
@@ -324,7 +328,7 @@ class Mover:
         return ()
 
     def _is_lost(self, wanted: Mapping[Entity, Mapping[str, str]], view: View) -> bool:
-        """Whether the new replicas are throttled already: by a run of this plan whose audit file is lost."""
+        """Whether the new replicas are throttled already, by a run of this plan whose audit file was lost."""
         return self._throttled is None and any(
             set(replicas(own[FOLLOWER_REPLICAS])).issubset(
                 replicas(view.throttles.get(entity, {}).get(FOLLOWER_REPLICAS))
@@ -334,7 +338,7 @@ class Mover:
         )
 
     async def _throttle(self, wanted: Mapping[Entity, Mapping[str, str]], view: View, pace: Pace) -> bool:
-        """Set what is not set; returns whether brokers may not have heard of it yet, where there was no throttle."""
+        """Set missing throttles; return whether there are new ones, which brokers may not have applied yet."""
         if not wanted:
             return False
         self._remember(wanted, view)
@@ -348,7 +352,7 @@ class Mover:
         return new
 
     def _remember(self, wanted: Mapping[Entity, Mapping[str, str]], view: View) -> None:
-        """Write down what throttles replace, unless an earlier run has, in either direction."""
+        """Record what throttles replace, unless an earlier run in either direction has done so."""
         known = self._throttled or {}
         found: dict[Entity, Settings] = {
             entity: {name: view.throttles.get(entity, {}).get(name) for name in own}
@@ -360,7 +364,7 @@ class Mover:
         lost_rates: list[int] = []
         if self._is_lost(wanted, view):
             lost_rates = _rates(found)
-            found = {entity: dict.fromkeys(own) for entity, own in found.items()}  # what is not ours stays in lists
+            found = {entity: dict.fromkeys(own) for entity, own in found.items()}  # others' entries stay in the lists
         self._throttled = {**known, **found}
         self._records.write("throttle", replaced=[(*e, own) for e, own in self._throttled.items()])
         for rate in lost_rates:
@@ -372,7 +376,7 @@ class Mover:
             self._rates.append(rate)
 
     async def _unthrottle(self) -> None:
-        """Put back what was there; also what an earlier run has left."""
+        """Restore the replaced settings, including those that an earlier run has replaced."""
         if self._throttled is None:
             return
         for entity, replaced in self._throttled.items():

@@ -1,4 +1,4 @@
-"""How far a move has come, in partitions and bytes, and how long it will take."""
+"""Measures the progress of a move, in partitions and bytes, and estimates how long it will take."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.moving import Phase, Plan
 
 WINDOW_S = 30.0
-"""The speed is that of this time."""
+"""The speed is measured over this time."""
 
 
 class Progress(NamedTuple):
-    """What is shown of a move; bytes as far as brokers tell them."""
+    """What is shown of a move; bytes as far as brokers report them."""
 
     done: int
     moving: int
@@ -45,7 +45,7 @@ class Meter:
         return [tp for tp, new in self._new.items() if new]
 
     def read(self, sizes: Mapping[int, Mapping[TopicPartition, int]], at_s: float) -> None:
-        """Take in what brokers say: broker -> bytes of its replicas."""
+        """Take in what brokers report: broker -> bytes of its replicas."""
         for own in sizes.values():
             for tp, size in own.items():
                 self._sizes[tp] = max(size, self._sizes.get(tp, 0))
@@ -56,7 +56,7 @@ class Meter:
             self._seen.popleft()
 
     def progress(self, phases: Mapping[TopicPartition, Phase], rate: int, held: tuple[str, ...]) -> Progress:
-        """As things stand; ``rate`` in bytes a second."""
+        """Return the present progress; ``rate`` in bytes a second."""
         count = Counter(phases.values())
         speed = 0.0
         if len(self._seen) > 1 and self._seen[-1][0] > self._seen[0][0]:

@@ -1,4 +1,4 @@
-"""What a move would send and write: the same mover on a copy of the cluster, where every move ends at once."""
+"""Shows what a move would send and write, by running the mover on a copy of the cluster, where moves end at once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from aiocontroller.moves.mover import Change, Cluster
 
 
 class RehearsedCluster:
-    """Answers as ``cluster`` did when it was looked at first, and changes that answer alone.
+    """Answers as ``cluster`` did at the first look; moves change only that answer.
 
-    ``tell`` hears of each request and write, as values for JSON.
+    ``tell`` is called with each request and write, as values for JSON.
     """
 
     def __init__(self, cluster: Cluster, tell: Callable[[dict[str, Any]], object]) -> None:
@@ -23,17 +23,17 @@ class RehearsedCluster:
         self._rated: set[Entity] = set()  # membership only
 
     async def look(self) -> View:
-        """The first look is real."""
+        """Return the view; only the first look asks the real cluster."""
         if self._view is None:
             self._view = await self._cluster.look()
         return self._view
 
     async def sizes(self, partitions: Sequence[TopicPartition]) -> Mapping[int, Mapping[TopicPartition, int]]:
-        """As they are."""
+        """Ask the real cluster."""
         return await self._cluster.sizes(partitions)
 
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
-        """Every move ends at once."""
+        """End every move at once."""
         assert self._view is not None
         partitions = dict(self._view.partitions)
         for tp, target in targets.items():
@@ -48,12 +48,12 @@ class RehearsedCluster:
         return {}
 
     async def elect(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
-        """All that are asked for lead."""
+        """Report the request, and refuse nothing."""
         self._tell({"send": "ElectLeaders", "partitions": [tuple(tp) for tp in partitions]})
         return {}
 
     async def change(self, entity: Entity, change: Change) -> None:
-        """Told once for each value; how the rate follows the cluster is not known."""
+        """Report a broker's throttle only once: how its rate would adapt to the cluster is unknown."""
         assert self._view is not None
         present = dict(self._view.throttles.get(entity, {}))
         changes = dict(change(present))

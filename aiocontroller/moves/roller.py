@@ -1,7 +1,7 @@
 """Restarts brokers one after the other by an operator's command, behind the gates of ``core.rolling``.
 
-The audit file names a broker, and the registration that it had, before its command runs.  So a roll that was killed
-sees whether the broker has registered anew since, and runs the command again only if it has not.
+Before the command for a broker runs, the audit file records the broker and its registration.  When a roll that was
+killed is resumed, it sees whether the broker has registered again since, and reruns the command only if it has not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
     view: View
     epochs: Mapping[int, int]
-    """Live broker -> that of its registration."""
+    """Live broker -> the epoch of its registration."""
     addresses: Mapping[int, tuple[str, int]]
     """Live broker -> host and port."""
     controller: int | None
@@ -36,13 +36,13 @@ class Cluster(Protocol):
     """The cluster as a roll sees it."""
 
     async def look(self) -> Seen:
-        """What ZooKeeper holds now.  AioControllerError or OSError if it cannot be asked."""
+        """Return what ZooKeeper holds now; AioControllerError or OSError if it does not answer."""
 
     async def without(self, broker: int) -> Gate:
-        """What would become of the cluster if this broker were shut down; the first three are empty."""
+        """Return the state of the cluster if this broker were shut down; the first three fields are empty."""
 
     async def elect_preferred(self) -> None:
-        """Ask the controller in office for every preferred leader."""
+        """Ask the active controller to elect all preferred leaders."""
 
 
 class Result(msgspec.Struct):
@@ -56,7 +56,7 @@ class Result(msgspec.Struct):
 
 
 class Roller:
-    """One run; ``stopping`` has it end before the next broker."""
+    """One run; setting ``stopping`` makes it end before the next broker."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Roller:
         look_every_s: float = LOOK_EVERY_S,
         tell: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """``run`` restarts a broker, also one that is down; each wait for a gate may take ``wait_s``."""
+        """``run`` restarts a broker, or starts one that is down; each wait for a gate may take ``wait_s``."""
         self.stopping = asyncio.Event()
         self._cluster, self._records, self._clock, self._run = cluster, records, clock, run
         self._wait_s, self._elect, self._look_every_s, self._tell = wait_s, elect, look_every_s, tell
 
     async def roll(self, wanted: Collection[int] | None, past: Restarted | None) -> Result:
-        """Restart ``wanted`` (None: all registered brokers) that ``past`` does not name as done."""
+        """Restart the brokers ``wanted`` (None: all registered ones), except those that ``past`` names as done."""
         seen = await self._cluster.look()
         done = list(past.done if past else ())
         known = {*seen.epochs, *(wanted or ()), *done}
@@ -107,11 +107,11 @@ class Roller:
     async def _one(
         self, broker: int, known: Collection[int], past: Restarted | None
     ) -> tuple[str, tuple[str, ...]] | None:
-        """Restart one broker; returns why not, as a result and its reasons."""
+        """Restart one broker; return None, or why it was not restarted, as a result and its reasons."""
         epoch = (await self._cluster.look()).epochs.get(broker)
         before = past.epoch if past is not None else epoch
         if past is None or epoch == before or epoch is None:
-            if epoch is not None:  # who is down already, by a command that was cut off, has passed its gate
+            if epoch is not None:  # a broker that an interrupted command has shut down has passed its gate
                 shut = await self._until_open(broker, known)
                 if shut:
                     return "stopped" if self.stopping.is_set() else "held", shut
@@ -133,7 +133,7 @@ class Roller:
         return None
 
     async def _until_open(self, broker: int, known: Collection[int]) -> tuple[str, ...]:
-        """Wait until the broker may go; the reasons why it may not, if that takes too long."""
+        """Wait until the broker may go down; return the reasons why it may not if that takes too long."""
         deadline = self._clock.monotonic() + self._wait_s
         said: tuple[str, ...] = ()
         while True:

@@ -1,4 +1,4 @@
-"""Pages for people: one HTML file each, which loads nothing.  ``base.html`` is their frame, ``base.css`` their style.
+"""Makes HTML pages of one file each, which loads nothing.  ``base.html`` is their frame, ``base.css`` their style.
 
 A page is a Jinja template that extends ``base.html``, in the folder of the program that makes it, with a ``.css`` file
 of the same name if it needs more style.  Values are escaped, and an unknown name is an error.
@@ -42,10 +42,9 @@ def columns(*headings: str) -> list[Column]:
 
 
 def render(template: Path, **values: Any) -> str:
-    """The document that the template makes of the values; it needs ``headline``.
+    """Return the document that the template makes of the values, ``headline`` among them.
 
-    Of text from outside, characters that cannot be seen stand as ``\\u202e``: a name must not change how the text after
-    it reads.
+    Invisible characters are shown as ``\\u202e``: a name from outside must not change how the text after it reads.
     """
     environment = Environment(
         loader=FileSystemLoader([template.parent, _HERE]),

@@ -171,5 +171,5 @@ async def test_a_controller_is_asked_for_acls_alone() -> None:
         node = (await look(it.zk, Asker(it.world), Bootstrap())).answers.brokers[1]
         told = await Asker(it.world).carried(node, is_broker=False)
         assert len(told[What.ACLS]) == 2
-        silent = "no broker in KRaft mode was asked, and controllers do not tell"
+        silent = "no broker in KRaft mode was asked, and controllers do not report them"
         assert (told[What.SCRAM], told[What.QUOTAS]) == (silent, silent)
