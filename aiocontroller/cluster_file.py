@@ -1,7 +1,7 @@
 """Lets other processes find the cluster that ``aiocontroller up`` runs in a folder.
 
 ``DIR/cluster.json`` has all addresses; the folder is locked as long as the cluster runs (``data_folder``).  The lock,
-not the file, tells whether the cluster runs, so a killed cluster is noticed.
+not the file, shows whether the cluster runs, so a killed cluster is noticed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def write_cluster_file(data_dir: Path, contents: ClusterFile) -> None:
 
 
 def read_cluster_file(data_dir: Path) -> ClusterFile:
-    """ClusterNotRunningError if the file is missing or left over from a killed cluster, BadInputError if damaged."""
+    """Read the file; ClusterNotRunningError if it is missing or a killed cluster left it, BadInputError if damaged."""
     path = data_dir / CLUSTER_FILE
     try:
         contents = msgspec.json.decode(path.read_bytes(), type=ClusterFile)

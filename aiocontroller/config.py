@@ -1,12 +1,12 @@
-"""Configuration by Kafka's property names, so that a broker's ``server.properties`` can be handed over as it is.
+"""Configuration by Kafka's property names, so that a broker's ``server.properties`` can be used unchanged.
 
-Of its sources a later one takes precedence: defaults (Kafka's own where the property is Kafka's), a properties file,
-the environment (``AIOCONTROLLER_ZOOKEEPER_CONNECT`` for ``zookeeper.connect``, ``AIOCONTROLLER_HTTP_PORT`` for
+The sources, of which a later one takes precedence: defaults (Kafka's own where the property is Kafka's), a properties
+file, the environment (``AIOCONTROLLER_ZOOKEEPER_CONNECT`` for ``zookeeper.connect``, ``AIOCONTROLLER_HTTP_PORT`` for
 ``aiocontroller.http.port``), overrides from the command line.
 
 A bad value is an error that names property, value and what was expected; all errors are reported at once.  Kafka's
 properties that the controller does not use are ignored, with one warning for all of them.  An unknown property gets its
-own warning, with the name that was probably meant; with our prefix it is an error, because it must be a typing error.
+own warning, with the name that was probably meant; with our prefix it is an error, because it must be a typo.
 """
 
 from __future__ import annotations
@@ -78,25 +78,25 @@ OWN_PREFIX = "aiocontroller."
 DEFAULT_CONTROLLER_ID = 1_000_001
 """Above ``reserved.broker.max.id`` (1000) and any id that brokers generate in practice."""
 HTTP_LISTENER = "HTTP"
-"""The name under which the HTTP server has properties of a listener."""
+"""The listener name for the HTTP server's listener properties."""
 
 
 class ConfigError(BadInputError):
     """One line for each property that cannot be used."""
 
     exit_code = 2
-    """As for words that cannot be used: trying again does not help."""
+    """As for wrong arguments: trying again does not help."""
 
 
 Detection = Literal["off", "refused", "full"]
-"""``refused``: the connection ended and new ones are refused; ``full``: also silence."""
+"""What counts as a sign of death; ``refused``: connections close and new ones are refused; ``full``: also silence."""
 
 
 class Config(msgspec.Struct, frozen=True):
-    """The only declaration of each property: Kafka's name with underscores for dots, what it takes (its type, see
-    ``property_values``), its default, whether brokers' values count, and its meaning.
+    """The only declaration of each property: Kafka's name with underscores for dots, its values (the type, see
+    ``property_values``), its default, whether brokers' values apply, and its meaning.
 
-    Units are those of Kafka's names.
+    Units are those in Kafka's names.
     """
 
     zookeeper_connect: ConnectString = "127.0.0.1:2181"
@@ -104,20 +104,20 @@ class Config(msgspec.Struct, frozen=True):
     zookeeper_session_timeout_ms: PositiveIntMilliseconds = 18_000
     """How long the session, and with it the role, outlives this process or its connection."""
     zookeeper_connection_timeout_ms: PositiveIntMilliseconds | None = None
-    """How long to wait for ZooKeeper at start; None: as long as it takes."""
+    """How long to wait for ZooKeeper at startup; None: as long as it takes."""
     zookeeper_set_acl: Annotated[bool, FromBrokers(max, adopted=False)] = False
     """New znodes belong to their creator; see ``zookeeper.acls``."""
     zookeeper_ssl_client_enable: bool = False
     """TLS to ZooKeeper."""
     zookeeper_ssl_keystore_location: PemLocation | None = None
-    """PEM: our certificate, its chain and its key, for servers that want one."""
+    """PEM: our certificate, its chain and its key, for servers that ask for one."""
     zookeeper_ssl_keystore_password: Secret | None = None
     """The password of an encrypted key."""
     zookeeper_ssl_keystore_type: PemType | None = None
     zookeeper_ssl_truststore_location: PemLocation | None = None
     """PEM: trusted certificates; None: those that the system trusts."""
     zookeeper_ssl_truststore_password: Secret | None = None
-    """Accepted so that it need not be removed, and ignored: PEM certificates have no password."""
+    """Accepted so that it need not be removed, but ignored: PEM certificates have no password."""
     zookeeper_ssl_truststore_type: PemType | None = None
     zookeeper_ssl_endpoint_identification_algorithm: EndpointIdentification = "HTTPS"
     """``HTTPS``: the server's certificate must name its host; empty: no check."""
@@ -135,17 +135,17 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_zookeeper_digest_password: Secret | None = None
     """The password that belongs to ``aiocontroller.zookeeper.digest.username``."""
     listeners: Listeners = (Endpoint("PLAINTEXT", "127.0.0.1", 0),)
-    """Where brokers and clients connect to this controller; port 0 takes a free one."""
+    """Where brokers and clients connect to this controller; port 0 picks a free one."""
     advertised_listeners: Listeners | None = None
     """The addresses announced to brokers; None: ``listeners``, with the actual port."""
     listener_security_protocol_map: ProtocolMap = {}
-    """Security protocol of each listener name.  A listener that it lacks has the protocol of its name, or PLAINTEXT if
-    its name is not that of a protocol."""
+    """Security protocol of each listener name.  A listener that is not in it has the protocol of its name, or PLAINTEXT
+    if its name is not that of a protocol."""
     security_inter_broker_protocol: SecurityProtocol | None = None
-    """The inter-broker listener by its protocol; ``inter.broker.listener.name`` says the same by its name."""
+    """Selects the inter-broker listener by its protocol; ``inter.broker.listener.name`` selects it by its name."""
     inter_broker_listener_name: ListenerName = "PLAINTEXT"
     control_plane_listener_name: ListenerName | None = None
-    """The listener on which the controller reaches brokers, where they have one for it."""
+    """The listener on which the controller connects to brokers, if they have a separate one for it."""
     ssl_keystore_location: str | None = None
     """PEM: our certificate, its chain and its key; see ``security``."""
     ssl_keystore_type: str = "PEM"
@@ -160,42 +160,42 @@ class Config(msgspec.Struct, frozen=True):
     authorizer_class_name: ClassName = None
     """The brokers' authorizer; see ``security.authorizer_of`` for the classes that the controller replaces."""
     authorizer_zookeeper_url: str | None = None
-    """The ZooKeeper with the ACLs, if not the brokers'."""
+    """The ZooKeeper that holds the ACLs, if it is not the brokers'."""
     allow_everyone_if_no_acl_found: bool = False
     ssl_principal_mapping_rules: MappingRules = "DEFAULT"
     principal_builder_class: ClassName = None
     super_users: Principals = ()
     """Principals (``Type:name``) that are allowed everything."""
     socket_request_max_bytes: PositiveBytes = 100 * 1024 * 1024
-    """Largest request; some APIs have a lower limit (``server.request_sizes``)."""
+    """Maximum size of a request; some APIs have a lower limit (``server.request_sizes``)."""
     socket_listen_backlog_size: PositiveInt = 50
     max_connections: NonNegativeInt = MAX_INT
-    """Connections of brokers and clients; also limited by the operating system's descriptors."""
+    """Maximum number of connections of brokers and clients; descriptors of the operating system limit it, too."""
     max_connections_per_ip: NonNegativeInt = MAX_INT
     max_connections_per_ip_overrides: ConnectionCounts = {}
-    """Number of connections by IP address or host name."""
+    """Maximum number of connections by IP address or host name."""
     connections_max_idle_ms: PositiveMilliseconds = 600_000
     connections_max_reauth_ms: Annotated[int, whole(-MAX_LONG - 1, MAX_LONG, unit="milliseconds")] = 0
     """How long a SASL login lasts (KIP-368); without a limit unless positive."""
     connection_failed_authentication_delay_ms: IntMilliseconds = 100
     sasl_server_max_receive_size: PositiveBytes = 512 * 1024
-    """Largest request of a client that has not logged in."""
+    """Maximum size of a request of a client that has not logged in."""
     queued_max_request_bytes: Annotated[int, Kind("a whole number of bytes, or -1", whole(-1).parse)] = -1
-    """Total size of requests being received or answered; -1 is no limit in Kafka, and 256 MiB here."""
+    """Maximum total size of requests being received or answered; -1 is no limit in Kafka, and 256 MiB here."""
     aiocontroller_queued_max_response_bytes: PositiveBytes = 256 * 1024 * 1024
-    """Total size of answers that clients have not read."""
+    """Maximum total size of answers that clients have not read."""
     aiocontroller_queued_max_client_requests: PositiveInt = 4
-    """Requests in the event queue; see ``server.admission``."""
+    """Maximum number of clients' requests in the event queue; see ``server.admission``."""
     aiocontroller_login_timeout_ms: PositiveMilliseconds = 10_000
     """How long a client may take for the TLS handshake and the login together."""
     aiocontroller_login_max_bytes: PositiveBytes = 16 * 1024 * 1024
-    """Total size of requests from clients that have not logged in."""
+    """Maximum total size of requests from clients that have not logged in."""
     aiocontroller_request_receive_timeout_ms: PositiveMilliseconds = 30_000
     """How long a client may take to send a request, from its first byte to its last."""
     aiocontroller_response_send_timeout_ms: PositiveMilliseconds = 30_000
     """How long a client may take to read an answer."""
     inter_broker_protocol_version: Annotated[ProtocolVersion, FromBrokers(min)] = "3.9"
-    """The protocol that all brokers can read."""
+    """The newest protocol version that all brokers support."""
     controller_socket_timeout_ms: Annotated[PositiveIntMilliseconds, FromBrokers(max)] = 30_000
     request_timeout_ms: Annotated[PositiveIntMilliseconds, FromBrokers(max)] = 30_000
     socket_connection_setup_timeout_ms: Annotated[PositiveMilliseconds, FromBrokers(max)] = 10_000
@@ -203,7 +203,7 @@ class Config(msgspec.Struct, frozen=True):
     leader_imbalance_per_broker_percentage: Annotated[NonNegativeInt, FromBrokers(max)] = 10
     leader_imbalance_check_interval_seconds: Annotated[PositiveSeconds, FromBrokers(max)] = 300
     controller_quota_window_num: Annotated[PositiveInt, FromBrokers(max)] = 11
-    """With ``controller.quota.window.size.seconds``: how many seconds' worth a client may save up of its
+    """Times ``controller.quota.window.size.seconds``: for how many seconds a client may save up its unused
     ``controller_mutation_rate``."""
     controller_quota_window_size_seconds: Annotated[PositiveSeconds, FromBrokers(max)] = 1
     unclean_leader_election_enable: Annotated[bool, FromBrokers(min)] = False
@@ -219,104 +219,110 @@ class Config(msgspec.Struct, frozen=True):
     transaction_state_log_segment_bytes: Annotated[PositiveBytes, FromBrokers(min)] = 100 * 1024 * 1024
     transaction_state_log_min_isr: Annotated[PositiveInt, FromBrokers(max)] = 2
     create_topic_policy_class_name: Annotated[ClassName, FromBrokers(what_is_set)] = None
-    """The brokers' policy.  No Java class runs here; ``controller.cluster_settings`` says what the controller does."""
+    """The brokers' policy.  Java classes cannot run here; ``controller.cluster_settings`` says what happens instead."""
     alter_config_policy_class_name: Annotated[ClassName, FromBrokers(what_is_set)] = None
     delegation_token_secret_key: Secret | None = None
-    """The brokers' own, with which the secrets of delegation tokens are made; None: no tokens are made here."""
+    """The brokers' key, from which the secrets of delegation tokens are made; None: no tokens are created here."""
     delegation_token_master_key: Secret | None = None
-    """The older name of ``delegation.token.secret.key``, which wins."""
+    """The older name of ``delegation.token.secret.key``, which takes precedence."""
     delegation_token_max_lifetime_ms: Annotated[PositiveMilliseconds, FromBrokers(min)] = 604_800_000
     delegation_token_expiry_time_ms: Annotated[PositiveMilliseconds, FromBrokers(min)] = 86_400_000
     delegation_token_expiry_check_interval_ms: Annotated[PositiveMilliseconds, FromBrokers(min)] = 3_600_000
     aiocontroller_id: ControllerId = DEFAULT_CONTROLLER_ID
-    """The id under which this process holds ``/controller``; no broker may have it."""
+    """The id with which this process holds ``/controller``; no broker may have it."""
     aiocontroller_keep_ours: Names = ()
-    """Settings whose values here apply even if the brokers' differ; ``all`` for every one."""
+    """Settings whose values here apply even if the brokers' differ; ``all``: all settings."""
     aiocontroller_http_host: str = "127.0.0.1"
     """The address of the HTTP server for metrics, health and commands."""
     aiocontroller_http_port: Annotated[int, whole(0, 65535)] = 0
-    """The port of the HTTP server; 0 takes a free one."""
+    """The port of the HTTP server; 0 picks a free one."""
     aiocontroller_http_security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
-    """SSL: HTTPS, by the ``ssl.…`` properties of a listener of the name HTTP (``listener.name.http.ssl.…``)."""
+    """SSL: HTTPS, with the ``ssl.…`` properties of a listener named HTTP (``listener.name.http.ssl.…``)."""
     aiocontroller_http_allowed_hosts: HostNames = ()
-    """Names by which browsers may ask for the cluster's state, beside addresses and localhost (docs/operating.md)."""
+    """Host names that browsers may use to read the cluster's state, besides IP addresses and localhost
+    (docs/operating.md)."""
     aiocontroller_http_password: HttpPassword | None = None
-    """What other machines without a certificate need to read the page and the cluster's state (HTTP Basic)."""
+    """The password that clients on other machines without a certificate need to read the page and the cluster's state
+    (HTTP Basic)."""
     aiocontroller_http_actor_password: HttpPassword | None = None
-    """What whoever acts by the page needs, on this machine too, beside a name for the journal (docs/operating.md)."""
+    """The password for actions on the page, even from this machine; they also need a name for the journal
+    (docs/operating.md)."""
     aiocontroller_http_actors: Principals = ()
-    """Principals of certificates whose owners may act by the page without that password."""
+    """Principals of certificates whose owners may act on the page without that password."""
     aiocontroller_http_max_connections: PositiveInt = 64
-    """HTTP connections at once; one more takes the place of the one that has been idle longest."""
+    """Maximum number of HTTP connections; another one replaces the one that has been idle longest."""
     aiocontroller_http_max_request_bytes: PositiveBytes = 1024 * 1024
-    """Largest body of a command."""
+    """Maximum size of a command's body."""
     aiocontroller_http_timeout_ms: PositiveMilliseconds = 10_000
-    """For each of a request's header, its body and the reading of its answer, and how long a connection may idle."""
+    """Time limit for each of: a request's header, its body, the reading of its answer, an idle connection."""
     aiocontroller_journal_dir: str | None = None
     """The folder for the journal's files (docs/journal.md); ``run --data`` sets it."""
     aiocontroller_journal_retention_bytes: Annotated[int, whole(-1, unit="bytes")] = 10 * 1024 * 1024 * 1024
-    """The journal's oldest files are deleted when all have more than this together; -1: none is."""
+    """Maximum total size of the journal's files; beyond it the oldest ones are deleted.  -1: no limit."""
     aiocontroller_release_linger_ms: Milliseconds = 30_000
     """After a release, how long the ending process still answers clients that have not found the new controller."""
     aiocontroller_takeover_policy: Literal["wait", "standby", "takeover", "observe"] = "wait"
-    """What to do while a broker is the controller: ``wait`` for a vacancy; ``standby`` to wait too, but to take over at
-    once from a broker that has succeeded an aiocontroller; ``takeover`` at once; or ``observe`` and never stand."""
+    """What to do while a broker is the controller: ``wait`` for a vacancy; ``standby``: wait, but take over at once
+    from a broker that has succeeded an aiocontroller; ``takeover``: take over at once; ``observe``: never become the
+    controller."""
     aiocontroller_standby: Literal["cold", "warm"] = "warm"
-    """Whether a standby keeps a copy of the cluster, so that a failover need not read it (docs/operating.md).  Before
-    ZooKeeper 3.6 none can."""
+    """Whether a standby keeps a copy of the cluster, so that a failover need not read it (docs/operating.md).  This
+    needs ZooKeeper 3.6 or later."""
     aiocontroller_audit_interval_ms: Milliseconds = 600_000
-    """Interval of comparisons of memory with ZooKeeper; 0: only after writes by others."""
+    """Interval at which memory is compared with ZooKeeper; 0: only after foreign writes."""
     aiocontroller_audit_partitions_per_second: PositiveInt = 4_000
-    """At most so many partitions are compared with ZooKeeper each second."""
+    """Maximum number of partitions that are compared with ZooKeeper per second."""
     aiocontroller_early_broker_detection: Detection = "off"
-    """Whether brokers that seem dead lose their leaders before their session ends (docs/early-detection.md)."""
+    """Whether brokers that seem dead lose their leaders before their session expires (docs/early-detection.md)."""
     aiocontroller_early_controller_detection: Detection = "off"
     """Whether a standby controller takes over as soon as the active one seems dead."""
     aiocontroller_early_detection_heartbeat_interval_ms: PositiveMilliseconds = 200
     """How often each peer gets a heartbeat request."""
     aiocontroller_early_detection_silence_ms: PositiveMilliseconds = 1_500
-    """In mode ``full``, a peer that has not answered for so long is suspected."""
+    """In mode ``full``, a peer that has not answered for this long is suspected."""
     aiocontroller_early_detection_trust_ms: PositiveMilliseconds = 1_000
     """How long a suspect must answer to be trusted again; doubled for each earlier false alarm, up to a minute."""
     aiocontroller_early_detection_max_suspected_percentage: Annotated[int, whole(1, 100)] = 34
-    """When more of the brokers than this seem to be dead at once, none is suspected: the fault is probably ours.
+    """When more of the brokers than this seem dead at once, none is suspected: the fault is probably on our side.
     One of two or more brokers may always be suspected."""
     aiocontroller_early_detection_max_alarms_per_minute: PositiveInt = 10
-    """Further suspicions wait until the minute is over."""
+    """Maximum number of suspicions per minute; further ones wait until the minute is over."""
     aiocontroller_fence_command: CommandLine = ()
-    """What ends a broker that hangs; ``{broker}`` and ``{host}`` are replaced (docs/early-detection.md)."""
+    """The command that ends a broker that hangs; ``{broker}`` and ``{host}`` are replaced (docs/early-detection.md)."""
     aiocontroller_fence_after_ms: Milliseconds = 500
-    """How long after its suspicion a broker must still be silent."""
+    """How long a suspected broker must stay silent before the command is run."""
     aiocontroller_fence_timeout_ms: PositiveMilliseconds = 10_000
-    """A command that runs for longer is killed."""
+    """A command that runs longer is killed."""
     aiocontroller_fence_dry_run: bool = False
-    """Only say what would be run."""
+    """Only report which command would be run."""
     aiocontroller_early_fast_bounce_ms: Milliseconds = 0
-    """How long a dead broker's listener must refuse before its registration is removed; 0: ZooKeeper removes it."""
+    """How long a dead broker's listener must refuse connections before its registration is removed; 0: it is left to
+    ZooKeeper."""
     aiocontroller_sickness_mode: Literal["off", "advise", "act"] = "off"
-    """Whether brokers that live but hold others back are found, and what follows: ``advise`` only reports them, ``act``
-    also takes their leaders and their place in ISRs (docs/sick-brokers.md)."""
+    """Whether to find brokers that are live but slow others down, and what to do: ``advise`` only reports them, ``act``
+    also moves their leaders away and removes them from ISRs (docs/sick-brokers.md)."""
     aiocontroller_sickness_staleness_ms: PositiveMilliseconds = 1_000
-    """How old what a follower lacks must be, to speak against it or its leader."""
+    """How old the records that a follower lacks must be to count as evidence against it or its leader."""
     aiocontroller_sickness_latency_ms: PositiveMilliseconds = 100
-    """A broker whose median answer takes longer, and four times as long as others', is slow."""
+    """A broker is slow if its median response time is longer than this, and four times that of the others."""
     aiocontroller_sickness_healthy_ms: PositiveMilliseconds = 10_000
-    """How long a sick broker must be seen to be well; doubled for each relapse, up to five minutes."""
+    """How long a sick broker must look healthy before it counts as such; doubled for each relapse, up to five
+    minutes."""
     aiocontroller_unclean_recovery_strategy: RecoveryStrategy = "None"
-    """Who leads when no in-sync replica is left, or the only ones have started uncleanly: nobody, or the best log of
-    the live replicas (``None``), the best log when all that were last in sync have told how far theirs reach
-    (``Balanced``), or the best of those known after ``aiocontroller.unclean.recovery.timeout.ms`` (``Aggressive``); see
-    docs/recovery.md."""
+    """Which replica leads when no in-sync replica is left, or the only ones have started uncleanly.  ``None``: no
+    replica, or the live one with the best log; ``Balanced``: the one with the best log, once all that were last in sync
+    have reported the ends of their logs; ``Aggressive``: the one with the best log of those known after
+    ``aiocontroller.unclean.recovery.timeout.ms``; see docs/recovery.md."""
     aiocontroller_unclean_recovery_strategy_overrides: RecoveryStrategies = {}
-    """Topics with a strategy of their own: ``orders:Balanced,audit:None``."""
+    """Strategies of single topics: ``orders:Balanced,audit:None``."""
     aiocontroller_unclean_recovery_timeout_ms: PositiveMilliseconds = 300_000
-    """How long ``Aggressive`` waits for the logs of those that were last in sync, while another replica is alive."""
+    """How long ``Aggressive`` waits for the logs of the replicas that were last in sync, while another one is live."""
     aiocontroller_leader_avoid_brokers: BrokerIds = ()
-    """Brokers that lead only what no other replica can lead (docs/operating.md)."""
+    """Brokers that lead a partition only if no other replica can lead it (docs/operating.md)."""
     aiocontroller_leader_preferred_racks: Racks = ()
-    """Racks whose brokers lead before others do."""
+    """Racks whose brokers are preferred as leaders."""
     aiocontroller_eligible_leader_replicas: bool = True
-    """Whether replicas outside the ISR may lead that still hold all that is committed (KIP-966); only while
+    """Whether replicas outside the ISR that still hold everything committed may lead (KIP-966); only while
     inter.broker.protocol.version is 3.7 or newer (docs/eligible-replicas.md)."""
     listener_overrides: Mapping[tuple[str, str], Any] = {}
     """``listener.name.<listener>.<property>`` by listener (lower case) and property."""
@@ -346,7 +352,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def feature_versioning_supported(self) -> bool:
-        """``/feature`` says that features have versions (KIP-584)."""
+        """``/feature`` records that features have versions (KIP-584)."""
         return self._protocol_at_least(2, 7, 0)
 
     @property
@@ -361,7 +367,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def recovery(self) -> Recovery:
-        """Where logs decide who leads."""
+        """For which topics logs decide on the leader, and how."""
         own = self.aiocontroller_unclean_recovery_strategy_overrides
         return Recovery(self.aiocontroller_unclean_recovery_strategy, own)
 
@@ -383,7 +389,7 @@ class Config(msgspec.Struct, frozen=True):
         )
 
     def of_listener(self, listener: str, key: str) -> Any:
-        """A property as it is for one listener."""
+        """Return the value of a property for one listener."""
         overridden = self.listener_overrides.get((listener.lower(), key))
         return getattr(self, key.replace(".", "_")) if overridden is None else overridden
 
@@ -423,8 +429,8 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> tuple[Config, list[str]]:
-    """The configuration, and warnings for people.  ConfigError with all that is wrong; OSError when the file is not
-    readable."""
+    """Return the configuration, and warnings for people; ConfigError with everything that is wrong, OSError if the file
+    is not readable."""
     settings = [] if file is None else list(read_properties(file))
     environment, warnings = _from_environment(environ or {})
     settings += environment
@@ -449,7 +455,7 @@ def load_config(
                 near = _did_you_mean(name, KAFKA_PROPERTIES | PROPERTIES.keys(), before=key.removesuffix(name))
                 warnings.append(f"{key} ({source}): neither Kafka nor aiocontroller has it{near}; ignored")
             continue
-        errors.pop(key, None)  # what comes later replaces it
+        errors.pop(key, None)  # the later value replaces the wrong one
         try:
             parsed = declared.kind.parse(value.strip())
             if listener is None:
@@ -478,13 +484,13 @@ def _of_listener(key: str) -> tuple[str | None, str]:
 
 
 def _without_mechanism(property_: str) -> str:
-    """``scram-sha-256.sasl.jaas.config``, as it may stand behind a listener, is one of ``sasl.jaas.config``."""
+    """Return ``sasl.jaas.config`` for ``scram-sha-256.sasl.jaas.config``, the form of some listeners' properties."""
     _, separator, rest = property_.partition(".sasl.")
     return f"sasl.{rest}" if separator else property_
 
 
 def _with_protocols(config: Config) -> Config:
-    """Listeners with their protocols, and the inter-broker listener by its name."""
+    """Return the configuration with the listeners' protocols, and the inter-broker listener's name, filled in."""
     by_name = config.listener_security_protocol_map
 
     def named(endpoints: tuple[Endpoint, ...] | None) -> tuple[Endpoint, ...] | None:
@@ -502,7 +508,7 @@ def _with_protocols(config: Config) -> Config:
 
 
 def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Contradictions between properties, by the property to change; skips those that are invalid themselves."""
+    """Yield contradictions between properties, by the property to change; skip properties with invalid values."""
 
     def given(key: str) -> bool:
         return bool(fields.get(key.replace(".", "_"))) or key in errors
@@ -553,7 +559,7 @@ def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Ite
 
 
 def environment_name(key: str) -> str:
-    """The variable for a property."""
+    """Return the environment variable for a property."""
     return (key if key.startswith(OWN_PREFIX) else OWN_PREFIX + key).replace(".", "_").upper()
 
 
@@ -572,7 +578,7 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[s
 
 
 def _did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
-    """The nearest known name, if one is near; of two equally near names, always the same one."""
+    """Suggest the most similar known name, if one is similar; of two equally similar ones, always the same."""
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
     return f"; did you mean {before}{close[0]}?" if close else ""
 

@@ -1,7 +1,7 @@
 """A folder that one process at a time writes to: private to its owner, locked while the process runs.
 
-Only the lock counts, not files left by a process: the system releases it when the process ends, in any way.  The lock
-file names the process, so that others can report it and recognise leftover files.
+Only the lock counts, not files left by a process: the system releases it however the process ends.  The lock file names
+the process, so that others can report it and recognise leftover files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from aiocontroller.core.errors import AioControllerError
 
 DEFAULT_DATA = Path(".aiocontroller")
-"""Where a cluster on this machine has its folder, unless another is named."""
+"""The default folder of a cluster on this machine."""
 LOCK_FILE = "process.lock"
 
 
@@ -36,7 +36,7 @@ class FolderLock:
     """The lock of the process that has the folder."""
 
     def __init__(self, folder: Path, named_by: str = "--data") -> None:
-        """``named_by``: the option that errors tell people to change."""
+        """``named_by``: the option that error messages name for choosing another folder."""
         self._folder = folder
         self._named_by = named_by
         self._file: int | None = None
@@ -89,7 +89,7 @@ class FolderLock:
 
 
 def holder_of(folder: Path) -> int | None:
-    """The process that has the folder; None when there is none."""
+    """Return the id of the process that has the folder; None if there is none, or while it is not written yet."""
     try:
         descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -104,6 +104,6 @@ def holder_of(folder: Path) -> int | None:
 
 
 def _named(descriptor: int) -> int | None:
-    """The process id in the file; None just before the holder writes it."""
+    """Return the process id in the file; None just before the holder writes it."""
     text = os.pread(descriptor, 32, 0).strip()
     return int(text) if text.isdigit() else None

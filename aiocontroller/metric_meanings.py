@@ -1,4 +1,4 @@
-"""What each metric says: for Prometheus's HELP lines and for ``docs/reference/metrics.md``.  One line per metric."""
+"""The meaning of each metric, for Prometheus's HELP lines and ``docs/reference/metrics.md``.  One line per metric."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Meaning(NamedTuple):
     """What is counted, or the unit of a value."""
     text: str
     alert: str = ""
-    """When an operator should look; empty where the metric is for people who already look."""
+    """When to alert an operator; empty if the metric only serves investigations."""
 
 
 _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
@@ -27,17 +27,17 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
             "partitions", "Partitions that their preferred replica does not lead.", "above 0 for hours"
         ),
         "ControllerState": Meaning(
-            "Kafka's number", "What the controller is busy with; 0 is idle.", "the same number but 0 for minutes"
+            "Kafka's number", "What the controller is busy with; 0 is idle.", "the same number other than 0 for minutes"
         ),
         "GlobalTopicCount": Meaning("topics", "Topics of the cluster."),
         "GlobalPartitionCount": Meaning("partitions", "Partitions that have had a leader."),
         "TopicsToDeleteCount": Meaning("topics", "Topics that are being deleted."),
         "ReplicasToDeleteCount": Meaning("replicas", "Replicas that are being deleted."),
         "TopicsIneligibleToDeleteCount": Meaning(
-            "topics", "Topics whose deletion cannot go on now.", "above 0 for an hour"
+            "topics", "Topics whose deletion is halted now.", "above 0 for an hour"
         ),
         "ReplicasIneligibleToDeleteCount": Meaning(
-            "replicas", "Replicas whose deletion cannot go on now.", "above 0 for an hour"
+            "replicas", "Replicas whose deletion is halted now.", "above 0 for an hour"
         ),
         "ZkMigrationState": Meaning("Kafka's number", "Always 4: no migration to KRaft has begun."),
         "ActiveBrokerCount": Meaning("brokers", "Registered brokers.", "below the size of the cluster"),
@@ -92,13 +92,13 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
     ("kafka.server", "ZooKeeperClientMetrics"): {
         "ZooKeeperRequestLatencyMs": Meaning("ms", "Time from a request to ZooKeeper to its answer.", "p99 above 1 s"),
         "InFlight": Meaning("requests", "Requests to ZooKeeper without an answer yet."),
-        "BytesInFlight": Meaning("bytes", "The size of these requests."),
+        "BytesInFlight": Meaning("bytes", "The total size of these requests."),
         "Waiting": Meaning(
-            "requests", "Requests that wait for a connection to ZooKeeper, or for room in it.", "above 0 for a minute"
+            "requests", "Requests that wait for a connection to ZooKeeper, or to be sent.", "above 0 for a minute"
         ),
-        "BytesSent": Meaning("bytes", "Sent to ZooKeeper in all."),
-        "BytesReceived": Meaning("bytes", "Received from ZooKeeper in all."),
-        "FailedAttempts": Meaning("attempts", "Attempts to connect that failed, in all.", "rises"),
+        "BytesSent": Meaning("bytes", "Sent to ZooKeeper in total."),
+        "BytesReceived": Meaning("bytes", "Received from ZooKeeper in total."),
+        "FailedAttempts": Meaning("attempts", "Failed attempts to connect, in total.", "rises"),
         "Watches": Meaning("watches", "Watches that are armed."),
     },
     ("kafka.server", "socket-server-metrics"): {
@@ -129,30 +129,30 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         ),
         "UnreadConnections": Meaning("connections", "Connections with such answers."),
         "ConnectionsWaitingForMemory": Meaning(
-            "connections", "Not read from, since requests hold all memory they may.", "above 0 for a minute"
+            "connections", "Not read from while requests use all the memory allowed.", "above 0 for a minute"
         ),
-        "ConnectionsWaitingForTheirTurn": Meaning("connections", "With a request that waits for its turn of the loop."),
+        "ConnectionsWaitingForTheirTurn": Meaning("connections", "With a request that waits for its turn in the loop."),
     },
     ("aiocontroller", "Partitions"): {
         "Offline": Meaning(
             "partitions",
-            "Partitions without a leader, also those that never had one, of the 20 topics that have the most of them.",
+            "Partitions without a leader, including those that never had one, by topic: the 20 topics with the most.",
             "above 0 for a minute",
         ),
         "UnreadTopics": Meaning(
             "topics",
-            "Topics with small ISRs whose `min.insync.replicas` is about to be read, so that UnderMinIsrPartitionCount "
+            "Topics with small ISRs whose `min.insync.replicas` is yet to be read; until then UnderMinIsrPartitionCount "
             "may be too low.",
         ),
     },
     ("aiocontroller", "EventQueue"): {
-        "Signals": Meaning("events", "Changes that wait for the consumer, one of each kind and name."),
+        "Signals": Meaning("events", "Signals that wait for the consumer, one for each kind and name."),
         "ClientRequests": Meaning("requests", "Clients' requests in the event queue; it takes at most 1000."),
         "RefusedClientRequests": Meaning("requests", "Clients' requests that the full queue refused.", "rises"),
     },
     ("aiocontroller", "RequestAdmission"): {
         "WaitingRequests": Meaning(
-            "requests", "Clients' requests that wait before the event queue.", "above 0 for a minute"
+            "requests", "Clients' requests that wait to enter the event queue.", "above 0 for a minute"
         ),
         "DeferredRequests": Meaning("requests", "Clients' requests whose answer comes later."),
     },
@@ -163,7 +163,7 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "EvictedConnections": Meaning("connections", "Closed to make room for others.", "rises"),
     },
     ("aiocontroller", "Authorizer"): {
-        "BrokersRefused": Meaning("brokers", "Brokers whose requests are refused for their principal.", "above 0"),
+        "BrokersRefused": Meaning("brokers", "Brokers refused because of their principal.", "above 0"),
         "RequestsRefused": Meaning("requests", "Requests refused by the authorizer, by API.", "rises steadily"),
     },
     ("aiocontroller", "Readiness"): {
@@ -171,24 +171,24 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
     },
     ("aiocontroller", "Guard"): {
         "Reasons": Meaning("reasons", "Reasons why this process must not be the controller, by kind.", "above 0"),
-        "Refusals": Meaning("elections", "Elections that this process stayed out of, by kind of reason."),
+        "Refusals": Meaning("elections", "Elections in which this process did not stand, by kind of reason."),
         "Withdrawals": Meaning(
-            "elections", "Elections won and given back before the term began, for a reason.", "rises"
+            "elections", "Elections that it won, and gave up for such a reason before the term began.", "rises"
         ),
         "BrokersUnanswered": Meaning(
-            "brokers", "Registered brokers that have not said what they are.", "above 0 for minutes"
+            "brokers", "Registered brokers that have not answered the survey.", "above 0 for minutes"
         ),
     },
     ("aiocontroller", "Standby"): {
         "Warm": Meaning("0 or 1", "Whether this standby has a complete copy of the cluster.", "0 on a warm standby"),
         "Behind": Meaning("znodes", "Topics and partitions that have changed and must be read again."),
-        "LagMs": Meaning("ms", "For how long the copy has not been up to date.", "above 1000"),
-        "MemoryBytes": Meaning("bytes", "About how much memory the copy takes."),
+        "LagMs": Meaning("ms", "How long the copy has been out of date.", "above 1000"),
+        "MemoryBytes": Meaning("bytes", "The approximate size of the copy in memory."),
         "Reloads": Meaning("reloads", "How often everything was read, at first and after lost connections.", "rises"),
     },
     ("aiocontroller", "Settings"): {
         "Differing": Meaning("settings", "Obeyed settings in which brokers differ.", "above 0"),
-        "Contradicting": Meaning("settings", "Settings that are set here and contradict the brokers'.", "above 0"),
+        "Contradicting": Meaning("settings", "Settings whose values here contradict the brokers'.", "above 0"),
     },
     ("aiocontroller", "Events"): {
         "Failed": Meaning("events", "Events whose handler failed: a bug.", "rises"),
@@ -204,11 +204,11 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
     ("aiocontroller", "EligibleReplicas"): {
         "PartitionsWithLeader": Meaning(
             "partitions",
-            "Partitions that commit nothing, since their ISR is smaller than min.insync.replicas, and whose other "
-            "complete replicas are known.",
+            "Partitions with a leader that commit nothing, because their ISR is smaller than min.insync.replicas, but "
+            "have known eligible replicas.",
         ),
         "PartitionsWithoutLeader": Meaning(
-            "partitions", "Those of them of which no complete replica is live.", "above 0 for a minute"
+            "partitions", "Partitions with known eligible replicas, but no live leader.", "above 0 for a minute"
         ),
     },
     ("aiocontroller", "Audit"): {
@@ -216,9 +216,9 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "Passes": Meaning("passes", "Complete audits."),
         "SliceTimeMs": Meaning("ms", "Time for one slice of an audit.", "p99 above 100 ms"),
         "LastPassTimestampMs": Meaning("ms since 1970", "When the last complete audit ended.", "hours ago"),
-        "LastPassDurationMs": Meaning("ms", "How long it took."),
-        "Coverage": Meaning("0 to 1", "How far the present audit has got."),
-        "Suspicions": Meaning("differences", "Seen once, and to be looked at again."),
+        "LastPassDurationMs": Meaning("ms", "How long the last complete audit took."),
+        "Coverage": Meaning("0 to 1", "The part of the present audit that is done."),
+        "Suspicions": Meaning("differences", "Differences that were seen once, and will be checked again."),
     },
     ("aiocontroller", "EarlyDetection"): {
         "Suspicions": Meaning("suspicions", "Peers that seemed to be dead, by kind."),
@@ -226,7 +226,7 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "Alarms": Meaning("brokers", "Brokers whose leaders were moved before their session expired.", "rises"),
         "FenceCommands": Meaning("commands", "Fence commands that were run.", "rises"),
         "FailedFenceCommands": Meaning("commands", "Fence commands that failed, or could not be run.", "rises"),
-        "FalseAlarms": Meaning("brokers", "Of these, brokers that were alive.", "rises"),
+        "FalseAlarms": Meaning("brokers", "Brokers counted in Alarms that were alive.", "rises"),
     },
     ("aiocontroller", "Sickness"): {
         "SickBrokers": Meaning("brokers", "Brokers that are judged sick now: 0 or 1.", "above 0"),
@@ -244,11 +244,11 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "Written": Meaning("records", "Records written to its files."),
         "Dropped": Meaning("records", "Records lost because the disk was too slow or full.", "rises"),
         "Pending": Meaning("records", "Records that wait to be written.", "above 10000"),
-        "WrittenBytes": Meaning("bytes", "Written in all."),
+        "WrittenBytes": Meaning("bytes", "Written in total."),
         "Failures": Meaning("attempts", "Writes that the operating system refused.", "rises"),
-        "Segments": Meaning("files", "Files begun."),
-        "Deleted": Meaning("files", "Files deleted under the running process.", "rises"),
-        "Expired": Meaning("files", "The oldest files, deleted because all held more than their limit.", ""),
+        "Segments": Meaning("files", "Files that were begun."),
+        "Deleted": Meaning("files", "Files that were deleted by others while this process wrote them.", "rises"),
+        "Expired": Meaning("files", "Old files that were deleted because the total size exceeded the limit.", ""),
     },
 }
 

@@ -15,7 +15,7 @@ minimum and maximum are exact over the latest 1024 observations (Kafka's are sam
 count and sum are over the life of the metric.
 
 Counters and timers are our own: those of ``prometheus_client`` take seven times as long for each increment, and its
-Summary has no quantiles.  The registry is one of its collectors, and the library does the rest: the text format,
+Summary has no quantiles.  The registry is one of its collectors, and that library does the rest: the text format,
 OpenMetrics, the choice between them, and the metrics of the process.
 
 An observation costs a tenth of a microsecond; sorting happens on demand.  All use is in the loop's thread.
@@ -85,7 +85,7 @@ class Meter(Counter):
 
 
 class Gauge:
-    """A value that is set, or a function that is called on each read."""
+    """Shows a value, or what a function returns on each read."""
 
     prometheus_type = "gauge"
 
@@ -94,7 +94,7 @@ class Gauge:
 
     @property
     def value(self) -> float:
-        """What the gauge shows now; calls its function, if it has one."""
+        """The present value; calls the function, if there is one."""
         return self._source() if callable(self._source) else self._source
 
     def set(self, value: float) -> None:
@@ -111,7 +111,7 @@ class Gauge:
 
 
 class Gauges:
-    """Values by a label, of which only the largest are of interest: a function says which there are now."""
+    """A gauge with a label: a function returns the present values, for instance the largest ones only."""
 
     prometheus_type = "gauge"
 
@@ -145,7 +145,7 @@ class Histogram:
         self._latest.append(value)
 
     def quantiles(self, *wanted: float) -> list[float]:
-        """By the nearest rank over the latest observations; 0.0 if there are none, as in Kafka."""
+        """Return quantiles by the nearest rank over the latest observations; 0.0 if there are none, as in Kafka."""
         ordered = sorted(self._latest)
         if not ordered:
             return [0.0] * len(wanted)
@@ -153,7 +153,7 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """Of all observations; 0.0 if there are none."""
+        """The mean of all observations; 0.0 if there are none."""
         return self.sum / self.count if self.count else 0.0
 
     def samples(self) -> Iterable[Sample]:
@@ -217,7 +217,7 @@ class Metrics(Collector):
         *,
         tags: Tags | None = None,
     ) -> Gauge:
-        """``source`` replaces what the gauge showed before, so that a new term's object takes over from the old one."""
+        """Return the gauge of this name; ``source`` replaces an earlier one, such as an object of the last term."""
         gauge = self._get(Gauge, group, type, name, tags)
         if source is not None:
             gauge.replace(source)
@@ -226,7 +226,7 @@ class Metrics(Collector):
     def gauges(
         self, group: str, type: str, name: str, label: str, source: Callable[[], Iterable[tuple[str, float]]]
     ) -> Gauges:
-        """A gauge of as many values as ``source`` returns, which bounds them; replaces an earlier source."""
+        """Return the labelled gauge of this name; ``source``, which must limit its values, replaces an earlier one."""
         gauges = self._get(Gauges, group, type, name, None)
         gauges.replace(label, source)
         return gauges
@@ -249,14 +249,14 @@ class Metrics(Collector):
         return {key[:3] for key in self._metrics}
 
     def collect(self) -> Iterator[Family]:
-        """What ``prometheus_client`` exposes: a family for each name, sorted by group, type, name and tags; for a timer
-        or histogram a summary and three gauges."""
+        """Yield what ``prometheus_client`` exposes: a family for each name, sorted by group, type, name and tags; for a
+        timer or histogram a summary and three gauges."""
         for name, members in itertools.groupby(sorted(self._metrics.items(), key=_by_key), key=_by_name):
             yield from self._families(name, members)
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """The page for a scraper that sends the header ``Accept``, and its Content-Type: OpenMetrics if the scraper
-        accepts it, otherwise Prometheus's text format.  Includes those of the process, ``process_…`` and
+        """Return the page for a scraper with this ``Accept`` header, and its Content-Type: OpenMetrics if the scraper
+        accepts it, otherwise Prometheus's text format.  Includes the metrics of the process, ``process_…`` and
         ``python_…``."""
         registry = CollectorRegistry()
         for collector in (self, PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
@@ -265,11 +265,11 @@ class Metrics(Collector):
         return encode(registry), content_type
 
     def render(self) -> str:
-        """The registered metrics alone, in Prometheus's text format 0.0.4."""
+        """Return only the registered metrics, in Prometheus's text format 0.0.4."""
         return generate_latest(self).decode()
 
     def snapshot(self) -> dict[str, float]:
-        """The registered metrics alone: exposed name with labels -> value."""
+        """Return only the registered metrics: exposed name with labels -> value."""
         return {
             sample.name + _labels(sample.labels): sample.value for family in self.collect() for sample in family.samples
         }
@@ -325,7 +325,7 @@ def _key(group: str, type_: str, name: str, tags: Tags | None) -> _Key:
 
 @functools.lru_cache(maxsize=1024)
 def rendered_name(group: str, type_: str, name: str, *, meter: bool) -> str:
-    """Without the suffixes of counters and timers."""
+    """Return the exposed name, without the suffixes of counters and timers."""
     if meter:
         name = name.removesuffix("PerSec")
     return re.sub(r"[^a-z0-9_]", "_", f"{group}_{type_}_{name}".lower())
@@ -341,8 +341,11 @@ def _labels(labels: Labels) -> str:
 
 
 def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """The library's choice.  It fails at a version that is no number, and repeats the version in the Content-Type, so
-    that a header which is no ASCII would fail there."""
+    """Return the library's choice, or its default where that would fail.
+
+    It raises an error for a version that is not a number, and repeats the version in the Content-Type, which must be
+    printable ASCII.
+    """
     try:
         encode, content_type = choose_encoder(accept)
     except (TypeError, ValueError):

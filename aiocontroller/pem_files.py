@@ -1,7 +1,7 @@
 """Reads the files of certificates and keys that properties name.
 
-The event loop reads them itself, at the start and at SIGHUP, so only regular files are opened: a pipe or a device may
-hold it up for ever.
+The event loop reads them itself, at startup and at SIGHUP, so only regular files are opened: a pipe or a device could
+block it forever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def load_pem(key: str, path: str, expected: str, load: Callable[[], object]) -> 
 
 
 def ended_certificates(config: Config, now: datetime) -> Iterator[str]:
-    """A sentence on each of our own certificates that has ended, and so is refused by others: OpenSSL loads it."""
+    """Yield a sentence on each of our own certificates that has expired: OpenSSL loads it, but peers refuse it."""
     key = "ssl.keystore.location"
     stores = {key: config.ssl_keystore_location, f"zookeeper.{key}": config.zookeeper_ssl_keystore_location}
     stores |= {
@@ -42,7 +42,7 @@ def ended_certificates(config: Config, now: datetime) -> Iterator[str]:
 
 
 def _not_after(path: Path) -> datetime | None:
-    """Of the first certificate, which is our own; None if there is none, as in Java's stores."""
+    """Return when the first certificate, which is our own, expires; None if there is none, as in Java's stores."""
     try:
         text = path.read_text(encoding="ascii", errors="replace")
         first = text[text.index(_BEGIN) : text.index(_END) + len(_END)]

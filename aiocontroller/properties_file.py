@@ -10,12 +10,11 @@ from typing import Final, NamedTuple
 from aiocontroller.core.errors import BadInputError
 
 LARGEST_BYTES: Final = 4 << 20
-"""A hundred times the longest file of properties; a device or a wrong file never ends, or fills the memory."""
+"""A hundred times the longest file of properties: a device would never end, and a wrong file could fill the memory."""
 
 
 def read_properties(file: Path) -> Iterator[Setting]:
-    """Each property of a file; raises BadInputError for binary data or too much of it, OSError if the file is not
-    readable.
+    """Yield each property of a file; BadInputError if it is binary or too large, OSError if it is not readable.
 
     Editors write UTF-8, some with a byte order mark; other files are read as ISO 8859-1, as Kafka reads all files.
     """
@@ -33,7 +32,7 @@ def read_properties(file: Path) -> Iterator[Setting]:
 
 
 class Setting(NamedTuple):
-    """One property as found; ``source`` is its origin, for messages."""
+    """One property as found; ``source`` says where, for messages."""
 
     key: str
     value: str
@@ -46,7 +45,7 @@ _SEPARATOR = re.compile(r"((?:[^\\=:\s]|\\.)+)(?:\s*[=:]\s*|\s+|$)(.*)", re.DOTA
 
 
 def parse_properties(text: str, name: str) -> Iterator[Setting]:
-    """Each property with its file and line; comments, continued lines and escapes are as in Java."""
+    """Yield each property with its file and line; comments, continued lines and escapes are as in Java."""
     lines = enumerate(_LINE_END.split(text), 1)
     for number, line in lines:
         logical = line.lstrip()

@@ -1,7 +1,7 @@
 """The types of properties: what a value may be, and how it is read.
 
-Each field of ``Config`` declares its property once: the field's name, type, default and docstring.  The type says which
-values it takes: by itself (bool, str, Secret, Literal), or by the ``Kind`` that it is annotated with.
+Each field of ``Config`` declares its property once, by the field's name, type, default and docstring.  The type defines
+the valid values: by itself (bool, str, Secret, Literal), or by the ``Kind`` that annotates it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _HOST_NAME = re.compile(r"(?=.*[a-z])[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?", re.ASC
 TLS_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 MAX_HTTP_PASSWORD = 4_000
-"""The HTTP server takes headers of 8,190 bytes, and HTTP Basic makes four of three."""
+"""Bytes: the HTTP server accepts headers of 8,190 bytes, and HTTP Basic encodes three bytes as four."""
 RECOVERY_STRATEGIES = get_args(RecoveryStrategy)
 MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
 """Java's, and so Kafka's."""
 MAX_CONTROLLER_ID = 1_000_000_000
-"""Java consumers give the connection to their coordinator the id 2**31 - 1 less the broker's."""
+"""Java consumers number the connection to their coordinator 2**31 - 1 minus the broker's id."""
 
 Pick = Callable[[Sequence[Any]], Any]
-"""Chooses among values that equally many brokers have."""
+"""Chooses between values that equally many brokers have."""
 
 
 class Kind(NamedTuple):
@@ -42,11 +42,11 @@ class Kind(NamedTuple):
 
 
 class FromBrokers(NamedTuple):
-    """A property of which the brokers' value counts; in a tie, the one that ``pick`` finds least harmful."""
+    """A property for which the brokers' value applies; in a tie, the one that ``pick`` finds least harmful."""
 
     pick: Pick
     adopted: bool = True
-    """False: ours has to be set to the same, as changing a value is not enough."""
+    """Whether the brokers' value is used; False: ours must be set to the same value by an operator."""
 
 
 class Secret(str):
@@ -66,7 +66,7 @@ class Secret(str):
 
 
 def parse_protocol_version(text: str) -> tuple[int, int, int]:
-    """``3.4-IV0`` -> (3, 4, 0); without ``-IVn`` the release's last one, as in Kafka.  ValueError otherwise."""
+    """Parse ``3.4-IV0`` into (3, 4, 0); without ``-IVn``, the release's last IV, as in Kafka.  ValueError otherwise."""
     match = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)?(?:-IV(\d+))?", text)
     if match is None:
         raise ValueError(text)
@@ -75,32 +75,32 @@ def parse_protocol_version(text: str) -> tuple[int, int, int]:
 
 
 def parse_bool(text: str) -> bool:
-    """In any case of letters, as in Kafka; KeyError for other words, ``1`` and ``yes`` included."""
+    """Parse ``true`` or ``false``, ignoring case, as Kafka does; KeyError for other words, even ``1`` and ``yes``."""
     return {"true": True, "false": False}[text.lower()]
 
 
 def parse_text(text: str) -> str:
-    """The text as it is; ValueError if it is empty."""
+    """Return the text unchanged; ValueError if it is empty."""
     if not text:
         raise ValueError(text)
     return text
 
 
 def parse_http_password(text: str) -> Secret:
-    """ValueError if it is empty, or too long for a header of HTTP."""
+    """Parse a password; ValueError if it is empty, or too long for an HTTP header."""
     if len(text.encode(errors="surrogateescape")) > MAX_HTTP_PASSWORD:
         raise ValueError(text)
     return Secret(parse_text(text))
 
 
 def parse_protocol(text: str) -> str:
-    """The version as it was written; ValueError if ``parse_protocol_version`` does not know its form."""
+    """Return the version unchanged; ValueError if ``parse_protocol_version`` does not know its form."""
     parse_protocol_version(text)
     return text
 
 
 def parse_connect(text: str) -> str:
-    """ZooKeeper's connect string as it was written; ValueError for a server without host or with port 0."""
+    """Return ZooKeeper's connect string unchanged; ValueError for a server without host or with port 0."""
     servers, _, _ = text.partition("/")
     for server in servers.split(","):
         _, port = split_host_port(server.strip(), default_port=2181)
@@ -110,7 +110,7 @@ def parse_connect(text: str) -> str:
 
 
 def split_host_port(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` -> (host, port); ValueError when it is neither."""
+    """Parse ``host:port`` or ``[v6]:port`` into (host, port); ValueError for another form."""
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]/,]*))(?::(\d{1,5}))?", text)
     if match is None or (match[1] or match[2] or "") == "" or (match[3] is None and default_port is None):
         raise ValueError(text)
@@ -122,9 +122,10 @@ def split_host_port(text: str, default_port: int | None = None) -> tuple[str, in
 
 
 def parse_listeners(text: str) -> tuple[Endpoint, ...]:
-    """Kafka's ``NAME://host:port,…``; an empty host is every interface; ``SSL``, ``SASL_SSL`` … name their protocol.
+    """Parse Kafka's ``NAME://host:port,…``; an empty host means all interfaces; ``SSL``, ``SASL_SSL`` … name their
+    protocol.
 
-    ValueError for another form, and for a name that stands twice.
+    ValueError for another form, and for a name that occurs twice.
     """
     endpoints = []
     for listener in text.split(","):
@@ -140,7 +141,7 @@ def parse_listeners(text: str) -> tuple[Endpoint, ...]:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """``NAME:PROTOCOL,…``, both in any case of letters; ValueError for an unknown protocol."""
+    """Parse ``NAME:PROTOCOL,…``, ignoring case; ValueError for an unknown protocol."""
     found = {}
     for pair in filter(None, text.split(",")):
         name, _, protocol = pair.strip().partition(":")
@@ -151,12 +152,12 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Names without the spaces around them; empty ones are left out, so the result may be empty."""
+    """Parse names separated by commas, and strip spaces; empty ones are left out, so the result may be empty."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_broker_ids(text: str) -> tuple[int, ...]:
-    """``1, 2``: ids of brokers, ascending, each once; the result may be empty.  Raises ValueError."""
+    """Parse ids of brokers, ``1, 2``; return them ascending, without duplicates, maybe none.  Raises ValueError."""
     ids = [int(name) for name in parse_names(text)]
     if any(each < 0 for each in ids) or "_" in text:
         raise ValueError(text)
@@ -164,7 +165,7 @@ def parse_broker_ids(text: str) -> tuple[int, ...]:
 
 
 def parse_command(text: str) -> tuple[str, ...]:
-    """A program and its arguments, quoted as for a POSIX shell, which does not run.  Raises ValueError."""
+    """Parse a program and its arguments, quoted as for a POSIX shell; no shell runs.  Raises ValueError."""
     command = tuple(shlex.split(text))
     if command and not command[0]:
         raise ValueError(text)
@@ -172,7 +173,7 @@ def parse_command(text: str) -> tuple[str, ...]:
 
 
 def parse_counts(text: str) -> dict[str, int]:
-    """``10.0.0.1:200,[fe80::1]:50,host-1:10``: a number for each IP address or host name; ValueError for others."""
+    """Parse ``10.0.0.1:200,[fe80::1]:50,host-1:10``: a number by IP address or host name; ValueError otherwise."""
     found = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         address, separator, count = pair.rpartition(":")
@@ -184,7 +185,7 @@ def parse_counts(text: str) -> dict[str, int]:
 
 
 def parse_recovery_strategies(text: str) -> dict[str, str]:
-    """``orders:Balanced,audit:None``: a strategy for each topic; ValueError for others, and for a topic named twice."""
+    """Parse ``orders:Balanced,audit:None``, a strategy by topic; ValueError otherwise, and for a topic named twice."""
     found: dict[str, str] = {}
     for pair in parse_names(text):
         topic, separator, strategy = (part.strip() for part in pair.rpartition(":"))
@@ -195,7 +196,7 @@ def parse_recovery_strategies(text: str) -> dict[str, str]:
 
 
 def _ip(host: str) -> str:
-    """The address as connections show it: without ``::ffff:`` where it is one of IPv4."""
+    """Return the address as connections show it: an IPv4 address without ``::ffff:``."""
     found = ipaddress.ip_address(host)
     return str(getattr(found, "ipv4_mapped", None) or found)
 
@@ -210,21 +211,21 @@ def is_ip_address(host: str) -> bool:
 
 
 def parse_endpoint_identification(text: str) -> str:
-    """``HTTPS`` or an empty text, which switches the check off; ValueError otherwise."""
+    """Parse ``HTTPS`` or an empty text, which disables the check; ValueError otherwise."""
     if text.upper() not in ("", "HTTPS"):
         raise ValueError(text)
     return text.upper()
 
 
 def parse_digest_user(text: str) -> str:
-    """A user for ZooKeeper's digest scheme (``user:password``); ValueError if it is empty or has a colon."""
+    """Parse a user name for ZooKeeper's digest scheme (``user:password``); ValueError if empty or with a colon."""
     if not text or ":" in text:
         raise ValueError(text)
     return text
 
 
 def parse_protocols(text: str) -> tuple[str, ...]:
-    """TLS versions in the given order; ValueError for one that is not in ``TLS_PROTOCOLS``, or for none."""
+    """Parse TLS versions, in the given order; ValueError for one that is not in ``TLS_PROTOCOLS``, or for none."""
     names = tuple(name.strip() for name in text.split(","))
     if not set(names) <= set(TLS_PROTOCOLS):
         raise ValueError(text)
@@ -232,14 +233,14 @@ def parse_protocols(text: str) -> tuple[str, ...]:
 
 
 def parse_pem(text: str) -> str:
-    """``PEM``, in any case of letters; ValueError for Java's other store types."""
+    """Parse ``PEM``, ignoring case; ValueError for Java's other store types."""
     if text.upper() != "PEM":
         raise ValueError(text)
     return "PEM"
 
 
 def parse_pem_location(text: str) -> str:
-    """A file's name, not opened here; ValueError if it is empty or its ending is that of another store."""
+    """Return the name of a file, which is not opened; ValueError if empty, or if its suffix is another store's."""
     if not text or text.lower().endswith((".jks", ".p12", ".pfx", ".bcfks")):
         raise ValueError(text)
     return text
@@ -249,11 +250,11 @@ def parse_pem_location(text: str) -> str:
 
 
 def whole(least: int, most: int | None = None, unit: str = "") -> Kind:
-    """Whole numbers within limits."""
+    """Return the kind of whole numbers within limits, both included."""
 
     def parse(text: str) -> int:
         value = int(text)
-        if value < least or (most is not None and value > most) or "_" in text:  # Java knows no underscores in it
+        if value < least or (most is not None and value > most) or "_" in text:  # Java allows no underscores
             raise ValueError(text)
         return value
 
@@ -262,7 +263,7 @@ def whole(least: int, most: int | None = None, unit: str = "") -> Kind:
 
 
 def one_of(*values: str) -> Kind:
-    """Some words."""
+    """Return the kind of values that are one of these words."""
 
     def parse(text: str) -> str:
         if text not in values:
@@ -273,7 +274,7 @@ def one_of(*values: str) -> Kind:
 
 
 def what_is_set(values: Sequence[Any]) -> Any:
-    """The first that is not None."""
+    """Return the first value that is not None; None if there is none."""
     return next((value for value in values if value is not None), None)
 
 
@@ -293,7 +294,7 @@ PositiveBytes = Annotated[int, whole(1, unit="bytes")]
 Milliseconds = Annotated[int, whole(0, MAX_LONG, unit="milliseconds")]
 PositiveMilliseconds = Annotated[int, whole(1, MAX_LONG, unit="milliseconds")]
 IntMilliseconds = Annotated[int, whole(0, MAX_INT, unit="milliseconds")]
-"""Where Kafka takes Java's int, or ZooKeeper's protocol has room for no more."""
+"""Where Kafka or ZooKeeper's protocol has a 32-bit integer."""
 PositiveIntMilliseconds = Annotated[int, whole(1, MAX_INT, unit="milliseconds")]
 PositiveSeconds = Annotated[int, whole(1, MAX_LONG, unit="seconds")]
 ReplicationFactor = Annotated[int, whole(1, 2**15 - 1)]
@@ -313,7 +314,7 @@ Mechanisms = Annotated[tuple[str, ...], Kind("mechanisms, separated by commas", 
 MappingRules = Annotated[str, Kind("rules, separated by commas", str)]
 Principals = Annotated[tuple[str, ...], Kind("Type:name (User:alice), separated by semicolons", parse_principals)]
 ClassName = Annotated[str | None, Kind("a class, or nothing", lambda text: text or None)]
-"""Of a Java class."""
+"""The name of a Java class."""
 ProtocolVersion = Annotated[str, Kind("a Kafka version such as 3.9 or 2.7-IV2", parse_protocol)]
 ConnectString = Annotated[str, Kind("host:port,host:port/chroot", parse_connect)]
 ConnectionCounts = Annotated[Mapping[str, int], Kind("host:number, separated by commas", parse_counts)]
@@ -342,7 +343,7 @@ Unchecked = Annotated[bool, Kind("false: revocation is not checked here", lambda
 
 
 def kind_of(type_: Any) -> Kind:
-    """The kind of a field's type; TypeError when the type does not say which values it takes."""
+    """Return the kind of a field's type; TypeError if the type does not define its valid values."""
     for part in _parts(type_):
         if isinstance(part, Kind):
             return part
@@ -354,12 +355,12 @@ def kind_of(type_: Any) -> Kind:
 
 
 def from_brokers(type_: Any) -> FromBrokers | None:
-    """How brokers' values count, if they do."""
+    """Return how the brokers' values apply to a field's type; None if they do not."""
     return next((part for part in _parts(type_) if isinstance(part, FromBrokers)), None)
 
 
 def _parts(type_: Any) -> Iterator[Any]:
-    """What a type is annotated with, and what it is made of."""
+    """Yield the annotations and the parts of a type."""
     origin = get_origin(type_)
     if origin is Annotated:
         yield from type_.__metadata__

@@ -1,8 +1,8 @@
 """The security of each listener, as server and as client: TLS, SASL, and authorization.
 
-Property names are Kafka's, those under ``listener.name.<listener>.`` included, so that a broker's file works.  Stores
+Property names are Kafka's, including those under ``listener.name.<listener>.``, so that a broker's file works.  Stores
 are PEM, mechanisms PLAIN and SCRAM.  Properties that a listener does not need are not read: a file may name Java stores
-and GSSAPI for others.
+and GSSAPI for other listeners.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class ListenerSecurity(msgspec.Struct, frozen=True):
-    """A listener's logins and TLS, as its properties say."""
+    """A listener's SASL and TLS, according to its properties."""
 
     mechanisms: tuple[str, ...] = ()
-    """SASL mechanisms that are offered; empty: no SASL."""
+    """The SASL mechanisms offered; empty: no SASL."""
     plain_users: Mapping[str, Secret] = {}
     server_tls: ssl.SSLContext | None = None
     client_tls: ssl.SSLContext | None = None
@@ -63,9 +63,10 @@ class ListenerSecurity(msgspec.Struct, frozen=True):
 
 
 class Security:
-    """``server`` and ``client`` raise ConfigError, naming the property that is wrong.
+    """The security of all listeners, read from the configuration when first needed.
 
-    Ask for each connection: ``read_again`` changes what they return.
+    ``server`` and ``client`` raise ConfigError naming the wrong property.  Call them for each connection, since
+    ``read_again`` changes what they return.
     """
 
     def __init__(self, config: Config) -> None:
@@ -74,14 +75,14 @@ class Security:
         self._clients: dict[tuple[str, str], tuple[Endpoint, ListenerSecurity]] = {}
 
     def server(self, endpoint: Endpoint) -> ListenerSecurity:
-        """For a listener of ours."""
+        """Return the security of a listener of ours."""
         known = self._servers.get(endpoint.listener)
         if known is None:
             known = self._servers[endpoint.listener] = endpoint, self._server(endpoint)
         return known[1]
 
     def client(self, endpoint: Endpoint) -> ListenerSecurity:
-        """For a broker's listener."""
+        """Return the security for connecting to a broker's listener."""
         key = endpoint.listener, endpoint.security_protocol
         known = self._clients.get(key)
         if known is None:
@@ -89,7 +90,7 @@ class Security:
         return known[1]
 
     def read_again(self) -> None:
-        """Read the certificates and keys of all listeners anew; ConfigError if one is wrong, and then none changes."""
+        """Read the certificates and keys of all listeners again; ConfigError if one is wrong, and then none changes."""
         servers = {key: (at, self._server(at)) for key, (at, _) in self._servers.items()}
         clients = {key: (at, self._client(at)) for key, (at, _) in self._clients.items()}
         self._servers, self._clients = servers, clients
@@ -139,7 +140,7 @@ class Security:
             ) from error
 
     def _check_principal_builder(self, listener: str) -> None:
-        """Refuse custom classes: they may name clients differently from us, and ACLs use these names."""
+        """ConfigError for a custom class: it may give clients other principals than we do, and ACLs name principals."""
         builder = self._config.of_listener(listener, "principal.builder.class")
         if builder not in (None, DEFAULT_PRINCIPAL_BUILDER) and self._config.authorizer_class_name is not None:
             raise ConfigError(
@@ -150,7 +151,7 @@ class Security:
     # -- SASL ------------------------------------------------------------------------------------------------------
 
     def _jaas(self, listener: str, mechanism: str) -> tuple[str, dict[str, str]]:
-        """The property with the JAAS configuration, and its options."""
+        """Return the property with the JAAS configuration, and its options."""
         key = f"{mechanism.lower()}.sasl.jaas.config"
         found = self._config.listener_overrides.get((listener.lower(), key))
         if found is None:
@@ -163,7 +164,7 @@ class Security:
         return key, parse_jaas(found.value)
 
     def _max_reauth_ms(self, listener: str, mechanism: str) -> int:
-        """The mechanism's value on this listener, else the listener's, else the general one."""
+        """Return the mechanism's value on this listener, else the listener's, else the general one."""
         key = "connections.max.reauth.ms"
         of_mechanism = self._config.listener_overrides.get((listener.lower(), f"{mechanism.lower()}.{key}"))
         return int(self._config.of_listener(listener, key) if of_mechanism is None else of_mechanism)
@@ -241,10 +242,10 @@ class Security:
 
 
 def authorizer_of(config: Config) -> Authorizer:
-    """The authorizer, as in brokers with the same properties.
+    """Return the same authorizer as brokers with these properties have.
 
     If its class cannot run here or its ACLs are elsewhere (``unsupported_authorizer``), it never loads any ACLs, and so
-    allows super users only.
+    allows only super users.
     """
     if config.authorizer_class_name is None:
         return AllowAll()
@@ -252,7 +253,7 @@ def authorizer_of(config: Config) -> Authorizer:
 
 
 def unsupported_authorizer(config: Config) -> str | None:
-    """Why authorization is not possible here, which is a reason against taking the role."""
+    """Return why authorization is not possible here, which is a reason against taking the role; None if it is."""
     name = config.authorizer_class_name
     if name is None:
         return None
@@ -271,12 +272,12 @@ def unsupported_authorizer(config: Config) -> str | None:
 
 
 def needs(endpoint: Endpoint) -> tuple[bool, bool]:
-    """(TLS, SASL)."""
+    """Return whether an endpoint needs TLS, and whether it needs SASL."""
     protocol = endpoint.security_protocol
     return protocol in ("SSL", "SASL_SSL"), protocol.startswith("SASL_")
 
 
 def parse_jaas(text: str) -> dict[str, str]:
-    """The options of ``…LoginModule required name="value" …;``."""
+    """Return the options of ``…LoginModule required name="value" …;``."""
     _, _, options = text.partition(" required")
     return {name: re.sub(r"\\(.)", r"\1", quoted) or plain for name, quoted, plain in _JAAS_OPTION.findall(options)}

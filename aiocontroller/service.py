@@ -1,9 +1,9 @@
 """A controller as a running process: assembles all parts, starts them in order, and ends them in reverse order.
 
-Each step of the end has a bound, counted from the request to end (``leave``, ``stop``):
+Each step of the end has a time limit, counted from the request to end (``leave``, ``stop``):
 
-    2.5 s  the role is released, or what is in hand comes to its end; 12 s if an operator had asked for a release before
-    3.0 s  the handler that is still at work is broken off, as a crash would
+    2.5 s  the role is released, or the work in progress ends; 12 s if an operator had requested a release before
+    3.0 s  a handler that is still running is interrupted, as in a crash
     3.6 s  the ZooKeeper session is closed, which gives a role back that was not released; so are HTTP connections
     4.1 s  the journal is written
     5.0 s  the process has ended (``ending``)
@@ -74,8 +74,8 @@ log = logging.getLogger(__name__)
 DESCRIPTORS_OF_OUR_OWN = 32
 """Descriptors for listeners, two ZooKeeper connections, the journal, standard output and the loop."""
 DESCRIPTORS_PER_BROKER = 4
-"""Requests to it, its heartbeat, a question at a takeover, and questions about its logs; the judge of sickness has
-more."""
+"""For the controller's requests, the heartbeat, the survey, and questions about logs; those of ``SicknessProbes`` are
+extra."""
 LAG_PROBE_S = 0.05
 PRELOAD_AFTER_S = 10.0
 """Delay of the preload, because a process that has just started may be in a failover."""
@@ -84,13 +84,13 @@ PRELOAD_PAUSE_S = 0.02
 ACLS_WITHIN_S = 10.0
 RELEASED_WITHIN_S = 2.5
 BROKEN_OFF_AFTER_S, CLOSED_AFTER_S, WRITTEN_AFTER_S, ENDED_AFTER_S = 0.5, 1.1, 1.6, 2.5
-"""Each counted from the end of the time for the release."""
+"""Each counted from the time limit of the release."""
 
 Ready = Callable[["Service"], None]
 
 
 DebugHandlers = Callable[["Service"], Mapping[str, DebugHandler]]
-"""What answers ``POST /debug/NAME`` of a service; the laboratory has some (``aiocontroller.lab.debugging``)."""
+"""Returns what answers ``POST /debug/NAME`` in a service; the laboratory has some (``aiocontroller.lab.debugging``)."""
 
 
 class Service:
@@ -108,7 +108,7 @@ class Service:
         descriptors: int | None = None,
         manager: ServiceManager | None = None,
     ) -> None:
-        """``descriptors``: the limit of open files and sockets; None: no limit.  ``manager``: told how it goes."""
+        """``descriptors``: the limit on open files and sockets; None: no limit.  ``manager``: gets status reports."""
         self.config = config
         self.world = world
         self.metrics = Metrics() if metrics is None else metrics
@@ -118,9 +118,9 @@ class Service:
         self.zk = KafkaZkClient(self.client)
         self.http_port = 0
         self.http_url = self.local_url = ""
-        """Where the page is, and where commands of this machine are answered (by HTTP without TLS)."""
+        """The URLs of the page, and for commands from this machine (by HTTP without TLS)."""
         self.endpoints: list[Endpoint] = []
-        """Where brokers connect to this controller, with the actual ports."""
+        """The addresses on which brokers connect to this controller, with the actual ports."""
         self.token = secrets.token_hex(16)
         """The secret that authorizes commands by HTTP."""
         self._leaving = self._consuming = False
@@ -140,7 +140,7 @@ class Service:
         self._http: HttpPages | None = None
         self._acls: AclFollower | None = None
         self._witness: Heartbeats | None = None
-        """Watches the brokers, active or standing by, where early detection is on."""
+        """Watches the brokers, on the active controller and on standbys, if early detection is on."""
         self._witnessed = False
         self.shell = ControllerShell(
             config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoints
@@ -152,8 +152,11 @@ class Service:
         self.controller.guard.on_brokers = self._watch_brokers
 
     async def run(self, on_ready: Ready | None = None) -> None:
-        """``on_ready`` is called when the ports are open and ZooKeeper is connected; the role may come later."""
-        cold.preload(PRELOADED)  # before there is a session whose heartbeats would have to wait
+        """Run to the end.
+
+        ``on_ready`` is called when the ports are open and ZooKeeper is connected, maybe before this is the controller.
+        """
+        cold.preload(PRELOADED)  # before there is a session whose heartbeats this would delay
         async with task_group() as foundations:
             try:
                 with anyio.CancelScope() as self._running:
@@ -166,7 +169,7 @@ class Service:
                     await self._close()
 
     async def _serve(self, foundations: Tasks, on_ready: Ready | None) -> None:
-        """``foundations``: for the tasks of the journal and of the session, which outlive all others."""
+        """Start everything, and handle events; ``foundations`` has the tasks of journal and session, which end last."""
         self._step = "opening the journal"
         await self.journal.start(foundations)
         async with anyio.create_task_group() as tasks:
@@ -186,7 +189,7 @@ class Service:
     def stop(self) -> None:
         """Give the role back and end; queued events are preempted, and requests among them answered.
 
-        Work in progress is cancelled if it takes too long; during the start, waiting is cancelled.
+        Work in progress is cancelled if it takes too long; a start that is still under way is cancelled at once.
         """
         self._count_from_now(RELEASED_WITHIN_S)
         self.queue.clear_and_put(ShutdownEventThread())
@@ -194,9 +197,9 @@ class Service:
             self._running.cancel()
 
     def leave(self) -> None:
-        """Give the role back after finishing its work, then end; on a second call, or on standby, end at once.
+        """Finish the work, give the role back, then end; on a second call, or on standby, end at once.
 
-        A standby may take it, unless an operator had asked for a release: that also keeps its own time limit.
+        A standby may take the role, unless an operator had requested a release, which also keeps its own time limit.
         """
         if self._leaving or not self.controller.election.active:
             self.stop()
@@ -218,7 +221,7 @@ class Service:
         return f"handling {handling}" if self._consuming and handling else self._step
 
     def _in_a_line(self) -> str:
-        """For ``systemctl status``."""
+        """Return the state as a line for ``systemctl status``."""
         if not self._consuming:
             return self._step
         found = self.controller.readiness()
@@ -241,7 +244,7 @@ class Service:
             self._running.cancel()
 
     def _left_s(self, after_s: float, otherwise_s: float) -> float:
-        """Time left for a step that must end ``after_s`` after the release."""
+        """Return the time left for a step that must end ``after_s`` after the time limit of the release."""
         if self._released_by_s is None:
             return otherwise_s
         return max(self._released_by_s + after_s - self.world.clock.monotonic(), 0.1)
@@ -312,9 +315,9 @@ class Service:
         return context
 
     def read_certificates(self) -> None:
-        """Read certificates and keys again, for connections from now on; all stay as they are if one is wrong.
+        """Read certificates and keys again, for new connections; if one is wrong, all stay as they are.
 
-        As at the start, the loop reads the files itself: few and small.
+        As at startup, the loop reads the files itself: they are few and small.
         """
         try:
             of_zookeeper = tls_context(self.config)
@@ -342,7 +345,7 @@ class Service:
             await self.shell.acls.loaded.wait()
 
     def _places(self) -> int:
-        """The limit on connections of brokers and clients: the descriptors not needed elsewhere."""
+        """Return the limit on connections of brokers and clients: the descriptors not needed elsewhere."""
         assert self._descriptors is not None
         of_judge = 0 if self.shell.sickness is None else CONNECTIONS
         of_others = (
@@ -359,7 +362,7 @@ class Service:
             await self.world.clock.sleep(PRELOAD_PAUSE_S)
 
     async def _watch_loop_lag(self) -> None:
-        """Measure how late the loop runs due callbacks, which bounds the longest step."""
+        """Measure how late the loop runs due callbacks: that shows the longest step."""
         lag = self.metrics.timer("aiocontroller", "EventLoop", "LagMs")
         clock = self.world.clock
         while True:
@@ -412,9 +415,10 @@ class Service:
         )
 
     def _watch_brokers(self, brokers: Sequence[Broker]) -> None:
-        """Those that are registered, so that a successor has evidence of its own; a controller's handlers do the same.
+        """On a standby, send heartbeats to registered brokers, so that it has evidence of its own when it is elected.
 
-        A broker of the first look may be dead already; a later one is registered before it listens.
+        The handlers of the active controller do the same.  A broker seen at the first call may be dead already; a later
+        one registers before it listens.
         """
         heartbeats = self._witness
         if heartbeats is None or self.shell.is_active:
@@ -506,9 +510,9 @@ def run_service(
     manager: ServiceManager | None = None,
     on_ready: Ready | None = None,
 ) -> int:
-    """Run until SIGTERM or SIGINT; the process's exit code.
+    """Run until SIGTERM or SIGINT; return the process's exit code.
 
-    The loop stays open: closing it would wait for threads of its own, one that asks a silent name server for instance.
+    The loop stays open: closing it would wait for its threads, for instance one that waits for a name server.
     """
 
     async def main() -> int:
@@ -532,7 +536,7 @@ def run_service(
             rescue=service.journal.rescue,
             reread=service.read_certificates,
         )
-        # Loaded code stays and has no cycles: the collector should run seldom, and never on objects that exist now.
+        # Loaded code stays and has no cycles: the collector should run rarely, and skip all objects that exist now.
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
         try:
@@ -561,7 +565,7 @@ def _journal_dir(config: Config, data: Path | None) -> Path | None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop, if available."""
+    """Return uvloop's factory, if available; None: asyncio's own loop."""
     try:
         import uvloop
     except ImportError:

@@ -1,11 +1,11 @@
-"""What a service manager is told: systemd's notification protocol (``man sd_notify``), over a datagram socket.
+"""Reports to a service manager: systemd's notification protocol (``man sd_notify``), over a datagram socket.
 
 Rules.
- * ``READY=1`` is said once, when the ports are open and ZooKeeper is connected; the role may come later.
- * ``STATUS=`` is said whenever it changes, so ``systemctl status`` shows who is the controller, or what is waited for.
- * ``WATCHDOG=1`` comes from the event loop, several times per watchdog interval: a loop that hangs does not say it.
-   A wait for ZooKeeper or for brokers does not hang the loop, so it never ends the process.
- * Nothing waits for the manager, and a manager that is gone is no error.
+ * ``READY=1`` is sent once, when the ports are open and ZooKeeper is connected, maybe before this is the controller.
+ * ``STATUS=`` is sent when it changes: ``systemctl status`` shows whether this is the controller, or what it waits for.
+ * ``WATCHDOG=1`` is sent by the event loop, several times per watchdog interval: a loop that hangs does not send it.
+   Waiting for ZooKeeper or for brokers does not block the loop, so the watchdog never ends the process for that.
+ * Nothing waits for the manager, and a manager that is gone is not an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ MAX_STATUS_CHARS = 500
 
 
 class ServiceManager:
-    """``address``: a path, or a name in Linux's abstract namespace that begins with ``@``."""
+    """The service manager that started this process.
+
+    ``address``: a path, or a name in Linux's abstract namespace that begins with ``@``.
+    """
 
     def __init__(self, address: str, watchdog_s: float | None = None) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
@@ -41,9 +44,9 @@ class ServiceManager:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ServiceManager | None:
-        """None unless a manager has started this process (``NOTIFY_SOCKET``).
+        """Return the manager that started this process (``NOTIFY_SOCKET``); None if there is none.
 
-        ``WATCHDOG_USEC`` counts only if ``WATCHDOG_PID`` is this process or missing: children inherit both.
+        ``WATCHDOG_USEC`` applies only if ``WATCHDOG_PID`` is this process or missing: children inherit both.
         """
         address = environ.get("NOTIFY_SOCKET", "")
         if address[:1] not in ("/", "@"):
@@ -60,7 +63,7 @@ class ServiceManager:
             log.debug("The service manager was not told %s: %s", lines, error)
 
     async def report(self, clock: Clock, status: Callable[[], str]) -> None:
-        """Say the status and that the loop lives, until cancelled."""
+        """Send the status, and that the loop runs, until cancelled."""
         said = ""
         while True:
             now = " ".join(status().split())[:MAX_STATUS_CHARS]
@@ -73,7 +76,7 @@ class ServiceManager:
             await clock.sleep(self.every_s)
 
     def close(self) -> None:
-        """Nothing is said afterwards."""
+        """Close the socket; nothing is sent afterwards."""
         self._socket.close()
 
 
