@@ -141,8 +141,8 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         ),
         "UnreadTopics": Meaning(
             "topics",
-            "Topics with small ISRs whose `min.insync.replicas` is yet to be read; until then UnderMinIsrPartitionCount "
-            "may be too low.",
+            "Topics with small ISRs whose `min.insync.replicas` has yet to be read; until then "
+            "UnderMinIsrPartitionCount may be too low.",
         ),
     },
     ("aiocontroller", "EventQueue"): {

@@ -1,4 +1,4 @@
-"""The program's commands, for the pages that are made of them."""
+"""Lists the program's commands, for the generated pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 def commands_of(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
-    """Path and command; groups are left out where they are nothing but their commands."""
+    """Yield each command with its path; groups are left out, and their commands listed."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

@@ -1,7 +1,7 @@
-"""Simulates the same seeds with two commits and compares their digests: a refactoring must change none.
+"""Simulates the same seeds with two commits and compares their digests: a refactoring must not change any.
 
-A digest covers every journal record and every znode write of a run.  Where two differ, the first records that differ
-are printed.  Results are kept by commit in .cache/seeds, so a commit is simulated once.
+A digest covers every journal record and every znode write of a run.  Where two differ, the first differing records are
+printed.  Results are cached by commit in .cache/seeds, so each commit is simulated once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def digests(checkout: Path, results: Path, first: int, seeds: int, jobs: int) -> dict[int, str]:
-    """Simulate the seeds that the results lack; returns seed -> digest."""
+    """Simulate the seeds that are not among the results yet; return seed -> digest."""
     results.parent.mkdir(parents=True, exist_ok=True)
     options = ("--from", str(first), "--seeds", str(seeds), "--jobs", str(jobs), "--results", str(results))
     run(checkout, "-m", "aiocontroller", "simulate", *options)
@@ -68,7 +68,7 @@ def digests(checkout: Path, results: Path, first: int, seeds: int, jobs: int) ->
 
 
 def first_difference(before: bytes, after: bytes) -> Iterator[str]:
-    """The record before the first difference, and the two that differ."""
+    """Yield the record before the first difference, and the two that differ."""
     previous = ""
     for old, new in zip_longest(before.decode().splitlines(), after.decode().splitlines(), fillvalue="(no record)"):
         if old != new:

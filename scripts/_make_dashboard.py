@@ -1,4 +1,4 @@
-"""docs/monitoring/dashboard.json, for Grafana, from the tables below; `--check` says whether it is current."""
+"""Writes docs/monitoring/dashboard.json, for Grafana, from the tables below; `--check` says whether it is current."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "monitoring" / "dashboard.json"
 WIDTH, HEIGHT, LOW = 24, 7, 4
-"""Of a row of panels, of a chart, of a number; in Grafana's units."""
+"""The width of a row of panels, the heights of a chart and of a number, in Grafana's units."""
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 
 CONTROLLER = "kafka_controller_kafkacontroller"
@@ -26,16 +26,16 @@ ONE_IS_GOOD = (("red", None), ("green", 1.0), ("red", 2.0))
 
 
 class Panel(NamedTuple):
-    """One chart, or one number whose colour tells whether it is good."""
+    """One chart, or one number whose colour shows whether it is good."""
 
     title: str
     text: str
     unit: str
-    """Grafana's name of it."""
+    """Grafana's name of the unit."""
     lines: dict[str, str]
     """Legend -> PromQL; ``C`` stands for the selector of the cluster."""
     colours: tuple[tuple[str, float | None], ...] = ()
-    """From which value on; none for a chart."""
+    """The colours, each with the value from which it applies; empty for a chart."""
 
 
 ROWS: dict[str, list[Panel]] = {
@@ -110,12 +110,12 @@ ROWS: dict[str, list[Panel]] = {
 
 
 def selected(expression: str) -> str:
-    """PromQL with the selector of the dashboard's cluster."""
+    """Return PromQL with the selector of the dashboard's cluster."""
     return expression.replace("{C", '{cluster=~"$cluster"')
 
 
 def panel(number: int, given: Panel, x: int, y: int, width: int) -> dict[str, Any]:
-    """Grafana's JSON of a panel at this place."""
+    """Return Grafana's JSON for a panel at this place."""
     steps = [{"color": colour, "value": value} for colour, value in given.colours or NONE_IS_GOOD[:1]]
     return {
         "id": number,
@@ -136,7 +136,7 @@ def panel(number: int, given: Panel, x: int, y: int, width: int) -> dict[str, An
 
 
 def dashboard() -> dict[str, Any]:
-    """The whole of it."""
+    """Return Grafana's JSON for the dashboard."""
     panels: list[dict[str, Any]] = []
     y = 0
     for title, row in ROWS.items():

@@ -1,8 +1,8 @@
 """Make .venv in the checkout: `_make_env.py ROOT run|dev STAMP`.  Standard library only; called by scripts/_env.
 
-One process at a time (a lock that dies with its holder), everything by the lock files' hashes, and a stamp written
-last, so that an interrupted run is simply done again.  Packages that come as source are built with the locked
-setuptools, not with whatever is newest that day.
+One process at a time does this (the lock dies with its holder), all packages are checked by the lock files' hashes, and
+the stamp is written last, so that an interrupted run is simply repeated.  Packages that come as source are built with
+the locked setuptools, not with whatever is newest that day.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 
 def pip(venv: Path, what: str, *arguments: str) -> None:
-    """Run pip and show that it is alive; its own words only when it fails."""
+    """Run pip and show that it is alive; print its own output only if it fails."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET")}
     environment["PIP_USER"] = "0"
     command = [str(venv / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]

@@ -1,6 +1,6 @@
-"""distribution/share from the commands: the manual page and the scripts for shells.
+"""Makes distribution/share from the commands: the manual page and the completion scripts for shells.
 
-`_make_man.py` writes them, `--check` says whether they are current.  A wheel installs them where `man` and shells look.
+`--check` only says whether they are current.  A wheel installs them where `man` and shells look.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ for
 
 
 def manual() -> str:
-    """The page, in the macros of man(7)."""
+    """Return the page, in the macros of man(7)."""
     top = click.Context(root, info_name="aiocontroller", **root.context_settings)
     _, *rest = _paragraphs(root)
     lines = [
@@ -106,7 +106,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _paragraphs(command: click.Command) -> Iterator[str]:
-    """Of its help; one that click is told to leave as it is (a \\b before it) stays as it is."""
+    """Yield the paragraphs of a command's help; those marked for click with \\b keep their line breaks."""
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b"):
             yield "\n".join([".nf", *map(_plain, paragraph.splitlines()[1:]), ".fi"])
@@ -115,20 +115,20 @@ def _paragraphs(command: click.Command) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """The text as roff shows it unchanged."""
+    """Escape the text so that roff shows it unchanged."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     text = "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in text)
     return "\\&" + text if text.startswith((".", "'")) else text
 
 
 def _name(command: click.Command) -> str:
-    """Its first sentence, as an index of manual pages shows it."""
+    """Return the first sentence of a command's help, in the form for an index of manual pages."""
     sentence = " ".join((command.help or "").partition("\n\n")[0].split()).rstrip(".")
     return sentence[:1].lower() + sentence[1:]
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """What belongs into ``distribution/share``."""
+    """Yield each file of ``distribution/share`` with its text."""
     yield SHARE / "man" / "man1" / "aiocontroller.1", manual()
     for shell, place in COMPLETIONS.items():
         yield SHARE / place, script(shell) + "\n"

@@ -1,4 +1,4 @@
-"""``docs/page.png``: a cluster of four brokers whose third one dies, and what the controller's page shows of it."""
+"""Makes ``docs/page.png``: the controller's page after one of a cluster's four brokers has died."""
 
 from __future__ import annotations
 

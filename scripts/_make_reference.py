@@ -1,4 +1,4 @@
-"""docs/reference/ from the code: `_make_reference.py` writes the pages, `--check` says whether they are current."""
+"""Makes docs/reference/ from the code; `--check` only says whether the pages are current."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ PROPERTIES_HEAD = """\
 
 Generated from `aiocontroller/config.py` by `scripts/make-reference`; do not edit.
 
-The names are Kafka's, so a broker's `server.properties` can be handed over as it is; ours begin with `aiocontroller.`.
+The names are Kafka's, so a broker's `server.properties` can be used unchanged; ours begin with `aiocontroller.`.
 The process reads them once, when it starts. A *reloadable* one follows the brokers: while it is unset here, the
-controller uses the value that most brokers have, also when they change it; if it is set here, it has to agree with
+controller uses the value that most brokers have, even when they change it; if it is set here, it has to agree with
 theirs ([operating.md](../operating.md), "Settings").
 
 `listener.name.<listener>.<property>` sets a property for one listener: those that begin with `ssl.`,
 `sasl.enabled.mechanisms`, `sasl.jaas.config`, `connections.max.reauth.ms`, `max.connections` and
-`principal.builder.class`. For SASL the mechanism stands before it
+`principal.builder.class`. A SASL mechanism is put before the property
 (`listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config`). Environment variables set properties, too:
 `AIOCONTROLLER_ZOOKEEPER_CONNECT` for `zookeeper.connect`, `AIOCONTROLLER_HTTP_PORT` for `aiocontroller.http.port`.
 """
@@ -58,11 +58,11 @@ EVENTS_HEAD = """\
 
 Generated from `aiocontroller/core/events.py` and the tables of handlers by `scripts/make-reference`; do not edit.
 
-Everything that happens to a controller is an event in its queue. A *signal* carries at most a name, its handler reads
-ZooKeeper again, and equal ones that wait are one; one that is preempted is dropped, since the next term reads
-everything. A *request* is always answered: with NOT_CONTROLLER when it is preempted. A *response* is what a broker
-answered; one that is preempted is dropped. *Controller state* is Kafka's `ControllerState`, and names the timer that an
-event's time counts into.
+Everything that happens to a controller is an event in its queue. A *signal* carries at most a name; its handler reads
+ZooKeeper again, and equal signals in the queue are merged. A preempted signal is dropped, since the next term reads
+everything. A *request* is always answered: with NOT_CONTROLLER when it is preempted. A *response* is a broker's answer;
+a preempted response is dropped. *Controller state* is Kafka's `ControllerState`, and names the timer to which an
+event's time is added.
 """
 
 
@@ -98,8 +98,8 @@ FINDINGS_HEAD = """\
 Generated from `aiocontroller/check/kinds.py` by `scripts/make-reference`; do not edit. [Checking a
 cluster](../check.md) explains how it looks and what it prints.
 
-A *critical* finding: clients are cut off, or data is at stake, now. A *warning*: one more failure does that, or
-something never ends by itself. A *notice* is worth knowing.
+A *critical* finding: clients are cut off or data is at risk now. A *warning*: one more failure would do that, or
+something will never end by itself. A *notice* is worth knowing.
 
 | finding | severity | what is found | what follows |
 |---|---|---|---|
@@ -140,9 +140,10 @@ Generated from `aiocontroller/lab/scenarios/verbs.py` by `scripts/make-reference
 [Scenarios](../scenarios.md) explains the language.
 
 The letters say where a verb is played: in **S**imulations (`aiocontroller simulate --scenario`), on real **P**rocesses
-(`aiocontroller storm processes --scenario`), in **T**ranscripts (`tests/scripts`), in the **D**ifferential tests beside
-Kafka's own controller, and by the brokers of the **B**enchmarks. In transcripts, differential tests and benchmarks
-brokers only record requests: no replica catches up before its leader asks for that (`catch-up`, `alter-partition`).
+(`aiocontroller storm processes --scenario`), in **T**ranscripts (`tests/scripts`), in the **D**ifferential tests
+against Kafka's own controller, and by the brokers of the **B**enchmarks. In transcripts, differential tests and
+benchmarks brokers only record requests: no replica catches up before its leader asks for that (`catch-up`,
+`alter-partition`).
 
 | verb | words | what happens | played in |
 |---|---|---|---|
@@ -163,7 +164,7 @@ def properties_page() -> str:
 
 
 def _field_docstrings(module: str, class_: str) -> dict[str, str]:
-    """The docstring of each field of a class."""
+    """Return the docstring of each field of a class."""
     tree = ast.parse((ROOT / "aiocontroller" / module).read_text(encoding="utf-8"))
     config = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_)
     found = {}
@@ -317,7 +318,7 @@ def _first_line(command: click.Command) -> str:
 
 
 def _help(command: click.Command) -> Iterator[str]:
-    """Its paragraphs; one that click is told to leave as it is (a \\b before it) becomes a block of code."""
+    """Yield the paragraphs of a command's help; those marked for click with \\b become blocks of code."""
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b"):
             yield "\n".join(f"    {line}" for line in paragraph.splitlines()[1:]) + "\n"
@@ -353,7 +354,7 @@ def testing_page() -> str:
 
 
 def _signature(member: Any) -> str:
-    """Arguments and result as they are written, without ``self``; a property's result."""
+    """Return a function's arguments and result as they are written, without ``self``; of a property, the result."""
     if isinstance(member, property):
         return f" → {inspect.signature(member.fget).return_annotation}"  # type: ignore[arg-type]
     signature = inspect.signature(member)

@@ -1,8 +1,8 @@
-"""What a plain install consists of, from its lock file: `_make_sbom.py` writes, `--check` says whether it is current.
+"""Lists what a plain install consists of, from its lock file; `--check` only says whether the files are current.
 
 distribution/sbom.cdx.json is a bill of materials (CycloneDX 1.6): each distribution with its version, the hashes of all
-files that the lock allows, its licence, and who requires it.  distribution/LICENCES.md is a table of the licences for
-people.  Licences are those that the installed distributions name; neither file has a time or a random number in it.
+files that the lock allows, its licence, and what requires it.  distribution/LICENCES.md is a table of the licences for
+people.  Licences are those that the installed distributions name; neither file contains a time or a random number.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ AS_SPDX = {
     ("aiosignal", "Apache 2.0"): "Apache-2.0",
     ("uvloop", "MIT License"): "MIT OR Apache-2.0",
 }
-"""(distribution, what its metadata says) -> the SPDX expression that it means."""
+"""(distribution, licence in its metadata) -> the SPDX expression for it."""
 EXPRESSION = re.compile(r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*")
 COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|CDDL)-")
 LICENCES_HEAD = """\
 # Licences of a plain install
 
-Generated from `distribution/plain.txt` by `scripts/make-reference`; do not edit. Each distribution brings the texts of
-its licences along, in its folder `….dist-info`. aiocontroller itself is under Apache-2.0 and contains none of them; a
-licence that asks more of who passes on a changed version is marked.
+Generated from `distribution/plain.txt` by `scripts/make-reference`; do not edit. Each distribution contains the texts
+of its licences, in its folder `….dist-info`. aiocontroller itself is under Apache-2.0 and contains none of them; a
+licence that imposes more duties on distributors of a changed version is marked.
 
 | distribution | version | licence | asks more |
 |---|---|---|---|
@@ -45,18 +45,18 @@ class Locked(NamedTuple):
     name: str
     version: str
     marker: str
-    """Where it applies; empty: everywhere."""
+    """The environments in which it is needed; empty: all."""
     hashes: tuple[str, ...]
     required_by: tuple[str, ...]
 
     @property
     def purl(self) -> str:
-        """Its name in the world."""
+        """Its package URL."""
         return f"pkg:pypi/{self.name}@{self.version}"
 
 
 def locked(text: str) -> list[Locked]:
-    """The entries in the file's order."""
+    """Parse the lock file; return the entries in its order."""
     found = []
     for entry in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
         head = re.match(r"(?P<name>[a-z0-9.-]+)==(?P<version>\S+)(?: ; (?P<marker>.+?))? \\\n", entry)
@@ -72,7 +72,7 @@ def locked(text: str) -> list[Locked]:
 
 
 def licence(name: str) -> str:
-    """The SPDX expression that the installed distribution names; ends the program if there is none."""
+    """Return the SPDX expression that the installed distribution names; exit if there is none."""
     try:
         known = metadata(name)
     except PackageNotFoundError:
@@ -85,7 +85,7 @@ def licence(name: str) -> str:
 
 
 def component(entry: Locked) -> dict[str, Any]:
-    """Its part of the bill of materials."""
+    """Return an entry's part of the bill of materials."""
     made: dict[str, Any] = {
         "type": "library",
         "bom-ref": entry.purl,
@@ -101,7 +101,7 @@ def component(entry: Locked) -> dict[str, Any]:
 
 
 def bill(entries: list[Locked]) -> str:
-    """The bill of materials, in JSON."""
+    """Return the bill of materials, in JSON."""
     own = f"pkg:pypi/{PROJECT['name']}@{PROJECT['version']}"
     requires: dict[str, list[str]] = {own: [], **{entry.purl: [] for entry in entries}}
     for entry in entries:
@@ -130,7 +130,7 @@ def bill(entries: list[Locked]) -> str:
 
 
 def licences(entries: list[Locked]) -> str:
-    """The table."""
+    """Return the table of licences."""
     rows = []
     for entry in entries:
         found = licence(entry.name)

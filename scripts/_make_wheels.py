@@ -1,9 +1,9 @@
 """Builds wheels from the checkout: `_make_wheels.py OUT`; with `--all` also those of laboratory and pipeline.
 
-Two builds of one commit are equal byte for byte, wherever and by whomever they are made:
- * sources are copied first, with the same modes and in a folder that nothing else has built in;
+Builds of one commit are reproducible, byte for byte, on any machine and by any user:
+ * sources are copied first, with fixed modes, into a fresh folder;
  * times are SOURCE_DATE_EPOCH, or the commit's time if that is not set;
- * what builds is locked (requirements/build.txt).
+ * the build tools are locked (requirements/build.txt).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PROJECTS = {"controller": ".", "laboratory": "aiocontroller/lab", "pipeline": "aiocontroller/analytics"}
 WITHOUT_GIT_S = "315532800"
-"""The first moment that a zip file can name."""
+"""The earliest time that a zip file can store."""
 
 
 def copy_sources(target: Path) -> None:
-    """What wheels are built from; modes do not depend on the umask of whoever checked it out."""
+    """Copy what wheels are built from, with modes that do not depend on the umask at the checkout."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, target)
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -35,7 +35,7 @@ def copy_sources(target: Path) -> None:
 
 
 def source_date_epoch() -> str:
-    """Seconds since 1970."""
+    """Return the time for all files, in seconds since 1970."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given:
         return given
@@ -49,7 +49,7 @@ def build(out: Path, projects: list[str]) -> None:
     environment = {**os.environ, "SOURCE_DATE_EPOCH": source_date_epoch(), "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
     command += ["--no-index", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", str(out)]
-    os.umask(0o022)  # of the files that setuptools writes
+    os.umask(0o022)  # for the files that setuptools writes
     with tempfile.TemporaryDirectory() as folder:
         copy_sources(Path(folder))
         for name in projects:

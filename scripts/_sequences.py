@@ -1,4 +1,4 @@
-"""docs/sequences.md: what controllers write and send in five situations, drawn from journals of the simulation."""
+"""Makes docs/sequences.md: what controllers write and send in five situations, from journals of the simulation."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def section(situation: Situation) -> str:
 
 
 def journal_of(situation: Situation) -> tuple[list[int], list[Record]]:
-    """The controllers' ids, and the records that are drawn, between the step and the end of its pause, in order."""
+    """Return the controllers' ids, and the records to draw, from the step to the end of its pause, in order."""
     begin_s = end_s = last_s = 0.0
 
     def on_step(step: Step | None, at_s: float) -> None:
@@ -117,7 +117,7 @@ def journal_of(situation: Situation) -> tuple[list[int], list[Record]]:
 
 
 def drawn(record: Record) -> Iterator[str]:
-    """The record in mermaid's words; nothing if it is left out."""
+    """Yield the record as a line of mermaid; nothing if it is left out."""
     me = _name(record.node)
     match record.kind:
         case "elected":

@@ -1,7 +1,7 @@
 """Prints the structure of a commit as a table: rooms, their sizes, what they import: scripts/structure [COMMIT]
 
-Rooms are the folders of the package.  A cycle is a group of rooms that import each other.  The last column has the
-rooms that a room imports at all, also below functions.
+Rooms are the folders of the package.  A cycle is a group of rooms that import each other.  The last column has all
+rooms that a room imports, even inside functions.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def imported_rooms(text: str) -> set[str]:
 
 
 def cycles(found: Mapping[str, Room]) -> list[list[str]]:
-    """Groups of rooms that import each other, by way of any others."""
+    """Return the groups of rooms that import each other, directly or through others."""
     reached = {name: set(room.imports) for name, room in found.items()}
     for middle, beyond in reached.items():
         for targets in reached.values():

@@ -78,7 +78,7 @@ def test_python_is_looked_at_though_the_environment_is_there(checkout: Path) -> 
     done = bash(checkout, "-c", ensure, PYTHON=sys.executable)
     assert done.stdout == "used\n"
     assert done.stderr == (
-        f"{checkout}/.venv is of Python 3.99.1 already: remove it to have it made by PYTHON={sys.executable}.\n"
+        f"{checkout}/.venv was made with Python 3.99.1: remove it to have it made with PYTHON={sys.executable}.\n"
     )
 
 
@@ -141,9 +141,9 @@ def test_first_difference_of_two_journals(before: bytes, after: bytes, said: lis
 @pytest.mark.parametrize(
     "given, code, said",
     [
-        ((), 2, "usage: scripts/bench NAME [options]; there are:"),
-        (("--help",), 0, "usage: scripts/bench NAME [options]; there are:"),
-        (("controllers",), 2, "There is no benchmark controllers; there are:"),
+        ((), 2, "usage: scripts/bench NAME [options]; the benchmarks are:"),
+        (("--help",), 0, "usage: scripts/bench NAME [options]; the benchmarks are:"),
+        (("controllers",), 2, "There is no benchmark controllers; the benchmarks are:"),
     ],
 )
 def test_bench_names_all_benchmarks(given: tuple[str, ...], code: int, said: str) -> None:
