@@ -9,7 +9,7 @@ import org.apache.zookeeper.data.Stat;
 
 /**
  * One request per znode, ten in flight, through ZooKeeper's own Java client: the form in which Kafka's controller reads
- * and writes partition states. Arguments: address, read | write | arm, number of znodes, per topic, passes.
+ * and writes partition states. Arguments: address, read | write | arm, number of znodes, partitions per topic, passes.
  * Prints the rate (znodes/s) of each pass; the first ones warm the JVM up.
  */
 public final class KafkasForm {

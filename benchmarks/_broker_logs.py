@@ -1,8 +1,8 @@
-"""Twelve logs of three real brokers for the pipeline's benchmark, and two ways to read them by hand.
+"""Twelve logs of three real brokers for the pipeline's benchmark, and two hand-written ways to read them.
 
 The truth suite recorded the logs (Kafka 3.9; a cluster whose brokers are killed, hang and restart for eight minutes).
-``write_logs`` plays the recording once or again and again: each round ten minutes later, in later terms of
-controllers, with topics of its own, and between the lines of server.log what else a busy broker says.
+``write_logs`` plays the recording once or repeatedly.  Each round is ten minutes later, in later terms of controllers,
+and has topics of its own; its server.log also contains lines that a busy broker writes besides.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ RECORDED: Final = Path(__file__).parents[1] / "tests" / "truth" / "recorded" / "
 FIGURES: Final = ("records", "windows", "requests", "failovers_ms")
 _ROUND: Final = timedelta(minutes=10)
 _TERMS: Final = 5
-"""Of controllers in the recording."""
+"""The number of controllers' terms in the recording."""
 _OTHERS: Final = (
     "INFO [UnifiedLog partition=orders-{n}, dir=/kafka/logs] Rolled new log segment at offset {at} in 2 ms. "
     "(kafka.log.UnifiedLog)",
     "INFO [ProducerStateManager partition=orders-{n}] Wrote producer snapshot at offset {at} with 0 producer ids in "
     "1 ms. (org.apache.kafka.storage.internals.log.ProducerStateManager)",
 )
-"""What no pattern knows: such lines were left out of the recording when it was made."""
+"""Lines that no pattern of the pipeline matches; the recording leaves them out."""
 
 _TIME: Final = re.compile(r"\[(.{19})(,\d{3}\] )")
 _TERM: Final = re.compile(
@@ -35,8 +35,8 @@ _TOPIC: Final = re.compile(r"\b(three-copies|two-copies|short-lived|unclean)\b")
 
 
 def write_logs(folder: Path, rounds: int) -> int:
-    """Of each broker three files, and the older half of its state-change.log, which two of them packed; returns the
-    bytes."""
+    """Write three files for each broker, and the older half of its state-change.log, packed for two of the brokers;
+    return the size in bytes."""
     for recorded in sorted(RECORDED.iterdir()):
         broker = folder / recorded.name
         broker.mkdir()
@@ -90,7 +90,7 @@ def by_python(folder: Path) -> dict[str, int]:
 
 
 def _count(lines: Iterable[str], found: dict[str, int]) -> None:
-    """Line by line."""
+    """Add what these lines contain to the figures."""
     for line in lines:
         if not line.startswith("[20"):
             continue

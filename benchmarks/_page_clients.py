@@ -1,8 +1,8 @@
-"""Open pages: so many readers of ``/events``, and a probe of how long ``/healthz`` takes; a process of its own.
+"""A process that plays open pages: a number of readers of ``/events``, and a probe of how long ``/healthz`` takes.
 
     python -m benchmarks._page_clients http://127.0.0.1:9999 20
 
-Prints a line once all are connected, and ends when its standard input does, with what was heard as JSON.
+Prints a line once all are connected.  When its standard input ends, it prints what was received as JSON, and ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EVERY_S = 0.02
 
 
 class Heard(msgspec.Struct):
-    """What the pages were sent, and how long the probe's answers took."""
+    """What the pages received, and how long the probe's answers took."""
 
     messages: int = 0
     bytes: int = 0

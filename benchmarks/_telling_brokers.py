@@ -1,7 +1,7 @@
-"""Brokers that tell where their logs end, for ``scripts/bench recovery``: a process of its own, asked over its input.
+"""A process of brokers that report the ends of their logs, for ``scripts/bench recovery``; commands are its input.
 
-The logs follow from the names of broker, topic and partition, so the benchmark knows which one is the best.  Each has
-records of an early epoch and of a late one, and, as real ones have, phantoms: epochs without records.
+The logs follow from the names of broker, topic and partition, so the benchmark knows which one is the best.  Each log
+has records of an early epoch and of a late one, and, like real logs, phantoms: epochs without records.
 
     python -m benchmarks._telling_brokers --zookeeper HOST:PORT/CHROOT
 """
@@ -44,13 +44,13 @@ class ToldLog(NamedTuple):
     """One replica's log."""
 
     state_epoch: int
-    """The partition's leader epoch; the log knows it, with records or without."""
+    """The partition's leader epoch; the log knows it, with or without records."""
     last_epoch: int
-    """That of its last record."""
+    """The leader epoch of the log's last record."""
     end: int
 
     def end_of(self, epoch: int) -> tuple[int, int] | None:
-        """The highest epoch up to this one that the log knows, and where it ends; None for what it cannot tell."""
+        """Return the highest epoch up to this one that the log knows, and its end; None if this epoch is too high."""
         if epoch > self.state_epoch:
             return None
         if epoch >= self.last_epoch:
@@ -66,7 +66,7 @@ def log_of(broker: int, topic: str, partition: int) -> ToldLog:
 
 
 class TellingBroker(TimedBroker):
-    """Answers what is asked about logs, and everything else as a recording broker does."""
+    """Answers questions about logs, and everything else as a recording broker does."""
 
     def answer(self, frame: bytes) -> list[bytes]:
         api = int.from_bytes(frame[:2], "big")
@@ -116,7 +116,8 @@ class TellingBroker(TimedBroker):
 
 
 async def serve(zookeeper: str) -> None:
-    """``start N``: the moment at which the broker was registered; ``latest``: when anything was heard last."""
+    """Answer commands: ``start N`` with the time at which the broker was registered, ``latest`` with the time of the
+    last request."""
     timed_broker.OFFERED |= {
         ApiKey.LIST_OFFSETS: VersionRange(1, LIST_OFFSETS_VERSION),
         ApiKey.FETCH: VersionRange(4, FETCH_VERSION),

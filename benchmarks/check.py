@@ -1,10 +1,10 @@
-"""How long ``aiocontroller check`` and ``what-if`` take on a large cluster, as commands, from start to end.
+"""Measures how long the commands ``aiocontroller check`` and ``what-if`` take on a large cluster.
 
     scripts/bench check --partitions 100000
 
-A real ZooKeeper holds varied data: every assignment and state is drawn, a fifth of the topics has settings of its own,
-and one broker is away, so that a third of the partitions have something wrong.  ``check`` looks twice, two seconds
-apart, and that is part of the figure.
+A real ZooKeeper holds varied data: every assignment and state is drawn, a fifth of the topics have settings of their
+own, and one broker is down, so that a third of the partitions have a problem.  ``check`` looks twice, two seconds
+apart; that is part of the figure.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from benchmarks.controller.resources import peak_rss_mib
 
 SETTING = b'{"version":1,"config":{"min.insync.replicas":"2","retention.ms":"604800000"}}'
 WITH_SETTINGS = 5
-"""Every so many topics have settings of their own."""
+"""One in this many topics has settings of its own."""
 
 
 async def populate(client: ZooKeeperClient, shape: Shape, away: int) -> None:
-    """The znodes of a cluster whose first ``away`` brokers are not registered; another one is the controller."""
+    """Write the znodes of a cluster whose first ``away`` brokers are down, and whose last one is the controller."""
     zk = KafkaZkClient(client)
     await preload(client, zk, shape)
     await client.write_many(
@@ -63,7 +63,7 @@ async def populate(client: ZooKeeperClient, shape: Shape, away: int) -> None:
 
 
 def run_once(arguments: Sequence[str], codes: Sequence[int]) -> tuple[float, float]:
-    """Seconds from the command's start to its end, and its peak memory in MiB."""
+    """Return the seconds from the command's start to its end, and its peak memory in MiB."""
     began = time.monotonic()
     with subprocess.Popen([sys.executable, "-m", "aiocontroller", *arguments], stdout=subprocess.DEVNULL) as process:
         peak = 0.0
@@ -76,7 +76,7 @@ def run_once(arguments: Sequence[str], codes: Sequence[int]) -> tuple[float, flo
 
 
 def measure(address: str, folder: Path, runs: int) -> list[tuple[str, list[float], list[float], float]]:
-    """For each command: its name, seconds and MiB of each run, and the machine's load when it began."""
+    """Return for each command its name, the seconds and MiB of each run, and the machine's load when it began."""
     tree = str(folder / "tree.json")
     cases = {
         "check": (["check", "--zookeeper", address], (3, 4)),

@@ -1,13 +1,13 @@
-"""What clients feel when something dies: the longest time without an acknowledged record, for each partition.
+"""Measures what clients notice when something dies: the longest time without an acknowledged record, by partition.
 
     scripts/bench clients [--trials 3] [--session-ms 18000] [--subjects kafka,aiocontroller,early,kraft] [--json FILE]
     scripts/bench clients --subjects early,fenced,kafka --clients java,librdkafka --events "broker SIGSTOP,slow disk"
     scripts/bench clients --subjects early,late --variant late:aiocontroller.early.detection.silence.ms=5000
     scripts/bench clients --broker replica.fetch.wait.max.ms=50 --events "broker SIGKILL,rolling restart"
 
-Three Kafka 3.9 brokers with the time-outs that they are shipped with, three replicas of which two must be in sync,
-an idempotent acks=all producer (Java's defaults, a record every 10 ms to each partition) and consumers that check that
-nothing is lost, doubled or out of order.  The subjects, one after the other, each on a cluster of its own:
+Three Kafka 3.9 brokers with their default timeouts, three replicas of which two must be in sync, an idempotent acks=all
+producer (Java's defaults, a record every 10 ms to each partition) and consumers that check that nothing is lost,
+duplicated or out of order.  The subjects, one after the other, each on a cluster of its own:
 
   kafka          the controller inside one of the brokers
   aiocontroller  outside; a variant is the same with properties of its own
@@ -15,14 +15,14 @@ nothing is lost, doubled or out of order.  The subjects, one after the other, ea
                  (docs/sick-brokers.md)
   pair           the same with a warm standby, and early detection of a dead controller
   fenced         early with a fence command that ends a broker's process
-  kraft          three brokers and three controllers that are no brokers, of the same release
+  kraft          three brokers and three separate controllers, of the same release
 
-"Led" are the partitions whose leader was struck (in a leader move: those moved), "others" the rest.  "controller and
-broker" strikes both at once; under Kafka's own controller they are one process, so it is "controller SIGKILL" again.
-"nothing" is three seconds of peace: the noise of the machine.  "interference" is how late a process was, at worst, that
-wanted to run.  A slow broker is slow for half a minute: each write to a log takes 2 s longer, or each send to a socket
-0.2 s.
-Exit code 1 when a record was lost, doubled or out of order, or a subject did not finish.
+"Led" are the partitions whose leader was hit (in a leader move: those moved), "others" the rest.  "controller and
+broker" hits both at once; under Kafka's own controller they are one process, so it is "controller SIGKILL" again.
+"nothing" is three seconds without faults: the noise of the machine.  "interference" is the longest time that a process
+which was ready to run had to wait.  A slow broker is slow for half a minute: each write to a log takes 2 s longer, or
+each send to a socket 0.2 s.
+Exit code 1 when a record was lost, duplicated or out of order, or a subject did not finish.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ EARLY = {
     "aiocontroller.sickness.mode": "act",
 }
 FENCED = EARLY | {"aiocontroller.fence.command": "sh -c 'kill -9 $(cat {folder}/broker-{broker}/pid)'"}
-"""``{folder}`` is the cluster's, in the values of every variant."""
+"""``{folder}`` is the cluster's folder, in the values of every variant."""
 PAIR = EARLY | {"aiocontroller.early.controller.detection": "full"}
 SUBJECTS = ("kafka", "aiocontroller", "early", "kraft")
 
@@ -66,7 +66,7 @@ class Outcome(msgspec.Struct):
     """By kind of client."""
     seconds: float
     unfinished: str
-    """Why it ended early; empty when it did not."""
+    """Why it ended early; empty if it did not."""
 
     @property
     def ok(self) -> bool:
@@ -114,7 +114,7 @@ class Bench:
         )
 
     async def _measure(self, subject: str) -> tuple[dict[str, Verdict], str]:
-        """What became of the records, and why it ended early, if it did."""
+        """Measure one subject; return the verdicts on the records, and why it ended early, if it did."""
         options, started = self.options, time.monotonic()
         chance = random.Random(options.seed)  # the same victims for every subject
         async with self._cluster(subject) as cluster:

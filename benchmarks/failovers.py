@@ -1,12 +1,12 @@
-"""Failovers under a storm, and how long each took: the distribution, side by side with Kafka's.
+"""Measures how long failovers take under a storm: the distribution, side by side with Kafka's.
 
     scripts/bench failovers --failovers 30 --seed 7 --against kafka
 
-The seed draws a schedule of episodes; every subject gets the same one.  Each episode has a failover in it: alone, with
-brokers that die inside it, with a broker failure in which the controller dies, with brokers that flap, with ZooKeeper's
-leader killed inside (``--ensemble``).  Detection is taken out of the figures: a dead process's znode goes at once.  An
-episode's time runs from the first fault to the last byte of the last request; after it every live broker must know what
-stands in ZooKeeper, and everything is healed before the next.
+The seed draws a schedule of episodes, the same for every subject.  Each episode contains a failover: alone, with
+brokers that die during it, with a broker failure during which the controller dies, with brokers that flap, with
+ZooKeeper's leader killed during it (``--ensemble``).  Detection is not measured: a dead process's znode is deleted at
+once.  An episode's time runs from the first fault to the last byte of the last request.  Then every live broker must
+know what is in ZooKeeper, and everything is healed before the next episode.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Took(msgspec.Struct):
 
 
 def schedule(seed: int, failovers: int, *, ensemble: bool, brokers: int) -> list[Episode]:
-    """The same for every subject; each kind comes about equally often."""
+    """Draw the episodes, which are the same for every subject; each kind occurs about equally often."""
     rng = random.Random(seed)
     kinds = [kind for kind in KINDS if ensemble or kind != "ZooKeeper's leader dies inside"]
     drawn = [kinds[i % len(kinds)] for i in range(failovers)]
@@ -72,7 +72,7 @@ async def delete_controller_znode(bench: Bench) -> None:
 
 
 async def kill_controller(bench: Bench) -> int:
-    """SIGKILL, and its registration goes at once; who it was."""
+    """Kill the active controller by SIGKILL and delete its registration at once; return its id."""
     active = await bench.subject.active(bench.zk)
     bench.subject.kill_one(active)
     await delete_controller_znode(bench)
@@ -130,7 +130,7 @@ KINDS: dict[str, Callable[[Bench, Episode], Awaitable[None]]] = {
 
 
 async def play(bench: Bench, episode: Episode) -> float:
-    """The seconds from the first fault to the last request."""
+    """Play an episode; return the seconds from the first fault to the last request."""
     await bench.brokers.ask_async("mark")
     started = time.monotonic()
     await KINDS[episode.kind](bench, episode)
@@ -175,7 +175,7 @@ async def storm(kind: type[Subject], given: argparse.Namespace, console: Console
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least ``share`` of all do not exceed."""
+    """Return the smallest value that at least ``share`` of all values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
@@ -204,7 +204,7 @@ def show(took: Sequence[Took], partitions: int) -> None:
 
 
 def histogram(values: Sequence[float]) -> list[str]:
-    """Bars of equal width in seconds, one a line."""
+    """Return a histogram with bins of equal width in seconds, one a line."""
     low, high = min(values), max(values)
     width = (high - low) / BINS or 1.0
     counts = [0] * BINS

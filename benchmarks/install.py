@@ -1,4 +1,4 @@
-"""What a plain install takes: its size by distribution, its seconds, and those of ``aiocontroller --help``.
+"""Measures a plain install: its size by distribution, its time, and that of ``aiocontroller --help``.
 
     scripts/bench install
 
@@ -34,7 +34,7 @@ Figures = dict[str, object]
 
 
 def install(venv: Path, wheel: Path, wheels: Path | None) -> float:
-    """Seconds; ``wheels`` is a folder of the locked wheels, without which pip looks where it is set up to look."""
+    """Install; return the seconds.  ``wheels``: a folder of the locked wheels; None: pip uses its configured index."""
     source = ["--no-index", "--find-links", str(wheels)] if wheels is not None else []
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(venv / "bin" / "python")]
     began = time.monotonic()
@@ -46,12 +46,12 @@ def install(venv: Path, wheel: Path, wheels: Path | None) -> float:
 
 
 def on_disk(path: Path) -> int:
-    """Bytes; a folder with all that is in it."""
+    """Return the bytes of a file, or of a folder with everything in it."""
     return sum(each.lstat().st_blocks * BLOCK_BYTES for each in (path, *path.rglob("*")))
 
 
 def by_distribution(venv: Path) -> dict[str, int]:
-    """Name and version -> bytes of its files, the largest first."""
+    """Return name and version -> bytes of the distribution's files, the largest first."""
     (packages,) = venv.glob("lib/python*/site-packages")
     sizes = {
         f"{each.name} {each.version}": sum(
@@ -65,7 +65,7 @@ def by_distribution(venv: Path) -> dict[str, int]:
 
 
 def helped(venv: Path, runs: int) -> tuple[list[float], list[float]]:
-    """Of each ``--help`` the seconds that passed, and those of a processor; the first run is not counted."""
+    """Return the elapsed seconds and the processor seconds of each ``--help``; the first run is not counted."""
     passed, worked = [], []
     for _ in range(1 + runs):
         before, began = getrusage(RUSAGE_CHILDREN), time.monotonic()
@@ -77,7 +77,7 @@ def helped(venv: Path, runs: int) -> tuple[list[float], list[float]]:
 
 
 def measure(wheels: Path | None, runs: int) -> Figures:
-    """All figures; the load is the one before the runs of ``--help``."""
+    """Return all figures; the load is the one before the runs of ``--help``."""
     with tempfile.TemporaryDirectory() as folder:
         made, venv = Path(folder, "made"), Path(folder, "venv")
         subprocess.run(

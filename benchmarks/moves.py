@@ -1,13 +1,13 @@
-"""What producers feel while replicas move: `aiocontroller move` beside Kafka's own tool without throttles.
+"""Measures what producers notice while replicas move: `aiocontroller move` beside Kafka's own tool without throttles.
 
     scripts/bench moves [--rounds 3] [--replicas 200] [--megabytes 1000] [--rate 50M] [--json FILE]
 
 Three Kafka brokers under Kafka's own controller.  A topic of `--replicas` partitions with two replicas each holds
 `--megabytes`; each move takes one replica of every partition from broker 1 to broker 3, and the next one brings them
 back.  Meanwhile an idempotent acks=all producer (Java's defaults) writes to another topic, of 12 partitions.
-In each round both subjects move, in turns first, each after a while of peace.  Latencies are from sending to
-acknowledgement; the ratio is that of the p99 during the move to the p99 in the peace before it.
-Exit code 1 when a record was lost or doubled.
+In each round both subjects move, in alternating order, each after a quiet time.  Latencies are from sending to
+acknowledgement; the ratio is that of the p99 during the move to the p99 in the quiet time before it.
+Exit code 1 when a record was lost or duplicated.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def write(bootstrap: str, partitions: int, megabytes: int) -> None:
 
 
 def quantiles_ms(latencies_us: list[int]) -> tuple[float, float, float]:
-    """Median, p99 and the longest."""
+    """Return the median, the p99 and the longest latency."""
     cuts = statistics.quantiles(latencies_us, n=100)
     return cuts[49] / 1000, cuts[98] / 1000, max(latencies_us) / 1000
 
@@ -96,7 +96,7 @@ class Bench:
         await self.cluster.open_load(["java"], 12, self.folder / "load", DEFAULT_VERSION)
 
     async def settled(self) -> bool:
-        """Every partition is on the brokers of this side, and all of its replicas are in sync."""
+        """Whether every partition is on the brokers of this side, with all its replicas in sync."""
         partitions = range(self.options.replicas)
         (topic,) = (await self.zk.get_topic_assignments([TOPIC], watch=False)).found
         states = await self.zk.get_topic_partition_states([TOPIC] * len(partitions), list(partitions))

@@ -1,11 +1,11 @@
-"""*Check now* of the page: how long it takes, and how much it holds up the controller that is asked for it.
+"""Measures *Check now* of the page: how long it takes, and how much it delays the controller that does it.
 
     scripts/bench page --partitions 100000 --runs 5
 
 Two instances on a real ZooKeeper with varied data; some brokers have died, so that there is something to find.  The
-check is asked for as the page does it, of the active instance and of the standby in turn.  While it runs, a process of
-its own keeps two pages open and asks for ``/healthz`` all the time; so it does for as long before.  An answer that is
-late tells how long the event loop was held up, or that the processors were busy.
+active instance and the standby are asked for a check in turn, in the same way as the page asks.  During the check, and
+for a while before it, another process keeps two pages open and polls ``/healthz``.  A late answer shows that the event
+loop was blocked, or that the processors were busy.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ ACTIVE, STANDBY = "active", "standby"
 
 
 class Checked(msgspec.Struct):
-    """One check, and the answers of ``/healthz`` before it and meanwhile."""
+    """One check, and the answers of ``/healthz`` before and during it."""
 
     asked: str
     """Which instance: active or standby."""
     took_s: float
     findings: int
     loop_s: float
-    """Seconds of a processor of the instance's own process meanwhile."""
+    """Processor seconds that the instance's own process used during the check."""
     before_p99_ms: float
     before_most_ms: float
     p99_ms: float
@@ -55,7 +55,7 @@ class Checked(msgspec.Struct):
 
 
 def ask(at: str, path: str, body: bytes | None = None) -> Any:
-    """As the page does: a browser says where a request comes from."""
+    """Ask as the page does: a browser sends the origin of a request."""
     headers = {"Content-Type": "application/json", "Origin": at} if body else {}
     request = urllib.request.Request(at + path, body, headers)
     with urllib.request.urlopen(request, timeout=30) as answer:

@@ -1,10 +1,10 @@
-"""Two replicas die in turns, where brokers write ISRs themselves: how soon the live one leads, here and with Kafka's.
+"""Measures how soon the live one of two replicas leads when they die in turn and brokers write ISRs themselves.
 
     scripts/bench pair --release 2.6.3 --rounds 50 --controller both
     scripts/bench pair --release 3.9.1 --protocol 2.6 --rounds 50
 
-Prints a line for each round as it ends, and the medians.  ``both``: the controllers take turns of five rounds on one
-cluster, with the same delays.  ``aiocontroller.lab.kafka.pair`` says what a round is.
+Prints a line for each round as it ends, and the medians.  ``both``: ours and Kafka's controller take turns of five
+rounds on one cluster, with the same delays.  ``aiocontroller.lab.kafka.pair`` explains what a round is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTROLLERS = {"aiocontroller": ("aiocontroller",), "kafka": ("kafka",), "both":
 
 
 async def measure(options: argparse.Namespace, found: dict[str, list[pair.Round]]) -> None:
-    """Into ``found``, by controller, as the rounds end."""
+    """Play the rounds, and add each to ``found``, by controller, when it ends."""
 
     def tell(controller: str, number: int, one: pair.Round) -> None:
         found.setdefault(controller, []).append(one)

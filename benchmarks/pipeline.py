@@ -1,4 +1,4 @@
-"""The data pipeline's speed beside what one would write by hand, on the same files, to the same figures.
+"""Compares the data pipeline's speed with hand-written programs that compute the same figures from the same files.
 
     scripts/bench pipeline [--inputs logs,long-logs,twelve,1M,10M] [--subjects …] [--runs 5] [--json FILE]
 
@@ -13,21 +13,21 @@ times), then ``1M`` by ``spark-1`` and ``spark-2``, once each.  That takes about
 | `query` | one hand-written query of DuckDB for the figures below, and nothing else |
 | `python` | one process that decodes each record by msgspec and keeps the figures in dicts |
 
-Each run is a process of its own, its start included; Spark's master and workers, which start before the clock does, are
-not (their executors are).  The subjects take turns, so that what else the machine does
-meets all of them; load averages are printed.  All must find the same figures: of journals, records, closed windows
-without a leader, changes of leaders, requests, and the sum over APIs and brokers of the 99th percentile of their times;
-of logs, records, windows without a leader, requests, and the sum of the times that controllers' failovers took.
+Each run is a process of its own, and its start is included; Spark's master and workers start before the clock does,
+and are not (their executors are).  The subjects take turns, so that other work on the machine affects all of them; load
+averages are printed.  All must find the same figures: for journals, the number of records, closed windows without a
+leader, changes of leaders and requests, and the sum over APIs and brokers of the 99th percentile of their times; for
+logs, the number of records, windows without a leader and requests, and the total time of controllers' failovers.
 
-The last table gives for clock and processor seconds the median, the spread (least to most) and the noise: the median
+The last table gives for elapsed and processor seconds the median, the spread (least to most) and the noise: the median
 distance of a run from the median, in percent of it.  A difference between two subjects that is not well above their
-noise says nothing.  GB is the most memory of all processes of a run.
+noise means nothing.  GB is the peak memory of all processes of a run.
 
 `logs` are twelve logs of three real brokers as they were recorded, 3,303 lines; `long-logs` are 141,000 lines, 23 MB,
-made of the same (`_broker_logs.py`).
+made from the same recording (`_broker_logs.py`).
 
-`twelve` are twelve journals, of twelve terms, from 500 to 40,000 records and from 40 to 20,000 partitions; a third of
-them is packed.
+`twelve` are twelve journals, of twelve terms, with 500 to 40,000 records and 40 to 20,000 partitions; a third of them
+are packed.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ from benchmarks import _broker_logs
 START_US = 1_700_000_000_000_000
 BROKERS = 60
 FILE_RECORDS = 330_000
-"""About 64 MB, where the journal rotates."""
+"""About 64 MB, the size at which the journal rotates."""
 OTHERS = 4
-"""Records of events, requests and answers for each two of partitions: what a journal of a busy controller holds."""
+"""Each election of a partition is followed by this many requests, answers and events, as under a busy controller."""
 
 
 def journal_lines(records: int, partitions: int, term: int = 1, start_us: int = START_US) -> Iterator[str]:
-    """Brokers die and come back; of each partition that a death takes the leader from, all that is recorded.
+    """Yield the records of brokers that die and come back, and of the partitions that lose their leader by it.
 
-    ``term`` is the controller's epoch, and the seed; each has topics of its own.
+    ``term`` is the controller's epoch, and the seed; each term has topics of its own.
     """
     chance = random.Random(term)
     leaders = [p % BROKERS for p in range(partitions)]
@@ -127,7 +127,7 @@ def journal_lines(records: int, partitions: int, term: int = 1, start_us: int = 
 
 
 def write_journal(folder: Path, records: int, partitions: int) -> int:
-    """Segments as the service writes them; returns their bytes."""
+    """Write segments as the service does; return their size in bytes."""
     lines = journal_lines(records, partitions)
     size = number = written = 0
     while written < records:
@@ -141,7 +141,7 @@ def write_journal(folder: Path, records: int, partitions: int) -> int:
 
 
 def write_twelve(folder: Path) -> int:
-    """Journals of a dozen terms; returns the bytes."""
+    """Write the journals of a dozen terms; return their size in bytes."""
     chance = random.Random(12)
     for term in range(1, 13):
         start_us = START_US + term * 3_600_000_000
@@ -176,7 +176,7 @@ def _has_journals(folder: Path) -> bool:
 
 
 def by_python(folder: Path) -> dict[str, int]:
-    """Record by record, in dicts."""
+    """Compute the figures record by record, in dicts."""
     if not _has_journals(folder):
         return _broker_logs.by_python(folder)
     import msgspec
@@ -286,9 +286,8 @@ SUBJECTS: Final[dict[str, Callable[[Path], dict[str, int]]]] = {
 
 
 class Processors:
-    """Seconds of processors, and the most memory, that this process and all its descendants took, Spark's Java and its
-    Python workers among them.  These end when they are idle, and nobody counts the time of theirs: so we look every now
-    and then."""
+    """Processor seconds and peak memory of this process and all its descendants, including Spark's Java and its Python
+    workers.  Those workers end when they are idle, and their time is not counted anywhere, so this polls ``/proc``."""
 
     def __init__(self) -> None:
         self.most_bytes = 0
@@ -325,12 +324,12 @@ class Processors:
 
 
 def _waited_s() -> float:
-    """Of processes that have ended, and that their parents waited for."""
+    """Return the processor seconds of descendants that have ended, and were waited for by their parents."""
     return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
 def one_run(subject: str, folder: Path, processors: Processors) -> dict[str, Any]:
-    """A process of its own; with a master of its own, if it needs one."""
+    """Run a subject in a process of its own, with a Spark master of its own if it needs one."""
     if subject not in WORKERS:
         return _timed(subject, folder, processors, dict(os.environ))
     from benchmarks import _spark_master
@@ -350,7 +349,7 @@ def _timed(subject: str, folder: Path, processors: Processors, environment: dict
     took = time.perf_counter() - started
     if done.returncode:
         raise RuntimeError(f"{subject} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-    used = max(processors.used_s() - before_s, _waited_s() - waited_s)  # a short process is hardly looked at
+    used = max(processors.used_s() - before_s, _waited_s() - waited_s)  # polling misses most of a short process
     return {
         "s": took, "cpu_s": used, "bytes": processors.most_bytes, "load": os.getloadavg()[0],
         "figures": json.loads(done.stdout.splitlines()[-1]),
@@ -363,7 +362,7 @@ def say(text: str) -> None:
 
 
 def in_words(values: list[float]) -> str:
-    """The median, the spread, and the noise."""
+    """Return the median, the spread and the noise as text."""
     median = statistics.median(values)
     noise = statistics.median(abs(value - median) for value in values) / median if median else 0.0
     return f"{median:7.1f} ({min(values):.1f}–{max(values):.1f}) ±{noise:3.0%}"
@@ -394,7 +393,7 @@ def compared(name: str, folder: Path, subjects: list[str], runs: int, processors
 
 
 def plan(options: argparse.Namespace) -> list[tuple[str, list[str], int]]:
-    """What to compare: (input, subjects, runs)."""
+    """Return what to compare: (input, subjects, runs)."""
     if not (options.inputs or options.subjects):
         return [(name, list(subjects), options.runs or runs) for name, subjects, runs in USUAL]
     inputs = options.inputs.split(",") if options.inputs else [*INPUTS]

@@ -1,15 +1,16 @@
-"""How long it takes to ask about leaderless partitions on three brokers, and to elect their best logs.
+"""Measures how long it takes to ask three brokers about leaderless partitions, and to elect their best logs.
 
     scripts/bench recovery [--partitions 10000] [--rounds 5] [--json FILE]
 
-A power cut: broker 3, alone in every ISR, is dead, and brokers 1 and 2 live outside.  Then broker 3 returns, from an
-unclean start, under ``aiocontroller.unclean.recovery.strategy=Balanced``: all are asked about every partition, and
-the best log leads.  ZooKeeper and the controller are real; the brokers are a process that tells made-up logs with
-phantom epochs and decodes nothing else, so what is measured is the controller.
+After a power cut, broker 3, the only ISR member of every partition, is dead, and brokers 1 and 2, outside the ISRs, are
+live.  Then broker 3 returns from an unclean start, under ``aiocontroller.unclean.recovery.strategy=Balanced``: all
+brokers are asked about every partition, and the replica with the best log leads.  ZooKeeper and the controller are
+real; the brokers are a process that reports made-up logs with phantom epochs and decodes nothing else, so that the
+controller is what is measured.
 
 "asked" is the time for all questions, by the journal; "all led" runs from broker 3's registration to the last request
-that tells a broker of its leaders.  Each round has a controller and znodes of its own.  A leader that is not the best
-log's ends the benchmark.
+that announces leaders to a broker.  Each round has a controller and znodes of its own.  The benchmark ends if a leader
+does not have the best log.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Took(msgspec.Struct):
     asked_s: float
     led_s: float
     load: float
-    """Of the machine, in the last minute."""
+    """The machine's load average of the last minute."""
 
 
 class Brokers:
@@ -79,7 +80,8 @@ class Brokers:
         return json.loads(line)["answer"]
 
     async def quiet(self, since_s: float) -> float:
-        """When the last request came, once none has come for QUIET_S; TimeoutError if none comes, or no end."""
+        """Wait until no request has come for QUIET_S; return the time of the last one.  TimeoutError if none comes at
+        all, or if they do not end."""
         while True:
             await asyncio.sleep(0.1)
             latest_s: float = await asyncio.to_thread(self.ask, "latest")
@@ -98,7 +100,7 @@ def names(partitions: int) -> list[tuple[str, int]]:
 
 
 async def preload(client: ZooKeeperClient, partitions: int) -> None:
-    """Topics whose partitions have lost their leader, broker 3, which was alone in sync."""
+    """Create topics whose partitions have lost their leader, broker 3, the only replica in sync."""
     zk = KafkaZkClient(client)
     await zk.create_top_level_paths()
     await client.write_many([Create("/controller_epoch", b"1")], fence=None)
@@ -122,7 +124,7 @@ async def preload(client: ZooKeeperClient, partitions: int) -> None:
 
 
 async def until_known(zk: KafkaZkClient) -> None:
-    """Until the controller keeps its record of brokers' starts, by which broker 3 starts uncleanly."""
+    """Wait until the controller records brokers' starts, so that it sees that broker 3 starts uncleanly."""
     deadline_s = time.monotonic() + WITHIN_S
     while not isinstance(await zk.get_broker_starts(), BrokerStarts):
         if time.monotonic() > deadline_s:
@@ -131,10 +133,10 @@ async def until_known(zk: KafkaZkClient) -> None:
 
 
 async def until_led(zk: KafkaZkClient, partitions: int) -> None:
-    """TimeoutError if some partition stays without a leader."""
+    """Wait until every partition has a leader; TimeoutError if one stays without."""
     topics, numbers = map(list, zip(*names(partitions), strict=True))
     deadline_s = time.monotonic() + WITHIN_S
-    at = partitions - 1  # elections go in this order: one state is read, not all of them, while the last has no leader
+    at = partitions - 1  # elections go in this order: while the last partition has no leader, read only its state
     while at >= 0:
         [state] = await zk.get_topic_partition_states([topics[at]], [numbers[at]])
         if isinstance(state, LeaderAndIsr) and state.leader != NO_LEADER:
@@ -147,7 +149,7 @@ async def until_led(zk: KafkaZkClient, partitions: int) -> None:
 
 
 async def check(zk: KafkaZkClient, partitions: int) -> None:
-    """RuntimeError unless every partition is led by one of its best logs."""
+    """RuntimeError unless each partition's leader has one of its best logs."""
     each = list(zip(*names(partitions), strict=True))
     states = await zk.get_topic_partition_states(list(each[0]), list(each[1]))
     for (topic, number), state in zip(names(partitions), states, strict=True):
@@ -157,14 +159,14 @@ async def check(zk: KafkaZkClient, partitions: int) -> None:
 
 
 def asked_s(folder: Path) -> float:
-    """The longest round of questions that the journal knows."""
+    """Return the seconds of the longest round of questions in the journal."""
     lines = [line for file in sorted(folder.glob("*.jsonl")) for line in file.read_bytes().splitlines(keepends=True)]
     records = [decode_record(line) for line in lines if b'"recovery"' in line and line.endswith(b"\n")]
     return max(record.duration_us or 0 for record in records) / 1e6
 
 
 async def play(zookeeper: str, partitions: int, folder: Path) -> Took:
-    """One round on a chroot of its own."""
+    """Play one round on a chroot of its own."""
     await asyncio.to_thread(folder.mkdir)
     client = ZooKeeperClient(zookeeper, world=real_world(), session_timeout_s=30)
     command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", zookeeper, "--listen", "127.0.0.1:0"]

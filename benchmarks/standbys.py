@@ -1,17 +1,17 @@
-"""Failovers to a standby, on one cluster: how long until the first decision, the first and the last request.
+"""Measures failovers to a standby, on one cluster: the time until the first decision, the first and the last request.
 
     scripts/bench standbys --partitions 100000 --failovers 20 --broker-dies
     scripts/bench standbys --partitions 1000000 --failovers 20 --only warm --pages 20
     scripts/storm controller --failovers 100 --partitions 10000
 
-Two instances.  Before each failover the one that stands by is started anew, warm or cold in turn; then the active one
-is killed, and its ``/controller`` is deleted at once, so detection is taken out of the figures.  With ``--broker-dies``
-a broker's registration goes in the moment before; the first decision is the first successor of a leader on it that
-stands in ZooKeeper, by the journal.  After each failover all brokers must know what stands in ZooKeeper.  Brokers that
-have just started would get everything first, so none counts as that: the dead return a few at a time.  Processor
-seconds are the successor's.  With ``--pages`` so many readers of the successor's page are there in every other
-failover, in a process of their own; that process asks for ``/healthz`` all the time in all of them, whose answers tell
-how long the event loop is held up.  The last command is the first with warm standbys only, and a broker that dies.
+Two instances.  Before each failover the standby is restarted, warm or cold in turn; then the active one is killed,
+and its ``/controller`` is deleted at once, so detection is not measured.  With ``--broker-dies`` a broker's
+registration is deleted just before; the first decision is the first new leader for one of its partitions in ZooKeeper,
+by the journal.  After each failover all brokers must know what is in ZooKeeper.  Brokers that have just started would
+get everything first, so the dead brokers return a few at a time, and are given time before the next failover.
+Processor seconds are the successor's.  With ``--pages``, in every other failover that many readers have the successor's
+page open, from a process of their own; in all failovers that process polls ``/healthz``, whose answers show how long
+the event loop is blocked.  The last command is the first with warm standbys only, and a broker that dies.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ from benchmarks.failovers import percentile
 SETTINGS = ("warm", "cold")
 WARM_WITHIN_S = 300.0
 DEAD_AT_MOST = 3
-"""The number of brokers that return together, so that they need not be waited for each time."""
+"""The number of dead brokers that return together, which saves waiting for them each time."""
 
 
 class Took(msgspec.Struct):
     standby: str
     decided_ms: float | None
-    """Until a leader elected by the successor stood in ZooKeeper; None if none had to be elected."""
+    """Until the first leader elected by the successor was in ZooKeeper; None if none had to be elected."""
     first_s: float
     """Until the first LeaderAndIsr, at any broker."""
     last_s: float
     """Until the last request."""
     steps_ms: float
-    """The failover's steps up to the first event, by the journal."""
+    """The failover's steps before the first event, by the journal."""
     processor_s: float
     peak_mib: float
     pause_ms: float
     """The longest pause of the successor's event loop since its start."""
     load: float
-    """The machine's, when it began."""
+    """The machine's load average when it began."""
     pages: int = 0
     answer_p99_ms: float | None = None
-    """Of ``/healthz``, from before the kill until the last request; None: nobody asked."""
+    """Of ``/healthz``, from before the kill until the last request; None: it was not polled."""
     answer_most_ms: float | None = None
     page_messages: int = 0
     page_mb: float = 0.0
-    """What all pages were sent, in 10^6 bytes."""
+    """What all pages received, in 10^6 bytes."""
 
 
 def address(subject: Ours, number: int) -> str:
@@ -91,7 +91,7 @@ def longest_pause_ms(subject: Ours, number: int) -> float:
 
 
 async def start_standby(subject: Ours, number: int, setting: str) -> None:
-    """Returns when it could take over, and has been at rest for a while."""
+    """Restart a standby, and return once it could take over and has been idle for a while."""
     subject.kill_one(number)
     subject.properties = [*(p for p in subject.properties if "aiocontroller.standby=" not in p)]
     subject.properties.append(f"aiocontroller.standby={setting}")
@@ -120,7 +120,7 @@ class Pages:
                 raise RuntimeError("the pages could not be opened")
 
     def close(self) -> dict[str, Any]:
-        """The fields of ``Took`` about pages."""
+        """End the process; return the fields of ``Took`` about pages."""
         if self._process is None:
             return {}
         said, _ = self._process.communicate(timeout=60)
@@ -182,7 +182,7 @@ async def start_brokers(bench: Bench, dead: Sequence[int]) -> None:
 
 
 def _last_term(subject: Ours, number: int) -> list[Any]:
-    """The records since the last election."""
+    """Return the records since the last election."""
     records: list[Any] = []
     files = (subject.folder / f"ours-{number}" / "journal").glob("*.jsonl")
     for file in sorted(files, key=lambda file: file.stat().st_mtime):
@@ -201,7 +201,7 @@ def _decided_ms(term: Sequence[Any], started_us: int) -> float | None:
 
 
 def _steps_ms(term: Sequence[Any]) -> float:
-    """Of the failover; what is sent afterwards is a step of its own."""
+    """Return the duration of the failover's steps, without the sending of the full metadata afterwards."""
     steps = {r["event"]: r["duration_us"] / 1000 for r in term if r["kind"] == "failover"}
     return sum(took for name, took in steps.items() if name != "send the full metadata")
 
@@ -239,7 +239,7 @@ def show(took: Sequence[Took], given: argparse.Namespace) -> None:
 
 
 def turns(given: argparse.Namespace) -> Iterator[tuple[str, int | None]]:
-    """The standby's setting and its pages in each failover: all that are asked for in turn."""
+    """Return each failover's setting and number of pages: all combinations asked for, in turn."""
     settings = SETTINGS if given.only is None else (given.only,)
     pages = (None,) if given.pages is None else (0, given.pages)
     return islice(cycle((setting, number) for number in pages for setting in settings), given.failovers)
@@ -249,7 +249,7 @@ async def run(given: argparse.Namespace) -> list[Took]:
     took, began_s = [], time.monotonic()
 
     def say(what: str) -> None:
-        """Before the first failover a million partitions take minutes."""
+        """Print progress: with a million partitions it takes minutes until the first failover."""
         print(f"{time.monotonic() - began_s:.0f} s: {what}", file=sys.stderr, flush=True)
 
     say("the cluster's znodes are written")

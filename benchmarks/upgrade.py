@@ -1,24 +1,24 @@
-"""A rolling upgrade under load: what clients see of it, beside the same load without one.
+"""Measures what clients see of a rolling upgrade under load, beside the same load without one.
 
-    scripts/bench upgrade                        # from the last commit of 25 November 2026, five times there and back
+    scripts/bench upgrade                        # from the last commit of 25 November 2026, five times up and down
     scripts/bench upgrade --from v1.2 --rounds 10
     scripts/bench upgrade --from /opt/aiocontroller/bin/aiocontroller
 
 Three real brokers, idempotent acks=all producers and consumers that check every record, and an operator who creates,
 moves and deletes topics all the time.  A pair of controllers of the earlier version, one of them a warm standby, is
-exchanged for this version, and back: the standby first, then the active one, which hands over (docs/operating.md).
-Before each upgrade the same load runs for as long without one.
+upgraded to this version, and downgraded again: the standby first, then the active one, which hands over
+(docs/operating.md).  Before each upgrade the same load runs for the same time without one.
 
 An earlier commit's sources are taken from the checkout's history and run on this environment's libraries; a version
-that needs others has to be installed into an environment of its own, and is named by its program's path.
+that needs other libraries has to be installed into an environment of its own, and is named by its program's path.
 
-pause: the longest time without an acknowledged record on any partition, of each round the worst.  answer: how long the
-operator waited for a change, from the start of a client until its request succeeded.  between: from the end of the old
+pause: the longest time without an acknowledged record on any partition in a round.  answer: how long the operator
+waited for a change, from the start of a client until its request succeeded.  between: from the end of the old
 controller's registration until its successor's.  known: from SIGTERM until every broker named the successor.  by a
-broker: how often a broker was the controller in between, because the version that ended leaves the role to brokers;
-then the role is asked for as an operator does it, by aiocontroller takeover.
-Exit code 1 if a record was lost, doubled or out of order, or a client or the operator got an error, or a round did not
-finish.
+broker: how often a broker was the controller in between, because the version that ended leaves the role to brokers; the
+role is then taken back as an operator would do it, by aiocontroller takeover.
+Exit code 1 if a record was lost, duplicated or out of order, or a client or the operator got an error, or a round did
+not finish.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Report(msgspec.Struct):
     verdicts: dict[str, Verdict]
     """By kind of client."""
     unfinished: str
-    """Why it ended early; empty when it did not."""
+    """Why it ended early; empty if it did not."""
 
     @property
     def ok(self) -> bool:
@@ -102,7 +102,7 @@ async def peace(seconds: float) -> None:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Median, least and most."""
+    """Return the median, the least and the most as text."""
     if not values:
         return ""
     return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"

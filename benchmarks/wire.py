@@ -1,9 +1,9 @@
-"""Our codecs against kio's, in one run: µs per partition and how many times faster.
+"""Compares our codecs with kio's, in one run: µs per partition and how many times faster.
 
     python benchmarks/wire.py [--partitions 100000] [--brokers 100] [--rounds 5] [--json FILE]
 
-Both sides start from the partition table, since that is where a controller starts: kio's entities have to be built
-before they can be written.  Each figure is the best of the rounds; kio's sides run on a tenth of the partitions.
+Both start from the partition table, as a controller does, so the time for building kio's entities is included.  Each
+figure is the best of the rounds; kio encodes only a tenth of the partitions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Rows = list[dict[str, Any]]
 
 
 def cluster(topics: int, partitions: int, brokers: int) -> PartitionTable:
-    """Replication factor 3, all in sync; replicas spread as Kafka spreads them."""
+    """Return a table with replication factor 3, all in sync, and replicas spread as Kafka does."""
     table = PartitionTable()
     for t in range(topics):
         topic = table.add_topic(f"topic-{t:06}", (t + 1).to_bytes(16, "big"))
@@ -51,7 +51,7 @@ def cluster(topics: int, partitions: int, brokers: int) -> PartitionTable:
 
 
 def best(rounds: int, work: Callable[[], object]) -> float:
-    """Seconds; the collector runs between the rounds, as it would between requests."""
+    """Return the shortest time in seconds; the collector runs between the rounds, as it would between requests."""
     seconds = []
     for _ in range(rounds):
         gc.collect()
@@ -71,7 +71,7 @@ def parts(api: ApiKey, version: int) -> tuple[Any, dict[str, Any]]:
 
 
 def kio_request(api: ApiKey, table: PartitionTable, rows: Sequence[int]) -> bytes:
-    """LeaderAndIsr 7 or UpdateMetadata 8, built and written."""
+    """Build and encode LeaderAndIsr 7 or UpdateMetadata 8."""
     lisr = api == ApiKey.LEADER_AND_ISR
     request, names = parts(api, 7 if lisr else 8)
     name = "LeaderAndIsr" if lisr else "UpdateMetadata"

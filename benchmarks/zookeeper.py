@@ -1,9 +1,9 @@
-"""ZooKeeper: our layer, Kafka's form, plain aiozk, kazoo and a raw socket, side by side on one server.
+"""Compares our ZooKeeper layer with Kafka's form, plain aiozk, kazoo and a raw socket, on one server.
 
     python -m benchmarks.zookeeper [--partitions 100000] [--watches 20000] [--json FILE] [--connect HOST:PORT]
 
-Three cases: reading partition states, writing them under a fence, arming data watches (reading included, as all
-has to read what he watches).  Subjects:
+Three cases: reading partition states, writing them under a fence, arming data watches (including the reads that every
+client has to do then).  Subjects:
 
   raw socket     the same large requests, prebuilt, sent by a thread and counted, not decoded: the ceiling.
   ours           ``get_many`` / ``set_many``: encoding, columns of bytes and versions.
@@ -11,15 +11,15 @@ has to read what he watches).  Subjects:
   Kafka's form   one request per znode, ten in flight, through our layer (as ``ZooKeeperClient.handleRequests``; a write
                  is a multi of a check and one setData), encoded and decoded by the same code as ours.  ``ratio`` is
                  relative to this one.
-  Kafka's form, raw   the same requests, prebuilt, sent and counted by a bare socket: what no client can be faster than
-                 in that form.
+  Kafka's form, raw   the same requests, prebuilt, sent and counted by a bare socket: the limit for any client in that
+                 form.
   Kafka's form, Java  the same through ZooKeeper's own client on a warm JVM (``KafkasForm.java``): Kafka's real speed
-                 limit.  With these two the comparison owes nothing to Python.
+                 limit.  These two make the comparison independent of Python.
   aiozk          plain aiozk 0.32.0, a thousand in flight; a fenced write is a Transaction of a check and one set.
   kazoo          ``get_async``, ``transaction().commit_async()``, a thousand in flight.
 
-Slow subjects do a part of the work and are extrapolated (their rate is what is shown).  Of the raw socket, ours
-and Kafka's form the best of ``--rounds`` counts: the machine is shared, and what is asked is what the code can do.
+Slow subjects do only a part of the work, and their rate is shown.  For the raw socket, ours and Kafka's form the best
+of ``--rounds`` counts: the machine is shared, and the question is what the code can do.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Rate = float
 
 
 class World:
-    """The server, the znodes, and the version that each state has."""
+    """The server, the znodes, and the present version of each state."""
 
     def __init__(self, address: str, client: ZooKeeperClient, partitions: int, watches: int, rounds: int) -> None:
         self.address = address
@@ -95,7 +95,7 @@ class World:
 
 
 async def create_znodes(world: World) -> None:
-    """The epoch and every partition's state with its parents."""
+    """Create the epoch, and every partition's state with its parents."""
     client = world.client
     await client.ensure_path("/brokers/topics")
     await client.write_many([Create(EPOCH_PATH, b"7")], fence=None)
@@ -115,7 +115,7 @@ async def timed(count: int, work: Callable[[], Awaitable[object]]) -> Rate:
 
 
 async def best(rounds: int, subjects: dict[str, Callable[[], Awaitable[Rate]]]) -> dict[str, Rate]:
-    """The best rate of each, in turns, so that a noisy minute hits all alike."""
+    """Return the best rate of each subject; they take turns, so that a noisy minute affects all alike."""
     rates = dict.fromkeys(subjects, 0.0)
     for _ in range(rounds):
         for subject, run in subjects.items():
@@ -124,7 +124,7 @@ async def best(rounds: int, subjects: dict[str, Callable[[], Awaitable[Rate]]]) 
 
 
 class ServerAsShipped(EmbeddedZooKeeper):
-    """With both of the JVM's compilers, as ZooKeeper's own start script runs it; tests do with the quick one."""
+    """Uses both of the JVM's compilers, as ZooKeeper's own start script does; in tests the fast one is enough."""
 
     def _command(self) -> list[str]:
         return [part for part in super()._command() if part != "-XX:TieredStopAtLevel=1"]
@@ -134,7 +134,7 @@ class ServerAsShipped(EmbeddedZooKeeper):
 
 
 class RawSocket:
-    """Frames out by a thread, replies counted."""
+    """Sends frames from a thread, and counts replies."""
 
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)
@@ -159,7 +159,7 @@ class RawSocket:
         return operations / elapsed
 
     def run_windowed(self, bodies: Sequence[bytes], width: int) -> Rate:
-        """One after the other, at most ``width`` without an answer."""
+        """Send requests singly, with at most ``width`` in flight."""
         frames = [struct.pack(">ii", len(body) + 4, xid + 1) + body for xid, body in enumerate(bodies)]
         started = time.perf_counter()
         self._socket.sendall(b"".join(frames[:width]))
@@ -174,7 +174,7 @@ class RawSocket:
         return len(frames) / (time.perf_counter() - started)
 
     def _take_some(self, most: int) -> int:
-        """How many answers came with the next piece, at least one."""
+        """Wait for an answer; return how many have arrived, at most ``most``."""
         self._take(1)
         count = 1
         while count < most and len(self._left) >= 4:
@@ -223,7 +223,7 @@ def raw_writes(world: World, size: int = 500) -> list[bytes]:
 
 
 async def java_rate(world: World, mode: str, count: int) -> dict[str, Rate]:
-    """The best of several passes, or nothing where there is no Java that compiles."""
+    """Return the best rate of several passes; empty without a Java that compiles."""
     command = [str(find_java()), "-cp", zookeeper_class_path(), str(Path(__file__).with_name("KafkasForm.java"))]
     command += [world.address, mode, str(count), str(PER_TOPIC), str(JAVA_PASSES)]
     run = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
@@ -240,7 +240,7 @@ async def java_rate(world: World, mode: str, count: int) -> dict[str, Rate]:
 
 
 async def in_flight(width: int, count: int, one: Callable[[int], Awaitable[object]]) -> None:
-    """``one(i)`` for each i, so many at once."""
+    """Run ``one(i)`` for each i below ``count``, ``width`` at a time."""
     numbers = iter(range(count))
 
     async def work() -> None:
@@ -373,7 +373,7 @@ async def writing(world: World) -> dict[str, Rate]:
 
 
 async def arming(world: World) -> dict[str, Rate]:
-    """Each round watches on a session of its own: a second watch on the same path would cost less."""
+    """Arm watches, each round on a session of its own: a second watch on the same path would cost less."""
     count, slow = len(world.watched), min(world.slow, len(world.watched))
 
     async def raw() -> Rate:
@@ -433,7 +433,7 @@ async def arming(world: World) -> dict[str, Rate]:
 
 
 def kazoo_rate(world: World, one: Callable[[KazooClient, int], object], count: int | None = None) -> Rate:
-    """A thousand in flight; kazoo has threads of its own, so this blocks the loop, where nothing else is going on."""
+    """Return kazoo's rate with a thousand in flight; it has its own threads, so blocking the idle loop is harmless."""
     count = world.slow if count is None else count
     kazoo = KazooClient(world.address, timeout=30)
     kazoo.start()

@@ -1,10 +1,10 @@
-"""The controller against Kafka's own, on the same kind of ZooKeeper and the same brokers, in one run.
+"""Compares the controller with Kafka's own, on the same kind of ZooKeeper and the same brokers, in one run.
 
     scripts/bench controller --partitions 100000 --against kafka
 
-Recording brokers answer at once; a subject is a command line: two instances of aiocontroller, or two Kafka 3.9
-brokers that hold no partitions.  Times on a machine that others use too are worth little; the ratio of two subjects in
-one run is worth more.  Past runs are kept in .cache/benchmarks and shown beside.
+Recording brokers answer at once; a subject is two instances of aiocontroller, or two Kafka 3.9 brokers that hold no
+partitions.  Absolute times on a shared machine mean little; the ratio of two subjects in one run means more.  Past runs
+are kept in .cache/benchmarks and shown beside the present one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ AGAINST = {"none": (), "kafka": ("kafka",), "kafka-1000": ("kafka-1000",), "both
 
 
 class Stage:
-    """One subject, with a cluster of its own, and what is measured of it."""
+    """One subject, on a cluster of its own, and its measurements."""
 
     def __init__(self, bench: Bench, given: argparse.Namespace, progress: Progress, task: TaskID) -> None:
         self.measured = Measured()
         self.failed: Exception | None = None
-        """What has ended its measuring."""
+        """The error that ended its measurements."""
         self._bench, self._given, self._progress, self._task = bench, given, progress, task
 
     async def round(self) -> None:
@@ -73,9 +73,10 @@ async def prepared(kind: type[Subject], given: argparse.Namespace, progress: Pro
 
 
 async def compare(given: argparse.Namespace) -> dict[str, Stage]:
-    """Measure the subjects in turns, a round of all cases each; the largest clusters one after the other, for room.
+    """Measure the subjects in turns, a round of all cases each; on the largest clusters one after the other, to save
+    memory.
 
-    A subject that fails does not cost what was measured before, nor the others.
+    When a subject fails, its earlier measurements and the other subjects are kept.
     """
     columns = (TextColumn("{task.description:<22}"), BarColumn(), TextColumn("{task.fields[now]:<20}"))
     stages: dict[str, Stage] = {}

@@ -1,9 +1,9 @@
-"""What happens to a cluster, and how long its controller takes.
+"""The cases: changes of a cluster, and how long its controller takes for each.
 
-Each case is a coroutine that makes one thing happen and returns seconds by row.  The zero point is just before the
-change in ZooKeeper (or the request) that starts it; the end is the last byte of the last request at the last broker,
-unless the case says otherwise.  After each case every broker's knowledge is held against ZooKeeper, partition by
-partition: an incomplete answer is no fast answer.
+A case is a coroutine that makes one change and returns seconds by row.  The time begins just before the change in
+ZooKeeper (or the request) that starts it, and ends with the last byte of the last request at the last broker, unless
+the case says otherwise.  After each case every broker's knowledge is compared with ZooKeeper, partition by partition:
+an incomplete answer does not count as a fast one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.controller.resources import Meter, Usage
 from benchmarks.controller.subjects import Subject
 
 FEW_QUIET_S = 3.0
-"""An event that concerns few partitions is over when no broker has heard anything for this long."""
+"""An event that concerns few partitions is over when no broker has received anything for this long."""
 ELECTED = 10_000
 REASSIGNED = 1000
 ALTERED_ONE_BY_ONE = 200
@@ -46,7 +46,7 @@ class Cost(NamedTuple):
 
 
 class IncompleteError(AssertionError):
-    """A broker was not told what stands in ZooKeeper; the message samples what."""
+    """A broker was not told what is in ZooKeeper; the message gives samples."""
 
 
 class Bench:
@@ -58,7 +58,7 @@ class Bench:
         self.zk: KafkaZkClient = cluster.zk
         self.brokers = cluster.brokers
         self.whole_quiet_s = min(1.5 + cluster.shape.partitions * subject.silent_s, LONGEST_QUIET_S)
-        """Between reading, deciding and sending a slow controller may be silent for long."""
+        """How long a slow controller may be silent between reading, deciding and sending."""
         self.victims = (n % self.cluster.shape.brokers + 1 for n in count())
         self.names = count()
 
@@ -87,7 +87,7 @@ class Bench:
             )
 
     async def check_in_time(self, within_s: float = 60.0) -> None:
-        """As ``check``, for a storm: what is behind may catch up."""
+        """As ``check``, for a storm: brokers that are behind get time to catch up."""
         deadline = time.monotonic() + within_s
         while True:
             try:
@@ -102,7 +102,7 @@ class Bench:
         return f"{host} {port}"
 
     async def heal(self) -> None:
-        """All replicas catch up."""
+        """Let all replicas catch up."""
         started = time.monotonic()
         found = await self.brokers.ask_async(f"catch_up_everywhere {await self.address()}")
         if found["refused"]:
@@ -111,7 +111,7 @@ class Bench:
             await self.brokers.quiet(started, FEW_QUIET_S)
 
     async def preferred_election(self, broker: int) -> float:
-        """Give ``broker`` its leaders back; the time just before."""
+        """Give ``broker`` its leaders back; return the time just before."""
         topics = (await self.zk.get_topic_assignments(await self.zk.get_all_topics_in_cluster(watch=False))).found
         wanted = (
             TopicPartition(t.topic, p) for t in topics for p, r in t.partitions.items() if r.replicas[0] == broker
@@ -123,20 +123,20 @@ class Bench:
         return started
 
     async def restore(self, broker: int) -> None:
-        """ISRs and leaders as before, for the next case."""
+        """Restore ISRs and leaders for the next case."""
         await self.heal()
         started = await self.preferred_election(broker)
         try:
             await self.brokers.quiet(started, FEW_QUIET_S, within_s=FEW_QUIET_S)
         except TimeoutError:
-            pass  # it led what it should already
+            pass  # it led all its partitions already
 
 
 Case = Callable[[Bench], Awaitable[Seconds]]
 
 
 async def failover(bench: Bench) -> Seconds:
-    """``/controller`` goes; one of two running candidates wins, loads, and tells all brokers everything."""
+    """``/controller`` is deleted; one of two running candidates wins, loads, and sends everything to all brokers."""
     started = time.monotonic()
     await bench.zk.client.delete(paths.CONTROLLER)
     ended = await bench.brokers.quiet(started, bench.whole_quiet_s)
@@ -145,7 +145,7 @@ async def failover(bench: Bench) -> Seconds:
 
 
 async def first_failover(bench: Bench) -> Seconds:
-    """The active candidate is killed, its ``/controller`` goes at once; the other wins for the first time."""
+    """The active candidate is killed and its ``/controller`` deleted at once; the other wins for the first time."""
     active = await bench.subject.active(bench.zk)
     bench.subject.kill_one(active)
     started = time.monotonic()
@@ -166,7 +166,7 @@ def _everything_was_said(bench: Bench, heard: Heard) -> None:
 
 
 async def broker_failure(bench: Bench) -> Seconds:
-    """A broker's registration goes; first and last LeaderAndIsr.  Then it registers; its last UpdateMetadata."""
+    """A broker is removed: until the first and last LeaderAndIsr.  It returns: until its last UpdateMetadata."""
     victim = next(bench.victims)
     started: float = await bench.brokers.ask_async(f"kill-broker {victim}")
     await bench.brokers.quiet(started, bench.whole_quiet_s)
@@ -197,7 +197,7 @@ async def _preferred(bench: Bench, broker: int) -> Seconds:
 
 
 async def bounce(bench: Bench) -> Seconds:
-    """A broker's registration is replaced by a new one in one transaction; the last request to it."""
+    """A broker's registration is replaced by a new one in one transaction: until the last request to it."""
     victim = next(bench.victims)
     started: float = await bench.brokers.ask_async(f"bounce-broker {victim}")
     await bench.brokers.quiet(started, bench.whole_quiet_s)
@@ -207,7 +207,7 @@ async def bounce(bench: Bench) -> Seconds:
 
 
 async def controlled_shutdown(bench: Bench) -> Seconds:
-    """Until the broker that asks is answered."""
+    """A broker asks for a controlled shutdown: until it is answered."""
     victim = next(bench.victims)
     started = time.monotonic()
     await bench.brokers.ask_async(f"controller {await bench.address()}")
@@ -227,7 +227,7 @@ async def _restart(bench: Bench, broker: int) -> None:
 
 
 async def rolling_restart(bench: Bench) -> Seconds:
-    """Every broker in turn: controlled shutdown, gone, back; until all is said."""
+    """Every broker in turn does a controlled shutdown, dies and returns: until the last request."""
     started = time.monotonic()
     await bench.brokers.ask_async(f"controller {await bench.address()}")
     for broker in range(1, bench.cluster.shape.brokers + 1):
@@ -241,7 +241,7 @@ async def rolling_restart(bench: Bench) -> Seconds:
 
 
 async def topics(bench: Bench) -> Seconds:
-    """Topics come (last LeaderAndIsr), the last of them grow, all go (until no znode of theirs is left)."""
+    """Topics are created (last LeaderAndIsr), the last ones grow, all are deleted (until no znode is left)."""
     seconds: dict[str, float] = {}
     for creation in CREATIONS:
         shape = bench.cluster.shape._replace(topics=creation.topics, per_topic=creation.per_topic)
@@ -256,7 +256,7 @@ async def topics(bench: Bench) -> Seconds:
 
 
 async def _put_topics(bench: Bench, shape: Shape, names: Mapping[int, str], already: int) -> float:
-    """Create or expand; the seconds until the last replica has heard of itself."""
+    """Create or expand topics; return the seconds until the last replica's broker has been told about it."""
     assignments = [
         TopicAssignment(
             name, topic_id(number), {p: ReplicaAssignment(own) for p, own in enumerate(shape.replicas(number))}
@@ -287,7 +287,7 @@ async def _delete_topics(bench: Bench, names: Sequence[str]) -> float:
     wanted = set(names)
     async with asyncio.timeout(300):
         while wanted.intersection(await bench.zk.get_all_topics_in_cluster(watch=False)):  # noqa: ASYNC110
-            await asyncio.sleep(POLL_S)  # a watch would have to be armed anew after each of 500 changes
+            await asyncio.sleep(POLL_S)  # a watch would have to be set again after each of 500 changes
     ended = time.monotonic()
     await bench.brokers.quiet(started, FEW_QUIET_S)
     await bench.heard()
@@ -320,7 +320,7 @@ async def reassignment(bench: Bench) -> Seconds:
 
 
 async def alter_partition(bench: Bench) -> Seconds:
-    """One partition at a time, one after another; then all brokers with 500 each, at once."""
+    """Leaders alter single partitions, one after the other; then all brokers alter 500 each, at once."""
     address = await bench.address()
     one_by_one = sorted(await bench.brokers.ask_async(f"alter_one_by_one {address} {ALTERED_ONE_BY_ONE}"))
     waves = await bench.brokers.ask_async(f"alter_at_once {address} {ALTERED_BY_EACH}")
@@ -350,4 +350,4 @@ CASES: dict[str, Case] = {
 USUAL = tuple(name for name in CASES if name != "rolling-restart")
 OF_THE_LARGEST = ("failover", "broker-failure", "controlled-shutdown")
 LARGEST_FROM = 1_000_000
-"""Partitions from which these are the usual ones, once each: what grows with the cluster, in minutes."""
+"""From this many partitions on, these are the default cases, once each: those whose times grow with the cluster."""

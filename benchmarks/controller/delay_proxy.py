@@ -1,4 +1,4 @@
-"""A TCP proxy that makes the way longer and not narrower: bytes leave in their order, ``rtt_ms / 2`` after they came.
+"""A TCP proxy that adds latency without limiting throughput: bytes leave in order, ``rtt_ms / 2`` after their arrival.
 
     python -m benchmarks.controller.delay_proxy HOST:PORT RTT_MS
 

@@ -1,4 +1,4 @@
-"""Seconds become rows, a table, and a history of past runs on this machine."""
+"""Turns seconds into rows, a table, and a history of past runs on this machine."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Row(msgspec.Struct):
     max_s: float
     runs: int
     ratio: float | None
-    """How many times longer Kafka took in the same run; None for Kafka itself, or without it."""
+    """How many times as long Kafka took in the same run; None for Kafka itself, or without it."""
 
 
 class Past(msgspec.Struct):
-    """One run that is kept."""
+    """One past run."""
 
     when_s: int
     commit: str
@@ -61,7 +61,7 @@ def rows_of(results: dict[str, Measured], partitions: int) -> list[Row]:
         theirs = None if peer is None else peer.seconds.get(case)
         for name, measured in results.items():
             if case not in measured.seconds:
-                continue  # it failed before
+                continue  # it failed earlier
             values = measured.seconds[case]
             median = statistics.median(values)
             ratio = None if theirs is None or measured is peer else round(statistics.median(theirs) / median, 1)
@@ -82,7 +82,7 @@ class History:
                 try:
                     run = msgspec.json.decode(line, type=Past)
                 except msgspec.DecodeError:
-                    continue  # cut short, or of an older form: what stands in it is lost for comparison only
+                    continue  # truncated, or of an older format: it is only lost for comparison
                 if run.settings == settings:
                     self.past.append(run)
 
@@ -102,7 +102,7 @@ class History:
             out.write(msgspec.json.encode(run) + b"\n")
 
     def figures(self, case: str, subject: str) -> list[tuple[int, float, float | None]]:
-        """(when, median seconds, ratio) of each past run."""
+        """Return (when, median seconds, ratio) of each past run."""
         return [
             (run.when_s, row.median_s, row.ratio)
             for run in self.past
@@ -117,7 +117,7 @@ def _commit() -> str:
 
 
 def wide_console() -> Console:
-    """Tables keep their columns where no terminal says how wide it is."""
+    """Return a console on which tables keep their columns even without a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=140)
 
@@ -141,7 +141,7 @@ def show(rows: Sequence[Row], results: dict[str, Measured], history: History) ->
 
 
 def _before(history: History, row: Row) -> str:
-    """The range of past medians: what the noise of this machine is."""
+    """Return the range of past medians, which shows the noise of this machine."""
     medians = [median for _, median, _ in history.figures(row.case, row.subject)]
     if not medians:
         return ""

@@ -1,4 +1,4 @@
-"""A page (one HTML file, no network) with the figures of a run and of those before it."""
+"""Makes a page (one HTML file, no network) with the figures of a run and of earlier ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOURS = {"aiocontroller": "#1f77b4", "kafka": "#d62728", "kafka, in-flight 100
 
 
 def document(title: str, sections: Sequence[tuple[str, str, go.Figure | Sequence[Row]]]) -> str:
-    """A whole page from (heading, a sentence of what to see, a figure or the rows of a table)."""
+    """Return a whole page from (heading, a sentence on what it shows, a figure or the rows of a table)."""
     library: str | bool = True
     shown = []
     for heading, sentence, content in sections:

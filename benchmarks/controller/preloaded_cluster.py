@@ -1,4 +1,4 @@
-"""What a subject is put on: ZooKeeper with the znodes of a cluster that has run before, and recording brokers."""
+"""Sets up the cluster for a subject: ZooKeeper with the znodes of an existing cluster, and recording brokers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SERVER_JVM = ("-server", "-XX:+UseG1GC", "-Djava.awt.headless=true")
 
 
 class Shape(NamedTuple):
-    """Of the cluster: ``topics`` times ``per_topic`` partitions, three replicas each, on ``brokers``.
+    """The size of the cluster: ``topics`` times ``per_topic`` partitions, three replicas each, on ``brokers``.
 
-    Varied data is like a real cluster's: replicas and the order of ISRs are drawn, by topic and so always the same, and
-    states have many epochs.  Otherwise there are 30 assignments at 10 brokers, and one state for each.
+    Varied data is like a real cluster's: replicas and the order of ISRs are drawn, with the topic as the seed, and
+    states have many epochs.  Otherwise 10 brokers have 30 different assignments, and one state for each.
     """
 
     topics: int
@@ -47,7 +47,7 @@ class Shape(NamedTuple):
         return self.topics * self.per_topic
 
     def replicas(self, topic: int) -> list[tuple[int, ...]]:
-        """Of each of the topic's partitions."""
+        """Return the replicas of each of the topic's partitions."""
         if self.varied:
             draw, everyone = random.Random(f"replicas of {topic}"), range(1, self.brokers + 1)
             return [tuple(draw.sample(everyone, REPLICATION_FACTOR)) for _ in range(self.per_topic)]
@@ -55,7 +55,7 @@ class Shape(NamedTuple):
         return [tuple((topic + p + step) % self.brokers + 1 for step in steps) for p in range(self.per_topic)]
 
     def states(self, topic: int) -> list[LeaderAndIsr]:
-        """Of each of the topic's partitions: its first replica leads."""
+        """Return the state of each of the topic's partitions, which its first replica leads."""
         replicas = self.replicas(topic)
         if not self.varied:
             return [LeaderAndIsr(own[0], 0, own, 1, -1) for own in replicas]
@@ -90,7 +90,7 @@ def topic_id(number: int) -> bytes:
 
 
 class RecordingBrokers:
-    """The process of ``aiocontroller.lab.recording_brokers``, asked over its standard input."""
+    """The process of ``aiocontroller.lab.recording_brokers``, which takes commands on its standard input."""
 
     def __init__(self, zookeeper: str, brokers: int) -> None:
         command = [sys.executable, "-m", "aiocontroller.lab.recording_brokers", "--zookeeper", zookeeper]
@@ -107,7 +107,7 @@ class RecordingBrokers:
         return json.loads(line)
 
     def ask(self, command: str) -> Any:
-        """The answer to one command; RuntimeError with the brokers' own words when it failed."""
+        """Return the answer to a command; RuntimeError with the brokers' message if it failed."""
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
@@ -120,9 +120,9 @@ class RecordingBrokers:
         return await asyncio.to_thread(self.ask, command)
 
     async def quiet(self, since: float, quiet_s: float, within_s: float = 900.0) -> float:
-        """Wait until no broker has heard anything for ``quiet_s``; the time of the last request.
+        """Wait until no broker has received anything for ``quiet_s``; return the time of the last request.
 
-        TimeoutError when no broker hears anything at all after ``since`` (``time.monotonic``), or it does not end.
+        TimeoutError if no request comes at all after ``since`` (``time.monotonic``), or if they do not end.
         """
         deadline = time.monotonic() + within_s
         while True:
@@ -139,7 +139,7 @@ class RecordingBrokers:
 
 
 class DelayProxy:
-    """A process between the subject and ZooKeeper that lets every byte travel ``rtt_ms / 2`` longer each way."""
+    """A process between the subject and ZooKeeper that delays every byte by ``rtt_ms / 2`` each way."""
 
     def __init__(self, zookeeper: str, rtt_ms: float) -> None:
         command = [sys.executable, "-m", "benchmarks.controller.delay_proxy", zookeeper, str(rtt_ms)]
@@ -154,7 +154,7 @@ class DelayProxy:
 
 class PreloadedCluster(NamedTuple):
     zookeeper: str
-    """Where the subject finds it: behind the delay, if there is one."""
+    """The address for the subject: behind the delay, if there is one."""
 
     servers: list[EmbeddedZooKeeper]
     zk: KafkaZkClient
@@ -197,7 +197,7 @@ async def preloaded_cluster(
 
 
 async def preload(client: ZooKeeperClient, zk: KafkaZkClient, shape: Shape) -> None:
-    """The znodes of a cluster that has run before: a controller epoch, topics, states."""
+    """Write the znodes of a cluster that has run before: a controller epoch, topics, states."""
     await zk.create_top_level_paths()
     await client.write_many([Create("/controller_epoch", b"%d" % CONTROLLER_EPOCHS)], fence=None)
     _, fence = await zk.get_controller_epoch() or (0, 0)
@@ -212,7 +212,7 @@ async def preload(client: ZooKeeperClient, zk: KafkaZkClient, shape: Shape) -> N
 
 
 async def create_topics(client: ZooKeeperClient, shape: Shape, numbers: range, name: Any = topic_name) -> None:
-    """The znodes by which topics come into being: ids and assignments, no states."""
+    """Write the znodes that create topics: ids and assignments, no states."""
     await client.write_many(
         [
             Create(

@@ -1,4 +1,4 @@
-"""What a case cost beside time: processor seconds, memory, ZooKeeper's packets.  Linux's ``/proc``; zeros elsewhere."""
+"""Measures the cost of a case besides time: processor seconds, memory, ZooKeeper's packets.  Zeros except on Linux."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 class Usage(NamedTuple):
     cpu_s: float
-    """Of the subject's processes that lived through it."""
+    """Of those of the subject's processes that were running all the time."""
     zookeeper_cpu_s: float
     zookeeper_packets: int
     """Requests that ZooKeeper received."""
 
 
 class Meter:
-    """Reads what was used since it was made."""
+    """Measures what has been used since it was created."""
 
     def __init__(self, pids: Iterable[int], servers: Iterable[EmbeddedZooKeeper]) -> None:
         self._subject = {pid: cpu_s(pid) for pid in pids}
@@ -55,7 +55,7 @@ def peak_rss_mib(pid: int) -> float:
 
 
 def packets_received(server: EmbeddedZooKeeper) -> int:
-    """By the four-letter word ``srvr``."""
+    """Return the server's count, by its command ``srvr``."""
     host, port = server.address.split(":")
     try:
         with socket.create_connection((host, int(port)), timeout=5) as connection:

@@ -1,4 +1,4 @@
-"""Who can be controller: two instances of aiocontroller, or two Kafka 3.9 brokers that hold no partitions."""
+"""The subjects that compete: two instances of aiocontroller, or two Kafka 3.9 brokers without partitions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SHIPPED_FLAGS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-"""What kafka-run-class.sh gives a broker's JVM."""
+"""The options that kafka-run-class.sh gives a broker's JVM."""
 
 
 class Subject:
-    """Two candidates for ``/controller``, by their ids.  ``zookeeper`` is where they find it."""
+    """Two candidates for ``/controller``, by their ids; ``zookeeper`` is the address that they use."""
 
     name: str
     ids: tuple[int, int]
@@ -52,7 +52,7 @@ class Subject:
         raise NotImplementedError
 
     def address(self, number: int) -> tuple[str, int]:
-        """Where that candidate takes a broker's requests."""
+        """Return the address on which that candidate accepts brokers' requests."""
         raise NotImplementedError
 
     def pids(self) -> list[int]:
@@ -63,7 +63,7 @@ class Subject:
             self.kill_one(number)
 
     async def active(self, zk: KafkaZkClient) -> int:
-        """The id of the one active."""
+        """Return the id of the active candidate."""
         holder = await zk.get_controller(watch=False)
         number = getattr(holder, "controller_id", -1)
         assert number in self.ids, f"/controller is held by {number}, who is none of {self.ids}"
@@ -154,7 +154,7 @@ class Kafka(Subject):
 
 
 class Kafka1000(Kafka):
-    """With ``zookeeper.max.in.flight.requests`` 1000: what an operator can tune."""
+    """With ``zookeeper.max.in.flight.requests`` 1000, as an operator can set it."""
 
     name = "kafka, in-flight 1000"
     in_flight = 1000
