@@ -25,7 +25,7 @@ def acl(
 def acl_filter(
     name: str | None = None, kind: int = ResourceType.ANY, pattern: int = PatternType.ANY, **changes: Any
 ) -> dict[str, Any]:
-    """A filter of ACLs: everything that is not given matches."""
+    """A filter of ACLs: fields that are not given match everything."""
     return {
         "resource_type_filter": kind,
         "resource_name_filter": name,

@@ -13,7 +13,7 @@ Replicas = Sequence[int] | ReplicaAssignment
 
 
 def topic_id(name: str) -> bytes:
-    """The id that builders give a topic: 16 bytes that show its name."""
+    """Return the id that builders give a topic: 16 bytes that begin with its name."""
     return name.encode()[:16].ljust(16, b".")
 
 
@@ -73,7 +73,7 @@ def ctx(
 ) -> ControllerContext:
     """A controller's context in its ``epoch``: brokers 1 to n (or the ids given) and ``topics`` as for ``add_topics``.
 
-    The ``dead`` are taken away after the topics were built, so what they led still says so.
+    The ``dead`` brokers are removed after the topics were built, so partitions that they led still name them.
     """
     context = ControllerContext(epoch, epoch_zk_version=epoch)
     context.add_brokers(broker(i) for i in (range(1, brokers + 1) if isinstance(brokers, int) else brokers))
@@ -85,7 +85,7 @@ def ctx(
 
 
 def row_of(context: ControllerContext, name: str) -> int:
-    """The row of a partition by the name that logs give it: ``t-0``."""
+    """Return the row of a partition by its name in logs: ``t-0``."""
     topic, _, partition = name.rpartition("-")
     found = context.table.row(topic, int(partition))
     assert found >= 0, name
@@ -93,7 +93,7 @@ def row_of(context: ControllerContext, name: str) -> int:
 
 
 def lead(context: ControllerContext, name: str, leader: int, isr: Sequence[int], **fields: int) -> int:
-    """Give the partition this leadership (fields as in ``leadership``); returns its row."""
+    """Give the partition this leadership (fields as in ``leadership``); return its row."""
     row = row_of(context, name)
     context.table.set_leadership(row, leadership(leader, isr, **fields))
     return row

@@ -1,4 +1,4 @@
-"""Where two answers differ: a walk over their fields, which pairs the elements of arrays by what identifies them."""
+"""Finds where two answers differ: walks over their fields, and pairs the elements of arrays by their identities."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def kind_of(field: str) -> str:
 
 
 class Comparison(NamedTuple):
-    """How two answers are compared; an array without a rule is compared element by element, and in its order."""
+    """How two answers are compared: arrays element by element, except those that ``single`` names."""
 
     identity: Callable[[Any], str]
-    """What identifies an element of an array."""
+    """Returns the identity of an element of an array."""
     single: frozenset[str] = frozenset()
     """Names of arrays that are compared as one value."""
     unordered: frozenset[str] | None = None
-    """Names of arrays whose order says nothing; None: all that are not ``single``."""
+    """Names of arrays whose order means nothing; None: that of no array means anything."""
     text: Callable[[Any], str] = str
 
     def differences(self, kafka: Any, ours: Any, at: str = "") -> Iterator[Difference]:
@@ -61,7 +61,7 @@ class Comparison(NamedTuple):
             yield Difference(f"{at} (order)", self.text(list(theirs)), self.text(list(own)))
 
     def _by_identity(self, values: list[Any]) -> dict[str, Any]:
-        """Elements with the same identity, or with none, are told apart by their order."""
+        """Return the elements by identity; those with the same identity, or none, are distinguished by their order."""
         found: dict[str, Any] = {}
         for value in values:
             identity = self.identity(value)

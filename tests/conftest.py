@@ -1,4 +1,4 @@
-"""Fixtures that every ring shares: the real world's ports, one ZooKeeper, an empty chroot for each test."""
+"""Fixtures for all tests: the real world's ports, one ZooKeeper, an empty chroot for each test."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from aiocontroller.net.real import real_world
 
 pytest_plugins = ["pytester", "aiocontroller.lab.pytest_plugin"]
 
-os.environ.setdefault("AIOCONTROLLER_DEBUG", "1")  # of the processes that tests start, too
+os.environ.setdefault("AIOCONTROLLER_DEBUG", "1")  # also for the processes that tests start
 
-# Hypothesis is imported early, since its pytest plugin would import it in the summary of a run without properties.  To
-# parse it then fails in CPython 3.11 ("AST constructor recursion depth mismatch") if unfinished coroutines that a test
-# left behind are collected in the middle of it.
+# Hypothesis is imported early, since its pytest plugin would import it in the summary of a run without properties.  Its
+# parsing fails then in CPython 3.11 ("AST constructor recursion depth mismatch") if unfinished coroutines that a test
+# left behind are collected meanwhile.
 
 _chroots = itertools.count(1)
 
@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, what in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {what}; runs with -m {name} only")
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        # ``nohup scripts/test``: programs that tests start would ignore it as well, and a handler ends with an exec.
+        # Under ``nohup`` programs that tests start would inherit that SIGHUP is ignored; a handler is not inherited.
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 
@@ -104,7 +104,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """What an option leaves out is not read: to read all tests takes half a minute."""
+    """Do not read tests that an option excludes: reading all tests takes half a minute."""
     tests = Path(__file__).parent
     if config.getoption("--kafka") is not None:
         wanted = tests / "integration" / "kafka"
@@ -117,7 +117,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that use the server are marked for it, so that ``-m 'not zookeeper'`` needs no bookkeeping."""
+    """Deselect tests as options and markers say; mark those that use ZooKeeper, for ``-m 'not zookeeper'``."""
     if config.getoption("--kafka") is not None:
         others = [item for item in items if "kafka_version" not in getattr(item, "fixturenames", ())]
         items[:] = [item for item in items if item not in set(others)]
@@ -139,7 +139,7 @@ def world() -> World:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    """One server for the whole session; a test that stops or suspends it must start one of its own instead."""
+    """One server for the whole session; a test that stops or suspends a server must start its own."""
     try:
         find_java()
         zookeeper_class_path()
@@ -161,7 +161,7 @@ def zk_connect(zookeeper: EmbeddedZooKeeper) -> str:
 
 
 def create_znode(port: int, path: str) -> None:
-    """One persistent znode, by the protocol's own bytes: no client of ours has to work for this fixture."""
+    """Create a persistent znode with the bytes of the protocol, so that this fixture needs none of our clients."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         stream = connection.makefile("rb")
 

@@ -1,4 +1,4 @@
-"""Java programs of tests: single source files that a JDK compiles as it starts them, with a Kafka release's jars."""
+"""Runs Java programs for tests: single source files that a JDK compiles when it starts them, with a release's jars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingEr
 
 
 def java_program(source: Path, *, version: str = DEFAULT_VERSION, heap_mb: int = 256) -> list[str]:
-    """The command that runs ``source`` with Kafka's classes; skips the test where a JDK or the jars are missing."""
+    """Return the command that runs ``source`` with Kafka's classes; skip the test if a JDK or the jars are missing."""
     try:
         java = find_java()
     except JavaMissingError as error:
@@ -32,11 +32,11 @@ def java_program(source: Path, *, version: str = DEFAULT_VERSION, heap_mb: int =
 
 
 def answers(command: list[str], questions: Iterable[str], timeout_s: float = 200) -> list[str]:
-    """One line of standard output for each question, which is one line of standard input."""
+    """Run the command; return a line of its standard output for each question, a line of its standard input."""
     asked = list(questions)
     run = subprocess.run(
         command, input="".join(f"{q}\n" for q in asked).encode(), capture_output=True, timeout=timeout_s, check=False
     )
-    lines = run.stdout.decode().split("\n")[:-1]  # other line ends may stand within an answer
+    lines = run.stdout.decode().split("\n")[:-1]  # an answer may contain other line ends
     assert len(lines) == len(asked), run.stderr[-2000:].decode()
     return lines

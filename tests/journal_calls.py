@@ -1,4 +1,4 @@
-"""Where the source writes journal records: every call of ``journal.append`` and ``journal.append_partitions``."""
+"""Finds where the source writes journal records: all calls of ``journal.append`` and ``journal.append_partitions``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
 
 def calls(package: Path) -> Iterator[Call]:
-    """Every call in the package, by module and line."""
+    """Yield every call in the package, by module and line."""
     for path in sorted(package.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for function in ast.walk(tree):
@@ -35,7 +35,7 @@ def calls(package: Path) -> Iterator[Call]:
 
 
 def _fields(call: ast.Call) -> set[str] | None:
-    """The fields that a call sets; None if it is no call of a journal."""
+    """Return the fields that a call sets; None if it is not a call of a journal."""
     match = re.fullmatch(r"(.*\.)?_?journal\.append(_partitions)?", ast.unparse(call.func))
     if match is None:
         return None
@@ -44,7 +44,7 @@ def _fields(call: ast.Call) -> set[str] | None:
 
 
 def _kinds(argument: ast.expr, function: ast.AST) -> list[str]:
-    """A text, or the texts that the function assigns to the name."""
+    """Return the argument's text, or all texts that the function assigns to the name."""
     if isinstance(argument, ast.Name):
         values = [
             node.value

@@ -1,4 +1,4 @@
-"""Pages of the documentation name tests that stand for what they say: does a test of that name exist?"""
+"""Checks that the tests which pages of the documentation cite exist."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def is_a_test(name: str) -> bool:
-    """``path::function`` or ``path::Class::function``, the path from the root of the checkout."""
+    """Whether ``path::function`` or ``path::Class::function`` is a test; the path is relative to the checkout."""
     path, *inside = name.split("::")
     return bool(inside) and inside[-1].startswith("test_") and "::".join(inside) in functions(path)
 
 
 @cache
 def functions(path: str) -> frozenset[str]:
-    """Of a file's functions and of its classes' methods the names, ``Class::method``; none if there is no such file."""
+    """Return the names of a file's functions and methods (``Class::method``); empty if there is no such file."""
     file = ROOT / path
     if not file.is_file():
         return frozenset()

@@ -1,4 +1,4 @@
-"""Which verbs of scenarios are played where; docs/reference/scenario-verbs.md shows it."""
+"""Lists where each verb of scenarios is played, for docs/reference/scenario-verbs.md."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ PLACES = {"S": Steps, "P": ProcessSteps, "T": RecordedCluster, "D": differential
 
 
 def verbs_by_place() -> dict[str, set[str]]:
-    """Letter -> names of the verbs that are played there."""
+    """Return letter -> names of the verbs that are played there."""
     return {letter: set(played_by(place)) for letter, place in PLACES.items()}

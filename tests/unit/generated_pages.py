@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def make(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``script`` is a file's name in ``scripts``."""
+    """Run a script; ``script`` is a file's name in ``scripts``."""
     return subprocess.run(
         [sys.executable, f"scripts/{script}", *arguments],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""How a running cluster is found: the lock is the truth, the file says where things are."""
+"""How a running cluster is found: the lock shows whether it runs, the file has its addresses."""
 
 from __future__ import annotations
 

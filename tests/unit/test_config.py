@@ -165,7 +165,7 @@ def test_slip_in_a_name_of_kafkas_is_not_taken_for_one_of_kafkas() -> None:
 
 
 def test_kafkas_names_hold_those_that_we_use() -> None:
-    """Except our own, and those of ZooKeeper's SASL login, which Kafka takes from a JAAS file."""
+    """Except our own properties, such as those of ZooKeeper's SASL login, which Kafka takes from a JAAS file."""
     assert [key for key in PROPERTIES if not key.startswith("aiocontroller.") and key not in KAFKA_PROPERTIES] == []
 
 
@@ -182,7 +182,7 @@ def test_properties_as_java_reads_them() -> None:
     b"zookeeper.connect : zk:1\rssl.keystore.key=f\\u00fcr\r",
 ])  # fmt: skip
 def test_files_of_any_editor_are_read(tmp_path: Path, data: bytes) -> None:
-    """A byte order mark hid ``zookeeper.connect``, whose default was taken; ISO 8859-1 was a traceback."""
+    """A byte order mark hid ``zookeeper.connect``, so that its default applied; ISO 8859-1 gave a traceback."""
     file = tmp_path / "k.properties"
     file.write_bytes(data)
     assert [(s.key, s.value) for s in read_properties(file)] == [

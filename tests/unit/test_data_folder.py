@@ -1,4 +1,4 @@
-"""One process at a time has a folder, and the lock says which."""
+"""Only one process at a time has a folder, and the lock names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/departures.md is true: each deliberate difference from Kafka has a test that would miss it."""
+"""docs/departures.md is true: each deliberate difference from Kafka has a test that would fail without it."""
 
 from __future__ import annotations
 

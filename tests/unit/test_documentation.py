@@ -23,7 +23,7 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub makes from headings."""
     headings = re.findall(r"^#+ +(.+?) *$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -47,7 +47,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 def test_every_fault_of_aiozk_is_played_on_our_client() -> None:
-    """The tests cite the faults by their numbers in docs/zookeeper.md."""
+    """Tests cite the faults by their numbers in docs/zookeeper.md."""
     listed = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "zookeeper.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert listed == [str(n) for n in range(1, len(listed) + 1)]
     cited: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""A command that is asked to end by any signal ends what it does in good order."""
+"""A command that is asked to end by a signal ends in an orderly way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The house's own rules, where no linter has one: what the core may import, how long a function or file may be."""
+"""Rules of this project that no linter has: what the core may import, how long a function or file may be."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_core_imports_only_data_tools(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CORE, ids=name_of)
 def test_core_knows_neither_time_nor_chance(path: Path) -> None:
-    """The plain search, comments included: what a reader greps for must find nothing."""
+    """A plain search, comments included, so that a reader's grep finds nothing either."""
     words = ("asyncio.sleep", "time.time", "random")
     lines = enumerate(path.read_text().splitlines(), 1)
     assert [f"line {n}: {line.strip()}" for n, line in lines if any(word in line for word in words)] == []
@@ -63,7 +63,7 @@ def test_core_knows_neither_time_nor_chance(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CORE, ids=name_of)
 def test_core_emits_nothing_in_the_order_of_a_set(path: Path) -> None:
-    """A loop over a set written on the spot; sets behind names are what the same-seed tests find."""
+    """Finds loops over a set that is written in place; sets with names are left to the tests with equal seeds."""
     makes_set = {"set", "frozenset"}
     found = []
     for node in ast.walk(tree(path)):

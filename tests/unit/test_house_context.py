@@ -1,4 +1,4 @@
-"""The controller changes its context by values of core alone; the few exceptions stand here with their reasons."""
+"""The controller changes its context only by values of core; the few exceptions are listed here with their reasons."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CONTAINER_CHANGES = {
     "update",
 }
 PARTS = {"context": ControllerContext, "table": PartitionTable, "debts": Ledger, "ledger": Ledger, "isrs": Interner}
-"""What the parts of a context are called in the controller."""
+"""The names of a context's parts in the controller."""
 ATTRIBUTES = {"asked", "fenced", "deleting"}
-"""What changes in a debt or a topic, whatever the variable is called."""
+"""Attributes of a debt or a topic that may change, whatever the variable is called."""
 CHANGED_BY_CONTROLLER = {
     ("shell.py", "self.context.topic_ids_supported"): "a term begins: its context is new",
     ("shell.py", "self.context.controllers"): "the same",
@@ -31,7 +31,7 @@ CHANGED_BY_CONTROLLER = {
 
 
 def changing_methods(part: type) -> set[str]:
-    """The methods that change their object: they store into ``self``, or call a method or function that does."""
+    """Return the methods that change their object: they store into ``self``, or call a method or function that does."""
     functions = {
         name: ast.parse(textwrap.dedent(inspect.getsource(value)))
         for name, value in vars(part).items()
@@ -64,12 +64,12 @@ CHANGES = {name: {*changing_methods(part), *CONTAINER_CHANGES} for name, part in
 
 
 def chain_of(value: ast.expr) -> list[str]:
-    """The names of an expression such as ``shell.context.held_back[1]``, up to its first call."""
+    """Return the names in an expression such as ``shell.context.held_back[1]``, up to its first call."""
     return re.split(r"[.\[]", ast.unparse(value).partition("(")[0])
 
 
 def changes_of_context(body: ast.AST) -> Iterator[str]:
-    """Statements that change a context or a part of it other than by functions of core."""
+    """Yield statements that change a context or a part of it other than by functions of core."""
     for node in ast.walk(body):
         if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
             target = node.value if isinstance(node, ast.Subscript) else node

@@ -41,7 +41,7 @@ def test_errors_without_a_name_are_found(source: str, expected: list[str]) -> No
 
 
 def unnamed_errors(scope: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[str]:
-    """``function: error`` for each that its docstring, or for a constructor its class's, does not name."""
+    """Yield ``function: error`` for errors that the docstring (of a constructor: its class's, too) does not name."""
     for node in scope.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from unnamed_errors(node, f"{prefix}{node.name}.")
@@ -57,7 +57,7 @@ def unnamed_errors(scope: ast.Module | ast.ClassDef, prefix: str = "") -> Iterat
 
 
 def raised(statements: list[ast.stmt]) -> Iterator[str]:
-    """Names of error classes, without those that inner functions raise."""
+    """Yield the names of error classes that are raised, except in inner functions."""
     waiting: list[ast.AST] = list(reversed(statements))
     while waiting:
         node = waiting.pop()
@@ -72,12 +72,12 @@ def raised(statements: list[ast.stmt]) -> Iterator[str]:
 
 
 def names_of(error: str) -> tuple[str, ...]:
-    """A builtin error may be named by one of its bases, as OSError for TimeoutError."""
+    """Return the names that may stand for an error: for a builtin one also its bases, as OSError for TimeoutError."""
     known = getattr(builtins, error, None)
     bases = [base.__name__ for base in known.__mro__] if isinstance(known, type) else []
     return (error, *(name for name in bases if name not in ("object", "BaseException", "Exception")))
 
 
 def is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """The docstring of a command is its help."""
+    """Whether it is a command of click, whose docstring is its help."""
     return any(re.search(r"\w\.command\(", ast.unparse(each)) for each in function.decorator_list)

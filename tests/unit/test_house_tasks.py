@@ -1,6 +1,6 @@
-"""The house's rule for background work: each task belongs to a task group, each timer's handle is kept.
+"""The project's rule for background work: each task belongs to a task group, each timer's handle is kept.
 
-A task outside a group may die without anyone learning of it, and may outlive its owner; so may what a timer starts.
+A task outside a group may die unnoticed, and may outlive its owner; so may what a timer starts.
 The exceptions are listed here, each with its reason.
 """
 
@@ -22,12 +22,12 @@ BARE_TASKS = {
     "migration/asking.py Asker.ask": "gather: awaited on the spot; no question raises an error",
     "migration/asking.py Asker._ask_all": "gather: awaited on the spot; no question raises an error",
 }
-"""Of everything but the laboratory."""
+"""Tasks outside a group, and their reasons; without the laboratory."""
 BARE_TIMERS = {
     "net/real.py RealClock.call_later": "is the clock",
     "net/real.py RealListener._accept": "asks whether the listener was closed meanwhile",
 }
-"""Timers past the clock of ``net/ports.py``, outside the laboratory."""
+"""Timers that bypass the clock of ``net/ports.py``, outside the laboratory."""
 UNKEPT_TIMERS = {
     "controller/topic_admin.py _answer_when_known": "asks whether the request was answered meanwhile",
     "controller/topic_admin.py _when.look": "asks whether the request was answered meanwhile",
@@ -73,7 +73,7 @@ WORDS = ("create_task", "ensure_future", "gather", "call_later", "call_at")
 
 
 def calls(path: Path) -> Iterator[tuple[str, str, ast.Call, bool]]:
-    """(function, method called, call, whether its result is dropped)"""
+    """Yield (function, method called, call, whether its result is dropped)."""
 
     def walk(node: ast.AST, owner: str) -> Iterator[tuple[str, str, ast.Call, bool]]:
         for child in ast.iter_child_nodes(node):
@@ -100,7 +100,7 @@ def by_clock(call: ast.Call) -> bool:
 
 
 def found(*, laboratory: bool) -> dict[str, set[str]]:
-    """Kind of exception -> places."""
+    """Return kind of exception -> places."""
     places: dict[str, set[str]] = {"tasks": set(), "timers": set(), "unkept": set()}
     for path in SOURCES:
         file = str(path.relative_to(ROOT / "aiocontroller"))

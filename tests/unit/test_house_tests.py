@@ -1,4 +1,4 @@
-"""Tests are where a newcomer looks: each module has a test file of its name, or this file says where its tests are."""
+"""Each module has a test file of its name, where newcomers look for it, or this file says where its tests are."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ OF_TIME = re.compile(
 )
 OF_SIZE = re.compile(r"(^|_)(size|memory)(_|$)", re.IGNORECASE)
 SUFFIX = re.compile(r"(^|_)(s|ms|us|ns|bytes|hours|days|seconds|zxid)(_|$)", re.IGNORECASE)
-"""A zxid counts transactions: ``since_zxid`` is no time."""
+"""A zxid counts transactions: ``since_zxid`` is not a time."""
 IN_WORDS = re.compile(r"\b(milli|micro|nano)?seconds?\b|(?<!')\b[mµn]?s\b|\bbytes?\b|\bnumber of\b", re.IGNORECASE)
 NUMBER = re.compile(r"(Annotated\[)?\b(int|float)\b(, .*\])?( \| None)?")
 
@@ -110,7 +110,7 @@ def is_number(annotation: ast.expr | None) -> bool:
 
 
 def is_numeric(value: ast.expr) -> bool:
-    """A number that is written out, or computed of such."""
+    """Whether the value is a literal number, or computed from literal numbers."""
     return all(
         isinstance(part, ast.BinOp | ast.operator)
         or (isinstance(part, ast.Constant) and type(part.value) in (int, float))
@@ -119,7 +119,7 @@ def is_numeric(value: ast.expr) -> bool:
 
 
 def docstring_of_value(statement: ast.stmt | None) -> str:
-    """The string that follows a constant, a field or an attribute."""
+    """Return the string that follows a constant, a field or an attribute."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
         return str(statement.value.value)
     return ""

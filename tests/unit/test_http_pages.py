@@ -1,4 +1,4 @@
-"""HTTP by TLS: who gets in with which certificate, what stays on this machine, and what is wrong with properties."""
+"""HTTP over TLS: who gets in with which certificate, what stays on this machine, and which properties are refused."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ async def test_who_is_no_longer_trusted_loses_the_connections_that_they_have(sto
         ours = {"Origin": server.url, "Content-Type": "application/json"}
 
         async def confirmed() -> int:
-            """How many connections had ended, as idle ones may, before it was taken: browsers try again, too."""
+            """Post, and retry as browsers do; return how many connections had ended before, as idle ones may."""
             for ended in range(9):
                 try:
                     async with http.post(f"{server.url}/confirm", data=b"{}", headers=ours, ssl=alice) as answer:
@@ -212,7 +212,7 @@ async def test_who_is_no_longer_trusted_loses_the_connections_that_they_have(sto
             assert (await confirmed(), len(PEERS)) == (0, 1)
             security.read_again()
             async with asyncio.timeout(30):
-                await stream.read()  # it ends, and a page connects again
+                await stream.read()  # it ends, and a page would reconnect
         assert await confirmed() in (1, 2)
         assert (await confirmed(), len(PEERS)) == (0, 3)
         shutil.copy(stores / "stranger.crt", trusted)
@@ -233,7 +233,7 @@ async def test_what_cannot_be_read_changes_nothing(stores: Path, tmp_path: Path,
             assert answer.status == 200
         if broken is None:
             own.unlink()
-        else:  # or a certificate with another's key
+        else:  # "key": a certificate with another one's key
             key, _, _ = (stores / "page.pem").read_text().partition("-----BEGIN C")
             own.write_text(key + (stores / "renewed.crt").read_text() if broken == "key" else broken)
         with pytest.raises(ConfigError, match=r"ssl.keystore.location"):

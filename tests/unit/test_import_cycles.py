@@ -1,4 +1,4 @@
-"""No module of the package imports itself, by whatever way: at import, or later inside a function."""
+"""No module of the package imports itself through others: neither at import nor later inside a function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Graph = dict[str, set[str]]
 
 
 def names(root: Path) -> dict[str, Path]:
-    """Module -> file."""
+    """Return module -> file."""
     found = {}
     for path in sorted((root / "aiocontroller").rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -22,7 +22,7 @@ def names(root: Path) -> dict[str, Path]:
 
 
 def imports(tree: ast.AST, modules: Mapping[str, Path], *, late: bool) -> Iterator[str]:
-    """Modules that a file imports; for types alone is no import."""
+    """Yield the modules that a file imports; imports only for types do not count."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             yield from (found for each in child.orelse for found in imports(each, modules, late=late))
@@ -45,7 +45,7 @@ def graph(root: Path, *, late: bool) -> Graph:
 
 
 def components(edges: Graph) -> list[list[str]]:
-    """Tarjan's strongly connected components that are cycles: of several modules, or of one that imports itself."""
+    """Return the cycles by Tarjan's algorithm: components of several modules, or of one that imports itself."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard: Prometheus's own tool fires each rule, and each has its paragraph and metrics."""
+"""The alert rules and the dashboard: promtool fires each rule, and each rule has a paragraph and existing metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WITHOUT_RULE = {
     "aiocontroller_socketserver_unreadresponsebytes": "its limit is a setting",
     "aiocontroller_journal_deleted": "comes with failures to write",
 }
-"""Metric with a suggestion -> why it has no rule."""
+"""Metric with a suggested alert -> why it has no rule."""
 GOOD = {
     "kafka_controller_kafkacontroller_activebrokercount": "3",
     "kafka_network_socketserver_memorypoolavailable": "100000000",
@@ -44,7 +44,7 @@ GOOD = {
     "process_open_fds": "10",
     "process_max_fds": "1000",
 }
-"""What a metric is in a cluster that is well, if not 0; ``a+b``: ``b`` more every minute."""
+"""The value of a metric in a healthy cluster, if not 0; ``a+b``: ``b`` more every minute."""
 CONTROLLER = "kafka_controller_kafkacontroller"
 STATS = "kafka_controller_controllerstats"
 FIRES: dict[str, dict[str, str]] = {
@@ -85,9 +85,9 @@ FIRES: dict[str, dict[str, str]] = {
     "AiocontrollerMemoryForRequestsExhausted": {"kafka_network_socketserver_memorypoolavailable": "0"},
     "AiocontrollerDescriptorsExhausted": {"process_open_fds": "900"},
 }
-"""Alert -> what is different from a cluster that is well, in the standby."""
+"""Alert -> what differs from a healthy cluster, in the standby."""
 IN_BOTH = {"KafkaNoActiveController", "KafkaBrokerMissing", "AiocontrollerNoneReady"}
-"""Different in the controller, too."""
+"""Alerts whose values differ in the controller, too."""
 ALSO = {"AiocontrollerNoneReady": {"AiocontrollerNotReady"}}
 """Alert -> others that fire with it."""
 MINUTES = {
@@ -96,7 +96,7 @@ MINUTES = {
     "KafkaReplicasNotDeleted": 25 * 60,
     "AiocontrollerAuditFindings": 7 * 60,
 }
-"""After which time it has fired; otherwise 30."""
+"""The time after which an alert has fired; 30 minutes for the others."""
 
 
 def test_each_alert_has_a_paragraph_and_each_paragraph_an_alert() -> None:
@@ -138,7 +138,7 @@ async def test_rules_and_dashboard_name_metrics_that_there_are() -> None:
 
 
 def registered() -> Iterable[str]:
-    """The counters and gauges whose names stand in the source; some are there only after their first use."""
+    """Yield the counters and gauges that the source names; some of them exist only after their first use."""
     for path in (ROOT / "aiocontroller").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -177,7 +177,7 @@ def test_prometheus_reads_what_the_dashboard_asks(tmp_path: Path) -> None:
 
 
 def series(alert: str | None, minutes: int) -> list[dict[str, str]]:
-    """All that the rules read, of a controller and a standby, each minute."""
+    """Return everything that the rules read, of a controller and a standby, each minute."""
     found = []
     for name in sorted({*METRIC.findall("\n".join(EXPRESSIONS)), *GOOD}):
         for instance in ("controller", "standby"):
@@ -192,7 +192,7 @@ def series(alert: str | None, minutes: int) -> list[dict[str, str]]:
 
 
 def fired(alert: str | None) -> dict[str, object]:
-    """A test of Prometheus's: exactly these alerts fire."""
+    """Return a test for promtool: exactly these alerts fire."""
     minutes = MINUTES.get(alert or "", 30)
     expected = {alert, *ALSO.get(alert, ())} if alert is not None else set()
     return {

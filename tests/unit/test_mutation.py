@@ -1,4 +1,4 @@
-"""``scripts/mutate``: which changes it makes, that they are found by their keys, and that its lists are current."""
+"""``scripts/mutate``: which changes it makes, that keys find them, and that its lists are current."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_the_bound_of_a_hanging_test_does_not_count_the_wait_for_a_core(
     while recording.own_seconds() < began + 0.05:
         pass
     assert time.monotonic() - asleep >= 0.04  # the two clocks' steps differ
-    monkeypatch.setattr(running, "own_seconds", lambda pid: 0.0)  # it has waited for a core all the while
+    monkeypatch.setattr(running, "own_seconds", lambda pid: 0.0)  # as if it had waited for a core all the time
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"], start_new_session=True)
     assert running.wait_for(child.pid, said, lambda _: 0.01) == 0
     child.returncode = 0

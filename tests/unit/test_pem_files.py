@@ -31,7 +31,7 @@ def test_what_is_wrong_is_named_and_a_link_to_a_file_is_followed(tmp_path: Path)
 
 @pytest.mark.timeout(60)
 def test_a_pipe_a_device_and_a_folder_are_not_opened(tmp_path: Path) -> None:
-    """Opening a pipe that nobody writes to does not return, and the event loop reads these files."""
+    """Opening a pipe without a writer does not return, and the event loop reads these files."""
     pipe = tmp_path / "pipe.pem"
     os.mkfifo(pipe)
     for path in (str(pipe), "/dev/zero", str(tmp_path)):

@@ -1,4 +1,4 @@
-"""The pages under docs/reference are made from the code, and hold everything that they are about."""
+"""The pages under docs/reference are made from the code, and are complete."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_unknown_arguments_are_refused() -> None:
 
 
 def test_the_glossary_names_files_that_exist() -> None:
-    """Of each line the last cell: modules of the package, or pages."""
+    """The last cell of each line names modules of the package, or pages."""
     for line in (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("| ") and not line.startswith("| term"):
             where = line.split("|")[3]
@@ -78,7 +78,7 @@ def test_the_recipes_name_files_that_exist() -> None:
 
 
 def test_every_metric_has_a_meaning_and_every_meaning_a_metric() -> None:
-    """By the source: every name that is registered is a text in it, or put together from one."""
+    """Every name that is registered is a text in the source, or put together from one."""
     package = ROOT / "aiocontroller"
     texts = {
         node.value

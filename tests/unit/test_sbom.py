@@ -29,7 +29,7 @@ def test_unknown_arguments_are_refused() -> None:
 
 
 def test_the_lock_has_what_pyproject_requires() -> None:
-    """scripts/lock compiles it anew."""
+    """If this fails, run scripts/lock."""
     wanted = {re.match(r"[a-z0-9-]+", each)[0] for each in PROJECT["dependencies"]}  # type: ignore[index]
     ours = f"pkg:pypi/aiocontroller@{PROJECT['version']}"
     assert BILL["metadata"]["component"]["bom-ref"] == ours
@@ -38,7 +38,7 @@ def test_the_lock_has_what_pyproject_requires() -> None:
 
 
 def test_what_is_locked_is_what_was_tested() -> None:
-    """Entry by entry with the environment of the tests, hashes included."""
+    """Each entry is also in the lock file of the tests' environment, with the same hashes."""
     tested = set(entries((ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")))
     found = entries(LOCK)
     assert len(found) > 15
@@ -46,7 +46,7 @@ def test_what_is_locked_is_what_was_tested() -> None:
 
 
 def entries(text: str) -> list[tuple[str, ...]]:
-    """(``name==version``, hash, …) of each."""
+    """Return (``name==version``, hash, …) of each entry."""
     parts = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)
     return [(part.split()[0], *sorted(re.findall(r"sha256:[0-9a-f]{64}", part))) for part in parts if "==" in part[:80]]
 

@@ -1,5 +1,5 @@
-"""What ``scripts/_env`` does before it makes an environment: which Python, when anew, and what it says; and how
-``scripts/compare-seeds`` names the first difference of two runs; which tests run beside which."""
+"""What ``scripts/_env`` does before it makes an environment (which Python, when again, and what it prints); how
+``scripts/compare-seeds`` names the first difference of two runs; which tests run at the same time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ esac
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The scripts and what they look at; ``.venv`` is not made."""
+    """A copy of the scripts and of the files that they read, without ``.venv``."""
     folder = tmp_path / "checkout"
     (folder / "scripts").mkdir(parents=True)
     for name in ("_env", "_make_env.py", "up", "test"):

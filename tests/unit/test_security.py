@@ -1,4 +1,4 @@
-"""How listeners are to be spoken, from Kafka's properties; what is wrong is named by its property."""
+"""The security of listeners by Kafka's properties; errors name the wrong property."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def stores(tmp_path: Path) -> dict[str, str]:
 def test_where_certificates_name_clients(
     stores: dict[str, str], protocol: str, key: str, read: bool, wanted: str
 ) -> None:
-    """With SASL the login does; there only what is said of the listener itself asks for certificates, as in Kafka."""
+    """With SASL the login names them; then only the listener's own property asks for certificates, as in Kafka."""
     settings = {"sasl.enabled.mechanisms": "SCRAM-SHA-256", key: wanted, **stores}
     found = Security(load_config(overrides=settings)[0]).server(listener(protocol))
     assert (found.principals is not None) == read
@@ -214,11 +214,11 @@ def test_rules_that_cannot_be_read_are_named(stores: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"ssl.principal.mapping.rules: found 'RULE:\[/\$1/' \(rule pattern '\['"):
         Security(load_config(overrides=settings)[0]).server(listener("SSL"))
     del settings["ssl.client.auth"]
-    Security(load_config(overrides=settings)[0]).server(listener("SSL"))  # they name no principal
+    Security(load_config(overrides=settings)[0]).server(listener("SSL"))  # the rules are not used
 
 
 def test_certificates_are_read_again_all_or_none(stores: dict[str, str]) -> None:
-    """Of listeners and of connections to brokers; the file of a second listener is missing."""
+    """Certificates of listeners and of connections to brokers; the file of a second listener is missing."""
     own = {f"listener.name.b.{key}": value for key, value in stores.items()}
     second = Path(own["listener.name.b.ssl.keystore.location"] + "2")
     second.write_bytes(Path(stores["ssl.keystore.location"]).read_bytes())

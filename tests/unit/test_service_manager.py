@@ -1,4 +1,4 @@
-"""What systemd is told, and when it is told nothing."""
+"""What is sent to systemd, and when nothing is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the structure in docs/architecture.md: rooms, what each imports, and no cycles."""
+"""The table of the structure in docs/architecture.md: rooms, what each imports; and there are no cycles."""
 
 from __future__ import annotations
 
