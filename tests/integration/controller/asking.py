@@ -66,7 +66,7 @@ async def asking(service: Service) -> AsyncIterator[Asking]:
 def change(
     topic: str | bytes, partition: int, state: LeaderAndIsr, isr: tuple[int, ...], **fields: int
 ) -> AlterPartition:
-    """What the leader of ``state`` asks for to get this ISR; ``fields`` replace what the state says."""
+    """Return what the leader of ``state`` sends to get this ISR; ``fields`` override those of the state."""
     values = {
         "leader_epoch": state.leader_epoch,
         "partition_epoch": state.partition_epoch,

@@ -1,4 +1,4 @@
-"""The cluster that most of these tests begin with; a test file that needs another has a fixture of the same name."""
+"""The cluster for most of these tests; a test file that needs another one has a fixture of the same name."""
 
 from __future__ import annotations
 

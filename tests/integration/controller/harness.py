@@ -28,7 +28,7 @@ from aiocontroller.zookeeper.znodes import encode_broker, encode_topic
 
 WITHIN_S = 60.0
 OPENED_WITHIN_S = 120.0
-"""The first controller of a test run reads its schemas, beside a ZooKeeper that has just started."""
+"""The first controller of a test run reads its schemas, while ZooKeeper has just started."""
 
 
 async def until(condition: Callable[[], Any], what: str = "", within_s: float = WITHIN_S) -> Any:
@@ -74,12 +74,12 @@ class Cluster:
         await self.brokers.pop(broker_id).stop()
 
     async def create_topic(self, name: str, assignment: dict[int, list[int]]) -> None:
-        """As Kafka's tools write it: without a topic id."""
+        """Create a topic as Kafka's tools do: without a topic id."""
         data = msgspec.json.encode({"version": 1, "partitions": {str(p): r for p, r in assignment.items()}})
         await self.client.create(f"/brokers/topics/{name}", data=data)
 
     async def bounce_broker(self, broker_id: int) -> int:
-        """Another incarnation under the same id, between two looks of the controller; returns its epoch."""
+        """Replace the broker by another incarnation, between two looks of the controller; return its epoch."""
         broker = self.brokers[broker_id]
         path, data = f"/brokers/ids/{broker_id}", encode_broker(broker.info)
         deleted, created = await broker.client.multi([Delete(path), Create(path, data, ephemeral=True)])
@@ -90,13 +90,13 @@ class Cluster:
         return broker.epoch
 
     async def create_topic_with_id(self, name: str, assignment: dict[int, list[int]], topic_id: bytes) -> None:
-        """As brokers write it."""
+        """Create a topic as brokers do."""
         partitions = {number: ReplicaAssignment(tuple(replicas)) for number, replicas in assignment.items()}
         data = encode_topic(TopicAssignment(name, topic_id, partitions))
         await self.client.create(f"/brokers/topics/{name}", data=data)
 
     async def add_controller(self, **changes: Any) -> Service:
-        """Its journal is kept in memory: ``journal_of``."""
+        """Start a controller, whose journal is kept in memory: ``journal_of``."""
         service = Service(config(self.zk_connect, **changes), self.world)
         service.journal = service.shell.journal = MemoryJournal(service.shell.id, self.world.clock)
         service.journal.listener = service.controller.story.chronicle
@@ -111,11 +111,11 @@ class Cluster:
         await asyncio.wait_for(self._running.pop(service), WITHIN_S)
 
     def crash_controller(self, service: Service) -> None:
-        """As SIGKILL would: the session is left to expire."""
+        """End a controller as SIGKILL would: its session is left to expire."""
         self._running.pop(service).cancel()
 
     async def giving_up(self, service: Service) -> BaseException:
-        """The error with which it ends by itself."""
+        """Return the error with which the controller ends by itself."""
         with pytest.raises(ExceptionGroup) as caught:
             await asyncio.wait_for(self._running.pop(service), WITHIN_S)
         (error,) = caught.value.exceptions
@@ -154,14 +154,14 @@ class Cluster:
         return await self.state(topic, partition)
 
     async def write_state(self, topic: str, state: LeaderAndIsr, partition: int = 0) -> None:
-        """As a broker that writes ISRs itself; ``state.partition_epoch`` is the version that is there."""
+        """Write a state as a broker does that writes ISRs itself; ``state.partition_epoch`` is the znode's version."""
         found = await self.zk.get_controller_epoch()
         assert found is not None
         writes = await self.zk.set_topic_partition_states([topic], [partition], [state], fence=found[1])
         assert list(writes.code) == [0]
 
     async def close(self) -> None:
-        """Ends everything, also what has ended in error; the first error is raised."""
+        """End everything, including what has failed; raise the first error."""
         ends: list[Callable[[], Awaitable[None]]] = [
             *(functools.partial(self.stop_controller, service) for service in list(self._running)),
             *(broker.stop for broker in self.brokers.values()),
@@ -183,7 +183,7 @@ def journal_of(service: Service) -> MemoryJournal:
 
 
 async def idle(service: Service) -> None:
-    """Until nothing waits, nothing is being handled and no broker owes an answer."""
+    """Wait until no event waits, none is being handled and no broker has yet to answer."""
 
     def quiet() -> bool:
         senders = service.shell.channels.statistics() if service.shell.channels is not None else []
@@ -196,7 +196,7 @@ async def idle(service: Service) -> None:
 
 
 def held(monkeypatch: pytest.MonkeyPatch, event: type) -> tuple[asyncio.Event, asyncio.Event]:
-    """The handler of these events is held up: (set when one has begun, set it to let them go on)."""
+    """Block the handler of these events; return (is set when one has begun, set this to let them go on)."""
     entered, release = asyncio.Event(), asyncio.Event()
     real = HANDLERS[event]
 
@@ -211,7 +211,9 @@ def held(monkeypatch: pytest.MonkeyPatch, event: type) -> tuple[asyncio.Event, a
 
 @asynccontextmanager
 async def running(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    cold.preload(PRELOADED)  # takes seconds on a busy machine, in which no session of this loop would be kept alive
+    cold.preload(
+        PRELOADED
+    )  # takes seconds on a busy machine, during which this loop's sessions would get no heartbeats
     cluster = Cluster(world, zk_connect)
     await cluster.start()
     try:

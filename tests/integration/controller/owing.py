@@ -1,4 +1,4 @@
-"""A cluster whose brokers come to owe replicas, and what they owe."""
+"""Clusters whose brokers come to owe the deletion of replicas, and their debts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ async def topic_t(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 def deleted_on(broker: RecordingBroker) -> list[tuple[str, int]]:
-    """What StopReplica has made it delete."""
+    """Return what the broker has deleted because of StopReplica."""
     topics = [topic for request in broker.of(ApiKey.STOP_REPLICA) for topic in request.topic_states]
     return [(t.topic_name, p.partition_index) for t in topics for p in t.partition_states if p.delete_partition]
 
 
 def sent_of(broker: RecordingBroker, topic: str) -> list[str]:
-    """In order: what it heard of the topic: to have a replica, or to delete it."""
+    """Return in order the requests that the broker got for the topic: to host a replica, or to delete it."""
     heard = []
     for api, _, request in broker.received:
         if api in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA):
@@ -42,7 +42,7 @@ def sent_of(broker: RecordingBroker, topic: str) -> list[str]:
 
 
 async def owed(cluster: Cluster) -> dict[tuple[int, str], list[int]]:
-    """What ZooKeeper holds."""
+    """Return the debts that ZooKeeper holds."""
     found = await cluster.zk.debts.load()
     assert found.bad == []
     return {(one.broker, one.topic): sorted(one.partitions) for one in found.owed}
@@ -56,7 +56,7 @@ async def until_owed(cluster: Cluster, expected: dict[tuple[int, str], list[int]
 
 
 async def moved_from_a_silent_broker(cluster: Cluster) -> Service:
-    """t-0 has moved from broker 1, which takes StopReplica and does not answer, to broker 2."""
+    """Move t-0 from broker 1, which receives StopReplica and does not answer, to broker 2."""
     service = await cluster.active()
     cluster.brokers[1].unanswered.add(ApiKey.STOP_REPLICA)
     await reassign(service, {T0: (2,)})
@@ -67,7 +67,7 @@ async def moved_from_a_silent_broker(cluster: Cluster) -> Service:
 
 
 async def another_controller(cluster: Cluster) -> Service:
-    """Of our kind, after the first one has gone."""
+    """Start another aiocontroller, after the first one has gone."""
     (first,) = cluster.services
     await cluster.stop_controller(first)
     cluster.services.remove(first)
@@ -77,7 +77,7 @@ async def another_controller(cluster: Cluster) -> Service:
 
 
 async def without_broker_2(cluster: Cluster) -> Service:
-    """Topic u on brokers 1 and 2, of which 2 is dead."""
+    """Create topic u on brokers 1 and 2; broker 2 is dead."""
     service = await cluster.active()
     await cluster.create_topic("u", {0: [1, 2], 1: [2, 1]})
     await cluster.until_state("u", 2, (2, 1), partition=1)

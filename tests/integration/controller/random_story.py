@@ -1,4 +1,4 @@
-"""A cluster to which things happen by the dice, on virtual time; then all is healed, and all must agree.
+"""Random events happen to a cluster on virtual time; then everything is healed, and all must agree.
 
 ``python -m tests.integration.controller.random_story FIRST [COUNT]`` plays that many seeds.
 """
@@ -84,7 +84,7 @@ class Story:
             await self.add_broker(broker)
 
     async def add_broker(self, broker: int) -> None:
-        """As often as it takes: its last session may not have ended yet, where the connection was cut."""
+        """Register the broker, retrying: if its connection was cut, its last session may not have ended yet."""
         while True:
             try:
                 self.all_brokers.append(await self.cluster.add_broker(broker))
@@ -166,7 +166,7 @@ class Story:
             await self.alter(topic, 0, lambda replica: bool(self.below(2)))
 
     async def alter(self, topic: str, number: int, joins: Callable[[int], bool]) -> None:
-        """The partition's leader asks for an ISR of itself and those replicas that ``joins`` picks."""
+        """Have the partition's leader ask for an ISR of itself and the replicas that ``joins`` picks."""
         service = self.active()
         (state,) = await self.cluster.zk.get_topic_partition_states([topic], [number])
         if service is None or not isinstance(state, LeaderAndIsr) or state.leader not in self.cluster.brokers:
@@ -201,7 +201,7 @@ class Story:
             self.cluster.brokers[broker].stop_replica_errors.append(KafkaErrorCode.KAFKA_STORAGE_ERROR)
 
     async def notify_isr(self) -> None:
-        """A leader of an old version writes its ISR itself."""
+        """Write an ISR as the leader of an old version does."""
         topic = self.one_of(self.sizes)
         (state,) = await self.cluster.zk.get_topic_partition_states([topic], [0]) if topic else (None,)
         if isinstance(state, LeaderAndIsr) and state.leader >= 0:
@@ -216,7 +216,7 @@ class Story:
             await self.cluster.zk.propagate_isr_changes([TopicPartition(topic, 0)])
 
     async def damage_state(self) -> None:
-        """Damaged, and repaired a little later."""
+        """Damage a state, and repair it a little later."""
         topic = self.one_of(self.sizes)
         path = f"/brokers/topics/{topic}/partitions/0/state"
         (state,) = await self.cluster.zk.get_topic_partition_states([topic], [0]) if topic else (None,)
@@ -313,7 +313,7 @@ class Story:
                 await self.add_broker(broker_id)
             await asyncio.sleep(1)
         await asyncio.sleep(HEALED_WITHIN_S)
-        # deletions wait for reassignments, so topics that are to go are served, too
+        # deletions wait for reassignments, so topics to be deleted are served, too
         topics = await self.cluster.zk.get_all_topics_in_cluster(watch=False)
         for assignment in (await self.cluster.zk.get_topic_assignments(topics, watch=False)).found:
             for number in sorted(assignment.partitions):
@@ -353,7 +353,7 @@ class Story:
         return wrong
 
     def wrong_history(self) -> list[str]:
-        """One leader for each leader epoch, whichever broker received which, and in its own ISR."""
+        """Return violations: each leader epoch must have one leader, in its own ISR, in what all brokers received."""
         wrong: list[str] = []
         leaders: dict[tuple[Any, int, int], int] = {}
         for broker in self.all_brokers:
@@ -395,7 +395,7 @@ class Story:
 
 
 def last_sent(broker: Any, api: ApiKey, topic: str, number: int) -> Any:
-    """What the broker's present incarnation heard last of the partition, and did not refuse as a deposed one's."""
+    """Return the last state that the broker's present incarnation got and did not refuse as a deposed controller's."""
     found, latest = None, 0
     for received in broker.received:
         request = received.request
@@ -426,7 +426,7 @@ async def _play(seed: int) -> list[str]:
 
 
 def play(seed: int) -> list[str]:
-    """What was wrong at the end, and what had happened; empty when all agreed."""
+    """Play a seed; return what was wrong at the end, and what had happened; empty if all agreed."""
     return simulated_net.run(_play(seed))
 
 

@@ -1,4 +1,4 @@
-"""One full story of a cluster on virtual time and the modelled ZooKeeper; prints all that was decided and said.
+"""Plays a full story of a cluster on virtual time and the modelled ZooKeeper; prints all decisions and requests.
 
 Run as a module, so that it can be run under any hash seed: ``python -m tests.integration.controller.rehearsal [SEED]``.
 """
@@ -19,7 +19,7 @@ TOPICS = ("orders", "payments", "zebra", "a", "__consumer_offsets")
 
 
 async def story(cluster: Cluster) -> None:
-    """Creation, deaths, a bounce, expansion, deletion, a session that ends, a standby that takes over."""
+    """Play creation, deaths, a bounce, expansion, deletion, a session that ends, a standby that takes over."""
     for broker in BROKERS:
         await cluster.add_broker(broker)
     first = await cluster.add_controller(aiocontroller_id=101)
@@ -44,7 +44,7 @@ async def story(cluster: Cluster) -> None:
 
 
 async def tell(seed: int) -> bytes:
-    """The journals of all controllers, and every request that every broker got."""
+    """Print the journals of all controllers, and all requests that brokers got."""
     world = simulated_world(SimulatedNetwork(), seed)
     server = await ZooKeeperServer(world).start()
     content = []

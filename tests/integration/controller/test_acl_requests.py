@@ -95,7 +95,7 @@ async def allow(service: Service, *operations: AclOperation) -> None:
 @VERSIONS
 async def test_acls_are_created_described_and_deleted(world: World, zk_connect: str, version: int) -> None:
     async with guarded(world, zk_connect) as (_, service), asking(service) as client:
-        other = LITERAL if version == 0 else PREFIXED  # of which version 0 cannot speak
+        other = LITERAL if version == 0 else PREFIXED  # which version 0 does not have
         asked = [creation("t"), creation("t", principal="User:bob"), creation("app-", other), creation("t")]
         if version == 0:
             asked = [{k: v for k, v in each.items() if k != "resource_pattern_type"} for each in asked]
@@ -221,7 +221,7 @@ async def test_damaged_acls_are_neither_shown_nor_overwritten(world: World, zk_c
 
 
 async def test_acls_take_effect_while_active_and_standing_by(world: World, zk_connect: str) -> None:
-    """Both answer, and what one writes the other follows; a new session of either reads all again."""
+    """Both answer, and each follows what the other writes; with a new session each reads all ACLs again."""
     async with guarded(world, zk_connect) as (cluster, first):
         second = await cluster.add_controller(authorizer_class_name=ACL_AUTHORIZERS[1])
         await cluster.active()

@@ -34,7 +34,7 @@ async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 async def observer(cluster: Cluster, **changes: Any) -> Service:
-    """Never active."""
+    """A controller that never becomes active."""
     return await cluster.add_controller(aiocontroller_takeover_policy="observe", **changes)
 
 
@@ -102,7 +102,7 @@ async def test_all_brokers_settings_stand_in_for_what_a_topic_was_not_given(clus
 
 
 async def test_settings_changed_at_once_are_all_kept(cluster: Cluster) -> None:
-    """Each alteration reads and writes all of a topic's settings; none may write over another."""
+    """Each alteration reads and writes all settings of a topic; none may overwrite another."""
     names = ["retention.ms", "segment.ms", "flush.ms", "segment.jitter.ms", "file.delete.delay.ms", "retention.bytes"]
     service = await observer(cluster)
 
@@ -146,7 +146,7 @@ async def test_quotas_are_changed_described_and_removed(cluster: Cluster) -> Non
 
 
 async def test_a_quota_that_is_taken_away_is_no_password(cluster: Cluster) -> None:
-    """The right to change quotas does not take a user's credential away."""
+    """The right to change quotas does not allow removing a user's credential."""
     await AdminZkClient(cluster.zk).change_entity_configs(
         "users", "u", {"SCRAM-SHA-256": "kept", "request_percentage": "1"}
     )
@@ -164,7 +164,7 @@ NO_PATHS = (".", "..", "/", "a//b", "a/", "a/../b", "\0", "\x7f", "\ue000", "\U0
 
 @pytest.mark.parametrize("name, code", [*((name, 40) for name in NO_PATHS), ("a/b", 3), ("a..b", 3), ("\xe4", 3)])
 async def test_topic_that_no_znode_can_name_has_no_settings(cluster: Cluster, name: str, code: int) -> None:
-    """As from a broker, which reads the settings before it looks for the topic."""
+    """Answered as by a broker, which reads the settings before it looks for the topic."""
     async with asking(await observer(cluster)) as client:
         asked = changing(TOPIC, name, **{"retention.ms": "1"})
         (result,) = (await ask(client, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, **asked)).responses
@@ -194,7 +194,7 @@ KEY = Secret("a key that all brokers have")
 
 
 async def ask_as(service: Service, principal: str, api: ApiKey, version: int, **fields: Any) -> Any:
-    """As a client that logged in under this name."""
+    """Ask as a client that logged in under this name."""
     answers: list[bytes] = []
     context = RequestContext(
         api=api,

@@ -1,4 +1,4 @@
-"""What another client writes into ZooKeeper is found, recorded and repaired; what the cluster does itself is not."""
+"""What other clients write into ZooKeeper is found, recorded and repaired; what the cluster writes itself is not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def soon_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def auditing(cluster: Cluster, assignment: dict[int, list[int]] | None = None, **changes: Any) -> Service:
-    """A controller that audits all the time, and topic t."""
+    """Start a controller that audits all the time, and create topic t."""
     settings: dict[str, Any] = {"aiocontroller_audit_interval_ms": 50} | changes
     service = await cluster.add_controller(**settings)
     await cluster.create_topic("t", assignment or {0: [1, 2]})
@@ -38,7 +38,7 @@ async def auditing(cluster: Cluster, assignment: dict[int, list[int]] | None = N
 
 
 def blind(service: Service) -> None:
-    """No watch tells it anything any more."""
+    """Stop all watches of the controller."""
     service.zk.on_change = lambda *_: None
 
 
@@ -51,7 +51,7 @@ async def until_found(service: Service, kind: Kind, subject: str) -> None:
 
 
 def last_received(cluster: Cluster, broker: int) -> tuple[int, int, tuple[int, ...], int] | None:
-    """(leader, leader epoch, ISR, partition epoch) of the last LeaderAndIsr about t-0."""
+    """Return (leader, leader epoch, ISR, partition epoch) of the last LeaderAndIsr for t-0."""
     states = [
         (p.leader, p.leader_epoch, tuple(p.isr), p.partition_epoch)
         for request in cluster.brokers[broker].of(ApiKey.LEADER_AND_ISR)
@@ -62,7 +62,7 @@ def last_received(cluster: Cluster, broker: int) -> tuple[int, int, tuple[int, .
 
 
 async def until_agreed(cluster: Cluster, service: Service, leader: int, above: LeaderAndIsr) -> LeaderAndIsr:
-    """ZooKeeper, memory and both brokers hold the same leadership, newer than ``above``."""
+    """Wait until ZooKeeper, memory and both brokers have the same leadership, newer than ``above``."""
 
     async def agreed() -> LeaderAndIsr | None:
         (found,) = await cluster.zk.get_topic_partition_states(["t"], [0])
@@ -138,7 +138,7 @@ async def test_foreign_leader_that_is_dead_is_replaced(cluster: Cluster) -> None
 
 
 async def test_foreign_write_that_an_election_has_met_is_a_finding(cluster: Cluster) -> None:
-    """No pass is needed: the version conflict shows it."""
+    """No audit pass is needed: the version conflict shows it."""
     service = await auditing(cluster, aiocontroller_audit_interval_ms=0)
     before = await cluster.state("t")
     await write(cluster, msgspec.structs.replace(before, leader_epoch=0, controller_epoch=0))
@@ -172,7 +172,7 @@ async def test_state_of_a_later_controller_ends_the_term(cluster: Cluster) -> No
 
 @pytest.mark.parametrize("epoch", [2**31 - 1, 2**31 - 2, 2_000_000_001])
 async def test_controller_epoch_that_none_can_outrank_is_written_over(cluster: Cluster, epoch: int) -> None:
-    """It was outranked, which left no epoch for any controller, ours or Kafka's."""
+    """It used to be outranked, which left no epoch for any controller, ours or Kafka's."""
     service = await auditing(cluster)
     damaged = msgspec.structs.replace(await cluster.state("t"), controller_epoch=epoch)
     await write(cluster, damaged)
@@ -189,7 +189,7 @@ async def test_controller_epoch_that_none_can_outrank_is_written_over(cluster: C
 
 
 async def test_leader_epoch_that_has_no_next_one_is_left_alone(cluster: Cluster) -> None:
-    """The next one was written, which is unreadable, and could not be sent: three faults within a minute."""
+    """The next one used to be written, which is unreadable and cannot be sent: three faults within a minute."""
     service = await auditing(cluster)
     damaged = msgspec.structs.replace(await cluster.state("t"), leader_epoch=2**31 - 1)
     await write(cluster, damaged)
@@ -254,7 +254,7 @@ async def test_partition_that_is_gone_from_its_topic_comes_back(cluster: Cluster
 
 
 async def made_again(cluster: Cluster, topic_id: bytes | None) -> None:
-    """Deleted and made by hand in one moment, with other replicas."""
+    """Delete the topic and create it by hand at the same moment, with other replicas."""
     partitions = {0: ReplicaAssignment((2, 3))}
     data = (
         b'{"version":1,"partitions":{"0":[2,3]}}'
@@ -312,7 +312,7 @@ async def test_broker_that_was_away_deletes_the_old_topic_before_it_hears_of_the
 
 
 async def test_topic_that_has_got_another_id_gets_its_own_back(cluster: Cluster) -> None:
-    """Its partitions' states are still there, so it is the same topic: nothing of it may be deleted."""
+    """Its partitions' states still exist, so it is the same topic: nothing of it may be deleted."""
     service = await auditing(cluster)
     before = await topic(cluster)
     await write_topic(cluster, topic_id=bytes(range(16)))
@@ -346,7 +346,7 @@ async def test_what_no_watch_has_reported_is_found_by_the_next_pass(cluster: Clu
 
 
 async def test_dead_leader_on_whom_all_agree_is_replaced(cluster: Cluster) -> None:
-    """Memory has lost a broker without having elected."""
+    """Memory has lost a broker without an election."""
     service = await auditing(cluster)
     blind(service)
     context = service.shell.context

@@ -23,7 +23,7 @@ def partitions(request: Any) -> list[tuple[str, int]]:
 
 
 async def test_bounced_broker_fails_and_starts_again(cluster: Cluster) -> None:
-    """Same id, new registration: Kafka's failure and startup in one event, so nothing of the old process is trusted."""
+    """Same id, new registration: Kafka's failure and startup in one event; no state of the old process is trusted."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2, 3], 1: [2, 3, 1], 2: [2]})
     await cluster.until_leaders("t", [1, 2, 2])
@@ -33,7 +33,7 @@ async def test_bounced_broker_fails_and_starts_again(cluster: Cluster) -> None:
     epoch = await cluster.bounce_broker(2)
     first = await cluster.until_state("t", 1, (1, 3), 0)
     second = await cluster.until_state("t", 3, (3, 1), 1)
-    await idle(service)  # the third looks at last as it did at first
+    await idle(service)  # the third ends with the leader and ISR with which it began
     third = await cluster.until_state("t", 2, (2,), 2)
     assert (first.leader_epoch, second.leader_epoch, third.leader_epoch) == (1, 1, 2)
     await idle(service)
@@ -53,7 +53,7 @@ async def test_bounced_broker_fails_and_starts_again(cluster: Cluster) -> None:
 
 
 async def test_brokers_that_die_at_once_cost_one_change_and_one_request(cluster: Cluster) -> None:
-    """Kafka shrinks ISRs broker by broker, keeps one member where all die, and tells elections and shrinks apart."""
+    """Kafka shrinks ISRs broker by broker, keeps one member where all die, and separates elections from shrinks."""
     service = await cluster.add_controller(auto_leader_rebalance_enable=False)
     await cluster.create_topic("t", {0: [3, 1, 2], 1: [1, 2, 3], 2: [1, 2], 3: [1, 3]})
     await cluster.until_leaders("t", [3, 1, 1, 1])
@@ -112,7 +112,7 @@ async def test_brokers_that_are_slow_to_listen_get_everything_when_they_do(world
         slow = cluster.brokers[2]
         port = slow.port
         slow.deafen()
-        # without an authorizer of its own it would wait for the broker's word that it has none, and for its settings
+        # without an authorizer of its own it would wait until the broker reports that it has none, and for its settings
         service = await cluster.add_controller(
             authorizer_class_name=ACL_AUTHORIZERS[0], super_users=("User:ANONYMOUS",), aiocontroller_keep_ours=("all",)
         )

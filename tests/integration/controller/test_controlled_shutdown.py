@@ -1,4 +1,4 @@
-"""A broker asks to leave, over TCP: the leaders afterwards, what is left, and when it is answered."""
+"""A broker asks for a controlled shutdown, over TCP: the leaders afterwards, what is left, and when it is answered."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_leaders_move_and_isrs_shrink(cluster: Cluster, version: int) -> N
     ]
     assert 2 not in service.shell.context.live
     assert service.controller.status()["shutting_down"] == [2]
-    # it was answered when the others had heard
+    # it was answered after the others had been told
     assert (0, 1, (1, 3)) in leaderships(cluster.brokers[1].of(ApiKey.LEADER_AND_ISR))
     stopped = {
         p.partition_index: p.delete_partition
@@ -51,7 +51,7 @@ async def test_leaders_move_and_isrs_shrink(cluster: Cluster, version: int) -> N
         for t in r.topic_states
         for p in t.partition_states
     }
-    assert stopped == {1: False}  # of what it led it becomes a follower
+    assert stopped == {1: False}  # it becomes a follower of what it led
     assert [r.detail for r in journal_of(service).of_kind("broker") if r.broker == 2][-1] == "controlled shutdown"
 
 
@@ -71,7 +71,7 @@ async def test_last_isr_member_stays_leader_and_is_reported(cluster: Cluster) ->
 
 
 async def test_partition_without_other_replicas_does_not_hold_it(cluster: Cluster) -> None:
-    """Kafka's rule: nothing can be done about it, so the broker is let go; its death takes the partition offline."""
+    """Kafka's rule: nothing can be done about it, so the broker may go; its death takes the partition offline."""
     service = await active_controller(cluster)
     await cluster.create_topic("single", {0: [2]})
     await cluster.until_leaders("single", [2])

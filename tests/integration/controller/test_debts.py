@@ -1,4 +1,4 @@
-"""Replicas that brokers are still to delete: made in the step that ends a reassignment, paid whenever brokers can."""
+"""Replicas that brokers still have to delete: recorded when a reassignment ends, deleted when brokers can do so."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 async def test_reassignment_ends_although_the_removed_broker_is_silent(cluster: Cluster) -> None:
-    """Kafka's is over at once, too; but nothing remembers the replica there."""
+    """Kafka's reassignment ends at once, too; but then nothing remembers the replica on that broker."""
     service = await moved_from_a_silent_broker(cluster)
     listed = await ask(service, lambda reply: ListPartitionReassignments(partitions=None, reply=reply))
     assert listed == {}
@@ -73,7 +73,7 @@ async def test_topic_can_be_deleted_although_the_removed_broker_is_silent(cluste
 
 
 async def test_topic_without_an_id_is_deleted_when_its_debts_are_paid(cluster: Cluster) -> None:
-    """Nothing would tell what the silent broker has from what the next topic of the name has there."""
+    """Otherwise the silent broker's replica could not be distinguished from that of the next topic of the same name."""
     (service,) = cluster.services
     await cluster.stop_controller(service)
     cluster.services.clear()
@@ -110,7 +110,7 @@ async def test_answer_pays(cluster: Cluster) -> None:
 
 
 async def test_removed_broker_that_is_away_deletes_when_it_returns(cluster: Cluster) -> None:
-    """Kafka's reassignment ends without asking it ever again."""
+    """Kafka's reassignment ends, and the broker is never asked again."""
     service = await cluster.active()
     await cluster.create_topic("u", {0: [1, 2, 3]})
     await cluster.until_state("u", 1, (1, 2, 3))
@@ -163,7 +163,7 @@ async def test_answer_that_leaves_a_partition_out_does_not_pay(
 
 
 async def test_silent_broker_does_not_hold_up_what_waits_behind(cluster: Cluster) -> None:
-    """It answers everything but StopReplica.  Kafka's sender stays at that for ever."""
+    """It answers everything but StopReplica.  Kafka's sender would wait for that forever."""
     await another_controller(cluster)
     (service,) = cluster.services
     await cluster.stop_controller(service)
@@ -189,7 +189,7 @@ async def test_next_controller_goes_on(cluster: Cluster) -> None:
 async def test_controller_that_ends_between_writing_and_sending(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The debt stands in ZooKeeper with the assignment; the next controller sends what the first one could not."""
+    """The debt is in ZooKeeper with the assignment; the next controller sends what the first one could not."""
     service = await cluster.active()
     with monkeypatch.context() as patch:
         real = type(service.shell).send
@@ -234,7 +234,7 @@ async def test_replica_that_is_moved_back_is_not_deleted(cluster: Cluster) -> No
 
 
 async def test_replica_that_is_moved_back_while_its_broker_is_silent(cluster: Cluster) -> None:
-    """What was sent before bears an older leader epoch than what the broker hears as a replica."""
+    """The earlier StopReplica has an older leader epoch than the LeaderAndIsr that makes the broker a replica again."""
     service = await moved_from_a_silent_broker(cluster)
     await reassign(service, {T0: (2, 1)})
     assert await owed(cluster) == {}
@@ -250,7 +250,7 @@ async def test_replica_that_is_moved_back_while_its_broker_is_silent(cluster: Cl
 
 
 async def test_late_answer_does_not_pay_for_a_later_debt(cluster: Cluster) -> None:
-    """Moved away, back and away again: the first answer tells nothing of what the broker has got since."""
+    """Moved away, back and away again: the first answer says nothing about what the broker has got since."""
     service = await moved_from_a_silent_broker(cluster)
     (first,) = service.shell.context.debts
     await reassign(service, {T0: (2, 1)})
@@ -261,7 +261,7 @@ async def test_late_answer_does_not_pay_for_a_later_debt(cluster: Cluster) -> No
 
 
 async def test_debt_that_the_assignment_contradicts_is_given_up_at_the_failover(cluster: Cluster) -> None:
-    """Another controller, or a person, has made the broker a replica again."""
+    """Another controller, or an operator, has made the broker a replica again."""
     await moved_from_a_silent_broker(cluster)
     (service,) = cluster.services
     await cluster.stop_controller(service)
@@ -281,7 +281,7 @@ async def test_debt_that_the_assignment_contradicts_is_given_up_at_the_failover(
 
 
 async def recreated(cluster: Cluster, topic_id: bytes) -> None:
-    """The topic of the silent broker's debt is gone, and another of its name has a replica there."""
+    """The topic of the silent broker's debt is gone, and another topic of that name has a replica there."""
     await moved_from_a_silent_broker(cluster)
     await delete(cluster, "t")
     await gone(cluster, "t")
@@ -308,7 +308,7 @@ async def test_broker_hears_of_a_new_topic_when_it_has_paid_for_the_old_one(clus
 
 
 async def idle_but_for(cluster: Cluster, service: Service) -> None:
-    """Nothing is left to do but for the silent broker."""
+    """Wait until nothing is left to do except for the silent broker."""
     await until(lambda: not service.queue)
     for _ in range(10):
         await asyncio.sleep(0)
@@ -327,7 +327,7 @@ async def test_next_controller_holds_the_new_topic_back_as_well(cluster: Cluster
 
 
 async def overtaken(cluster: Cluster) -> None:
-    """Broker 1 owes t-0 of an earlier topic, and has heard of the present one from another kind of controller."""
+    """Broker 1 owes t-0 of an earlier topic, and another kind of controller has told it about the present topic."""
     await recreated(cluster, b"n" * 16)
     await cluster.until_state("t", 2, (2,))
     (service,) = cluster.services
@@ -340,7 +340,7 @@ async def overtaken(cluster: Cluster) -> None:
 
 
 async def test_debt_is_given_up_after_a_term_of_another_kind_of_controller(cluster: Cluster) -> None:
-    """It has sent the broker the new topic: a StopReplica, which knows names only, would delete a live replica."""
+    """It has sent the broker the new topic: a StopReplica, which has only names, would delete a live replica."""
     await overtaken(cluster)
     service = await cluster.add_controller(auto_leader_rebalance_enable=False)
     await cluster.active()
@@ -353,7 +353,7 @@ async def test_debt_is_given_up_after_a_term_of_another_kind_of_controller(clust
 async def test_controller_that_ends_while_it_gives_up_what_is_overtaken(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had noted by then that it looks after the debts: the next one took them for its own, and deleted a replica."""
+    """It had recorded that it maintains them: the next one took the debts for its own, and deleted a replica."""
     await overtaken(cluster)
     real, calls = DebtZNodes.write, []
 
@@ -398,7 +398,7 @@ async def test_overtaken_debt_that_zookeeper_keeps_is_never_asked_for(cluster: C
 async def test_target_that_zookeeper_refused_is_written_once_it_allows_it(
     cluster: Cluster, zk_connect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else happens in the cluster that would resume the reassignment."""
+    """No other event in the cluster would resume the reassignment."""
     monkeypatch.setattr(reassignments, "COMMIT_AGAIN_S", 0.5)
     service = await cluster.active()
     client = KazooClient(zk_connect)

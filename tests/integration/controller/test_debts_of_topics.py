@@ -1,4 +1,4 @@
-"""Topics that are deleted although some brokers do not answer: what these owe afterwards, and what operators see."""
+"""Topics that are deleted although some brokers do not answer: their debts afterwards, and what operators see."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 async def test_topic_goes_although_a_broker_is_dead(cluster: Cluster) -> None:
-    """Kafka's deletion waits for the broker, for ever if need be."""
+    """Kafka's deletion waits for the broker, forever if it does not return."""
     service = await without_broker_2(cluster)
     await delete(cluster, "u")
     await gone(cluster, "u")
@@ -64,7 +64,7 @@ async def test_topic_goes_although_a_broker_is_dead(cluster: Cluster) -> None:
 
 
 async def test_topic_without_an_id_waits_for_the_dead_broker(cluster: Cluster) -> None:
-    """As with Kafka: the broker could not tell what it has from what the next topic of the name has."""
+    """As with Kafka: the broker could not distinguish its replica from that of the next topic of the same name."""
     (service,) = cluster.services
     await cluster.stop_controller(service)
     cluster.services.clear()
@@ -122,7 +122,7 @@ async def test_topic_goes_although_a_broker_refuses(cluster: Cluster) -> None:
 
 
 async def test_topic_of_the_same_name_while_the_broker_is_dead(cluster: Cluster) -> None:
-    """It comes back with the old log: it deletes that, then it hears of the new topic, and can be in sync."""
+    """It returns with the old log: it deletes that, then it is told about the new topic, and can be in sync."""
     service = await without_broker_2(cluster)
     await delete(cluster, "u")
     await gone(cluster, "u")
@@ -139,7 +139,7 @@ async def test_topic_of_the_same_name_while_the_broker_is_dead(cluster: Cluster)
 
 
 async def break_deletion_off(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The controller ends when it has written broker 2's debts of u, and before the znodes go."""
+    """End the controller after it has written broker 2's debts of u, and before it deletes the znodes."""
     service = await without_broker_2(cluster)
     with monkeypatch.context() as patch:
 
@@ -156,7 +156,7 @@ async def break_deletion_off(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_deletion_that_is_broken_off_begins_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The debts are written before the znodes go; the next controller finds a topic that is there, and starts anew."""
+    """The debts are written before the znodes are deleted; the next controller finds the topic, and starts over."""
     await break_deletion_off(cluster, monkeypatch)
     returned = await cluster.add_broker(2)
     await cluster.add_controller(auto_leader_rebalance_enable=False)
@@ -168,7 +168,7 @@ async def test_deletion_that_is_broken_off_begins_again(cluster: Cluster, monkey
 async def test_operator_takes_a_deletion_back_that_was_broken_off(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic lives on, with the dead broker's replica: its debts are void."""
+    """The topic stays, with the dead broker's replica: its debts are void."""
     await break_deletion_off(cluster, monkeypatch)
     await cluster.client.delete("/admin/delete_topics/u")
     returned = await cluster.add_broker(2)
@@ -266,7 +266,7 @@ async def test_unreadable_debts_do_not_prevent_an_election(cluster: Cluster, zk_
 
 @pytest.mark.parametrize("path", [paths.debts_of_broker(1), paths.debts(1, "t")])
 async def test_debts_of_a_broker_that_we_may_not_read_are_named(cluster: Cluster, zk_connect: str, path: str) -> None:
-    """The broker still has those replicas, and nothing else would say so."""
+    """The broker still has those replicas, and nothing else would show it."""
     await moved_from_a_silent_broker(cluster)
     await until_owed(cluster, {(1, "t"): [0]})
     client = KazooClient(zk_connect)
@@ -283,7 +283,7 @@ async def test_debts_of_a_broker_that_we_may_not_read_are_named(cluster: Cluster
 
 @pytest.fixture
 def read_only(zk_connect: str) -> Iterator[Callable[[str, bytes], None]]:
-    """Make a znode that all may read, and only its owner may write."""
+    """A function that creates a znode which everyone may read, and only its owner may write."""
     client = KazooClient(zk_connect)
     client.start()
     acl = [make_acl("world", "anyone", read=True), make_digest_acl("other", "user", all=True)]
@@ -301,7 +301,7 @@ def read_only(zk_connect: str) -> Iterator[Callable[[str, bytes], None]]:
 async def test_znodes_that_we_may_read_and_not_write_are_named(
     cluster: Cluster, path: str, read_only: Callable[[str, bytes], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was said that they had changed 16 times meanwhile."""
+    """The error used to claim that they had changed 16 times meanwhile."""
     await asyncio.to_thread(read_only, path, b"")
     service = await cluster.active()
     await reassign(service, {T0: (2,)})
@@ -329,7 +329,7 @@ async def test_payment_that_cannot_be_written_down_is_asked_for_again(
     await asyncio.to_thread(client.start)
     try:
         acl = [make_acl("world", "anyone", read=True, admin=True)]
-        client.set_acls(paths.debts_of_broker(1), acl)  # deleting is its parent's matter
+        client.set_acls(paths.debts_of_broker(1), acl)  # the parent's ACL decides on deletion
         cluster.brokers[1].unanswered.clear()
         await cluster.bounce_broker(1)
         await until(lambda: len(deleted_on(cluster.brokers[1])) > 3)
@@ -348,7 +348,7 @@ async def test_payment_that_cannot_be_written_down_is_asked_for_again(
 async def test_damaged_znode_is_written_over_by_the_debt_that_belongs_there(
     cluster: Cluster, data: bytes, loaded: bool
 ) -> None:
-    """The reassignment never ended, and neither did a topic's deletion."""
+    """It used to keep the reassignment, and a topic's deletion, from ending."""
     service = await cluster.active()
     for path in (paths.DEBTS, paths.debts_of_broker(1), paths.debts(1, "t")):
         await cluster.client.create(path, data=data)

@@ -1,4 +1,4 @@
-"""Topic deletion at the points where Kafka's stays stuck or stumbles: each test says what Kafka does there."""
+"""Topic deletion where Kafka's gets stuck or fails: each test says what Kafka does there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_broker_that_dies_after_its_replica_was_deleted(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Kafka tries to call the deleted replica ineligible, which is no legal step, and halts the topic."""
+    """Kafka tries to make the deleted replica ineligible, which is not a valid transition, and halts the topic."""
     service = await cluster.active()
     cluster.brokers[2].unanswered.add(ApiKey.STOP_REPLICA)
     await delete(cluster, "t")
@@ -44,7 +44,7 @@ async def test_broker_that_dies_after_its_replica_was_deleted(
     await cluster.kill_broker(1)
     await until(lambda: 1 not in service.shell.context.brokers)
     await cluster.kill_broker(2)
-    await gone(cluster, "t")  # what broker 2 has is a debt
+    await gone(cluster, "t")  # broker 2's replica is a debt
     await cluster.add_broker(2)
     await until(lambda: not service.shell.context.debts)
     assert refusals(caplog) == []
@@ -87,7 +87,7 @@ async def test_reassignment_that_a_deletion_waits_for_can_be_cancelled(cluster: 
 
 
 async def test_broker_that_starts_does_not_resume_the_deletion_of_what_is_being_moved(cluster: Cluster) -> None:
-    """Kafka resumes it, and the reassignment moves replicas that have been deleted already."""
+    """Kafka resumes it, and the reassignment moves replicas that are already deleted."""
     service = await cluster.active()
     context = service.shell.context
     await reassign(service, {T0: (1, 3)})
@@ -107,7 +107,7 @@ async def test_broker_that_starts_does_not_resume_the_deletion_of_what_is_being_
 
 @pytest.mark.parametrize("with_ids", [True, False])
 async def test_stop_replica_that_is_refused_as_a_whole(cluster: Cluster, with_ids: bool) -> None:
-    """Kafka hears nothing of it: the replicas stay ReplicaDeletionStarted until the broker bounces or a failover."""
+    """Kafka does not notice it: the replicas stay ReplicaDeletionStarted until the broker bounces or a failover."""
     service = await cluster.active()
     service.shell.owner = None  # damage done on purpose
     service.shell.context.topic_ids_supported = with_ids

@@ -1,4 +1,4 @@
-"""The whole program on virtual time: a seed is a history, byte for byte, whatever Python's hash seed is."""
+"""The whole program on virtual time: a seed gives the same history, byte for byte, under any PYTHONHASHSEED."""
 
 from __future__ import annotations
 

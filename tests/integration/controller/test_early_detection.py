@@ -1,6 +1,6 @@
-"""Brokers and controllers that seem to be dead, on virtual time: the program, a modelled ZooKeeper, recording brokers.
+"""Brokers and controllers that seem dead, on virtual time: the program, a modelled ZooKeeper, recording brokers.
 
-ZooKeeper sessions last six seconds here; what happens within one was decided by early detection.
+ZooKeeper sessions last six seconds here; what happens sooner is due to early detection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aiocontroller.zookeeper.znodes import encode_broker
 from tests.integration.controller.harness import Cluster, journal_of
 
 QUICKLY_S = 1.0
-"""Far below a session."""
+"""Much shorter than a session."""
 
 
 class Stage(Cluster):
@@ -38,7 +38,7 @@ class Stage(Cluster):
         self.zookeeper = zookeeper
 
     async def begin(self, mode: str = "refused", brokers: int = 3, **settings: Any) -> Service:
-        """``t-0`` to ``t-2``, each led by another broker, all in sync everywhere."""
+        """Create ``t-0`` to ``t-2``, each led by another broker, with all replicas in sync."""
         for broker in range(1, brokers + 1):
             self.on_host(f"broker {broker}")
             await self.add_broker(broker)
@@ -52,7 +52,7 @@ class Stage(Cluster):
         return service
 
     def on_host(self, name: str) -> None:
-        """What is added from now on runs there."""
+        """Let everything that is added from now on run on this host."""
         host = self.network.host(name)
         self.world = World(host, SimulatedClock(host), Random(name))
 
@@ -64,14 +64,14 @@ class Stage(Cluster):
         return [broker.id for broker in found]
 
     async def deafen(self, *brokers: int) -> list[int]:
-        """Their ports are closed from now on; the ports."""
+        """Close the brokers' ports from now on; return the ports."""
         ports = [self.brokers[broker].port for broker in brokers]
         for broker in brokers:
             self.brokers[broker].deafen()
         return ports
 
     def hush(self, *brokers: int) -> None:
-        """They stand still: what is sent to them is taken, and nothing comes back."""
+        """Suspend the brokers: they accept what is sent to them, and send nothing."""
         for broker in brokers:
             self.brokers[broker].unanswered |= {ApiKey.API_VERSIONS, ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA}
 
@@ -174,7 +174,7 @@ async def test_a_partition_in_one_direction_is_silence() -> None:
 @pytest.mark.parametrize("uptime_s", [10, 120])
 @virtual_time
 async def test_a_long_pause_is_one_alarm_and_does_not_hide_the_death_of_another(uptime_s: float) -> None:
-    """However long the broker had answered before; it is back a second after it wakes."""
+    """However long the broker had answered before, it is trusted again a second after it wakes."""
     async with stage() as it:
         service = await it.begin("full")
         await asyncio.sleep(uptime_s)
@@ -194,7 +194,7 @@ async def test_a_long_pause_is_one_alarm_and_does_not_hide_the_death_of_another(
 
 @virtual_time
 async def test_the_last_in_sync_stays_and_no_outsider_is_elected() -> None:
-    """Not even where unclean elections are allowed, by whatever comes along meanwhile."""
+    """No outsider, even where unclean elections are allowed, whatever event comes meanwhile."""
     async with stage() as it:
         service = await it.begin(unclean_leader_election_enable=True)
         for number, leader in enumerate((1, 2, 3)):
@@ -257,7 +257,7 @@ async def test_a_suspect_is_not_taken_into_an_isr() -> None:
 
 @virtual_time
 async def test_a_leader_that_was_moved_away_can_change_nothing() -> None:
-    """It stood still, wakes up, and asks to shrink its ISR to itself, as a leader whose followers are gone."""
+    """After a suspension it asks to shrink its ISR to itself, like a leader whose followers are gone."""
     async with stage() as it:
         service = await it.begin("full")
         before = await it.state("t", 1)
@@ -308,14 +308,14 @@ async def test_a_broker_in_a_controlled_shutdown_raises_no_alarm() -> None:
 
 
 def heard_alive(it: Stage, listener: int) -> list[int]:
-    """The brokers of the last list that this broker was sent."""
+    """Return the live brokers in the last list that this broker was sent."""
     last = it.brokers[listener].of(ApiKey.UPDATE_METADATA)[-1]
     return [broker.id_ for broker in last.live_brokers if broker.id_ != last.controller_id]
 
 
 @virtual_time
 async def test_a_dead_broker_is_listed_for_two_seconds_more() -> None:
-    """It gets no requests, and leads nothing."""
+    """It gets no requests, and leads no partition."""
     async with stage() as it:
         service = await it.begin("refused")
         dead = it.brokers[2]
@@ -340,7 +340,7 @@ async def test_a_dead_broker_is_listed_for_two_seconds_more() -> None:
 
 @virtual_time
 async def test_a_registration_that_is_removed_at_once_takes_no_broker_out_of_the_list() -> None:
-    """Fast bounce removes it after half a second; the broker's partitions moved just before."""
+    """Fast bounce removes it after half a second; the broker's leaders moved just before."""
     async with stage() as it:
         await it.begin("refused", aiocontroller_early_fast_bounce_ms=500)
         await it.deafen(2)
@@ -470,7 +470,7 @@ async def test_a_broker_that_listens_again_in_time_keeps_its_registration() -> N
 
 @virtual_time
 async def test_a_broker_that_is_slow_to_listen_after_it_has_registered_keeps_its_registration() -> None:
-    """Real brokers take seconds for that on a busy machine; found so: their second registration was removed, too."""
+    """Real brokers take seconds for that on a busy machine, and their second registration used to be removed, too."""
     async with stage() as it:
         service = await it.begin("full", aiocontroller_early_fast_bounce_ms=500)
         await it.add_broker(4)
@@ -535,7 +535,7 @@ async def test_a_killed_controller_is_succeeded_before_its_session_ends(mode: st
 @pytest.mark.parametrize("mode", ["off", "refused", "full"])
 @virtual_time
 async def test_a_controller_that_stands_still_is_deposed_in_the_mode_full_only(mode: str) -> None:
-    """It wakes up, finds that it is not active any more, and stands by."""
+    """When it wakes up, it finds that it is no longer active, and stands by."""
     async with stage() as it:
         await it.add_broker(1)
         first, second = await two_controllers(it, mode)

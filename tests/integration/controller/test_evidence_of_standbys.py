@@ -1,6 +1,6 @@
-"""What a standby knows by itself: brokers that die with the controller, a controller without ZooKeeper.
+"""A standby's own evidence: brokers that die with the controller, a controller without ZooKeeper.
 
-Sessions last six seconds here; what happens within one was decided by the standby's own evidence.
+Sessions last six seconds here; what happens sooner is due to the standby's own evidence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ZOOKEEPER = "localhost"
 
 
 async def pair_with_topic(it: Stage, mode: str = "refused") -> tuple[Service, Service]:
-    """``t-0`` to ``t-2``, each led by another broker; the second is a standby that watches brokers and controller."""
+    """Create ``t-0`` to ``t-2``, each led by another broker, and a standby that watches brokers and controller."""
     settings = {"aiocontroller_early_controller_detection": mode, "aiocontroller_standby": "warm"}
     first = await it.begin(mode, aiocontroller_id=1_000_001, **settings)
     it.on_host("standby")
@@ -58,7 +58,7 @@ async def test_controller_and_broker_that_die_together_cost_one_detection(mode: 
 async def test_standby_that_suspects_a_broker_does_nothing_about_it() -> None:
     async with stage() as it:
         first, second = await pair_with_topic(it)
-        it.network.block("controller", "broker 1")  # only the standby can tell
+        it.network.block("controller", "broker 1")  # only the standby can see it
         await it.deafen(1)
         await asyncio.sleep(QUICKLY_S)
         assert suspicions(second) == [("suspected", 1)]
@@ -68,7 +68,7 @@ async def test_standby_that_suspects_a_broker_does_nothing_about_it() -> None:
 
 @virtual_time
 async def test_broker_that_has_come_back_is_not_held_against_it() -> None:
-    """Another incarnation is judged anew, and so is one that answers again before the controller dies."""
+    """Another incarnation is judged afresh, and so is one that answers again before the controller dies."""
     async with stage() as it:
         first, second = await pair_with_topic(it)
         await it.deafen(1)
@@ -117,7 +117,7 @@ async def test_evidence_outlives_a_reload() -> None:
 
 
 def cut(it: Stage, *hosts: str, broker: int = 1) -> None:
-    """Nothing passes between these hosts and the broker, in either direction."""
+    """Cut these hosts off from the broker, in both directions."""
     for host in hosts:
         it.network.block(host, f"broker {broker}")
         it.network.block(f"broker {broker}", host)
@@ -161,7 +161,7 @@ async def test_a_broker_that_is_silent_to_both_is_suspected_as_soon_as_by_one() 
 @pytest.mark.parametrize("how", ["dies", "stands still", "is cut off"])
 @virtual_time
 async def test_without_the_standbys_word_our_own_evidence_counts(how: str) -> None:
-    """The word of one that says nothing any longer is not believed for long."""
+    """The reports of a standby that has fallen silent are soon ignored."""
     async with stage() as it:
         first, second = await pair_with_topic(it, "full")
         cut(it, "controller")
@@ -192,7 +192,7 @@ async def test_what_a_standby_hears_does_not_delay_the_alarm_of_a_broker_that_re
 
 @virtual_time
 async def test_a_standby_that_lies_is_believed_about_silence_only_and_zookeeper_decides() -> None:
-    """It says that it hears everybody; a broker that hangs is noticed when its session ends, as without detection."""
+    """It claims that all brokers answer; one that hangs is noticed when its session expires, as without detection."""
     async with stage() as it:
         first, second = await pair_with_topic(it, "full")
         everybody = [(broker.id, broker.epoch) for broker in first.shell.context.brokers.values()]
@@ -249,12 +249,12 @@ async def test_connection_that_comes_back_soon_costs_nothing() -> None:
 
 @virtual_time
 async def test_zookeeper_that_is_away_for_all_moves_no_role() -> None:
-    """Both are cut off; when it is back, the standby does not act on what it saw meanwhile."""
+    """Both are cut off; when ZooKeeper is back, the standby does not act on what it saw meanwhile."""
     async with stage() as it:
         it.on_host("broker 1")
         await it.add_broker(1)
         first, second = await two_controllers(it, "full")
-        for _ in range(4):  # with each false alarm the standby trusts the controller later
+        for _ in range(4):  # after each false alarm the standby takes longer to trust the controller again
             it.zookeeper.stop()
             await asyncio.sleep(3)
             assert first.controller.status()["active"] is False

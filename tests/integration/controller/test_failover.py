@@ -1,4 +1,4 @@
-"""The main job on a real ZooKeeper: winning, loading, electing, telling; brokers that come, go and bounce."""
+"""The main job on a real ZooKeeper: winning, loading, electing, notifying; brokers that come, go and bounce."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_standby_takes_over_when_the_active_one_leaves(cluster: Cluster) -
 
 
 async def test_topics_are_loaded_in_groups(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several at a time, of about as many partitions: nothing is left out, nothing taken twice."""
+    """Several topics at a time, in groups of about equal size: none is left out, none is loaded twice."""
     await cluster.add_broker(1)
     await cluster.add_broker(2)
     sizes = {f"t{n:02}": (1, 2, 7)[n % 3] for n in range(20)}

@@ -1,4 +1,4 @@
-"""Bugs of our own: what was asked is answered, memory is true afterwards, the role stays, and the others go on."""
+"""Our own bugs: requests are answered, memory is correct afterwards, the role stays, and other events go on."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def counting(error: Exception) -> tuple[list[Any], Any]:
 async def test_request_that_keeps_failing_is_refused_for_a_growing_while(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client cannot make us reload for ever, and other requests are answered all the while."""
+    """A client cannot make us reload forever, and other requests are answered meanwhile."""
     service = await active_controller(cluster)
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
@@ -140,7 +140,7 @@ async def test_one_request_of_many_that_are_handled_together_fails_alone(
 async def test_step_of_the_failover_that_fails_is_made_up_for(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What poisons an event may poison every controller's failover: the cluster has one all the same."""
+    """What makes an event fail may make every controller's failover fail: the cluster must have a controller anyway."""
     monkeypatch.setattr(faults_module, "FIRST_RETRY_S", 0.2)
     real = reassignment.initialize_partition_reassignments
     poisoned = True
@@ -166,7 +166,7 @@ async def test_step_of_the_failover_that_fails_is_made_up_for(
 
 
 async def test_memory_is_what_zookeeper_says_after_a_fault(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that stops half way leaves neither its changes in memory nor the brokers in the dark."""
+    """After a handler that stops half way, its changes are not left in memory, and brokers are informed."""
     service = await active_controller(cluster)
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
@@ -193,7 +193,7 @@ async def test_memory_is_what_zookeeper_says_after_a_fault(cluster: Cluster, mon
 async def test_controller_epoch_that_none_can_follow_is_named_and_keeps_us_out(
     cluster: Cluster, epoch: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Kafka's controller wraps round to a negative epoch after the highest, and no broker obeys it."""
+    """After the highest epoch Kafka's controller wraps around to a negative one, and no broker obeys it."""
     await cluster.client.create(paths.CONTROLLER_EPOCH, data=epoch)
     service = await cluster.add_controller()
 

@@ -23,7 +23,7 @@ VERSIONS = (0, 1, 2, 3)
 
 
 async def active_controller(cluster: Cluster) -> Service:
-    """An active controller, and ``t`` with one partition on all brokers."""
+    """Start a controller, and create ``t`` with one partition on all brokers."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2, 3]})
     await cluster.until_leaders("t", [1])
@@ -32,7 +32,7 @@ async def active_controller(cluster: Cluster) -> Service:
 
 
 def named(service: Service, version: int) -> str | bytes:
-    """``t`` as a request of this version names it."""
+    """Return ``t`` as a request of this version names it."""
     return service.shell.context.table.topic_by_name["t"].id if version >= 2 else "t"
 
 
@@ -63,7 +63,7 @@ async def test_shrink_and_expand(cluster: Cluster, version: int) -> None:
 
 
 async def test_an_update_metadata_that_is_taken_is_no_event(cluster: Cluster) -> None:
-    """Ten brokers' assent would stand in the queue before the next request; a refusal is one."""
+    """Otherwise ten brokers' answers would be queued before the next request; a refusal does become an event."""
     service = await active_controller(cluster)
     handled = [r.event for r in journal_of(service).of_kind("event")]
     assert "LeaderAndIsrResponseReceived" in handled
@@ -135,7 +135,7 @@ async def test_stale_broker_epoch_is_an_error_of_the_whole_request(cluster: Clus
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_repeated_request_is_answered_as_the_first_was(cluster: Cluster, version: int) -> None:
-    """Its answer was lost with the connection; the znode is not written again."""
+    """The first answer was lost with the connection; the znode is not written again."""
     service = await active_controller(cluster)
     state, epoch = await cluster.state("t"), cluster.brokers[1].epoch
     asked = change(named(service, version), 0, state, (1, 2))
@@ -210,7 +210,7 @@ async def test_standby_says_that_it_is_none(cluster: Cluster) -> None:
 
 
 async def test_deposed_controller_does_not_judge_topics_that_it_does_not_know(cluster: Cluster) -> None:
-    """They may be younger than its end; a broker that hears "unknown" waits for ever (Kafka's says so)."""
+    """They may be newer than its term; a broker that is told "unknown" waits forever (Kafka's controller does that)."""
     service = await active_controller(cluster)
     state = await cluster.state("t")
     epoch, _ = await cluster.zk.get_controller_epoch() or (0, 0)
@@ -285,7 +285,7 @@ async def test_notifications_of_the_time_without_controller_are_discarded(cluste
 
 
 async def test_election_over_a_foreign_write_is_decided_anew(cluster: Cluster) -> None:
-    """The cached ISR would have made broker 2 leader, which the leader has taken out of it since."""
+    """By the cached ISR broker 2 would lead, which the leader has removed from it since."""
     service = await active_controller(cluster)
     state = await cluster.state("t")
     await cluster.write_state("t", msgspec.structs.replace(state, isr=(1, 3)))
@@ -320,7 +320,7 @@ async def test_state_is_read_only_where_the_write_was_refused(
 
 
 async def test_state_of_a_later_controller_ends_the_term(cluster: Cluster) -> None:
-    """The write is refused by its version, nothing is decided over the state by us; Kafka stays, and leaves it so."""
+    """The write is refused by its version, and we do not decide over the state; Kafka stays, and leaves it so."""
     service = await active_controller(cluster)
     state = await cluster.state("t")
     await cluster.write_state("t", msgspec.structs.replace(state, controller_epoch=99, isr=(1, 2)))
@@ -333,7 +333,7 @@ async def test_state_of_a_later_controller_ends_the_term(cluster: Cluster) -> No
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_leader_that_does_not_know_its_replicas_hears_them_anew(cluster: Cluster, version: int) -> None:
-    """A controller wrote an assignment and ended.  Kafka lets the broker in that is no replica any more."""
+    """A controller wrote an assignment and ended.  Kafka accepts the former replica into the ISR."""
     service = await active_controller(cluster)
     await cluster.create_topic("u", {0: [1, 2]})
     await cluster.until_leaders("u", [1])
@@ -371,7 +371,7 @@ async def test_state_znode_that_is_removed_under_a_leader(cluster: Cluster) -> N
 
 
 async def test_requests_that_wait_together_are_one_batch(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two brokers' changes are written together; a second one of the same partition is judged after the first."""
+    """Two brokers' changes are written together; a second one for the same partition is judged after the first."""
     service = await active_controller(cluster)
     await cluster.create_topic("u", {0: [2, 3, 1]})
     await cluster.until_leaders("u", [2])

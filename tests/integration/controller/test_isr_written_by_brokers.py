@@ -27,7 +27,7 @@ async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 async def expanded_unnoticed(cluster: Cluster) -> Service:
-    """Broker 2 died and came back; broker 1 took it into the ISR, in ZooKeeper only."""
+    """Broker 2 dies and returns; broker 1 takes it into the ISR, only in ZooKeeper."""
     service = await cluster.add_controller(inter_broker_protocol_version="2.6")
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
@@ -42,7 +42,7 @@ async def expanded_unnoticed(cluster: Cluster) -> Service:
 
 
 async def notify_of_isr(cluster: Cluster) -> None:
-    """Of t-0, as its leader does after writing."""
+    """Notify of t-0's ISR, as its leader does after writing it."""
     await cluster.client.create(
         "/isr_change_notification/isr_change_",
         data=msgspec.json.encode({"version": 1, "partitions": [{"topic": "t", "partition": 0}]}),
@@ -59,7 +59,7 @@ async def test_live_replica_that_only_zookeeper_knows_to_be_in_sync_leads(cluste
 async def test_isr_that_grows_while_the_election_goes_on_is_swept_up(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader's last write reaches ZooKeeper after the election has looked, and no notification follows it."""
+    """The leader's last write reaches ZooKeeper after the election's read, and no notification follows it."""
     monkeypatch.setattr(state_changes, "SWEEP_S", 0.2)
     service = await cluster.add_controller(inter_broker_protocol_version="2.6")
     await cluster.create_topic("t", {0: [1, 2]})
@@ -92,7 +92,7 @@ async def test_notification_of_an_offline_partition_elects(cluster: Cluster, mon
 
 
 async def test_dead_leader_that_only_zookeeper_knew_of_is_replaced_when_another_broker_dies(cluster: Cluster) -> None:
-    """Kafka asks every partition for its leader when a broker goes, also those that the broker has nothing of."""
+    """When a broker goes, Kafka checks the leader of every partition, even of those without a replica on the broker."""
     service = await cluster.add_controller(inter_broker_protocol_version="2.6")
     await cluster.add_broker(3)
     await cluster.create_topic("t", {0: [1, 2]})
@@ -110,7 +110,7 @@ async def test_dead_leader_that_only_zookeeper_knew_of_is_replaced_when_another_
 
 
 async def test_move_ends_as_soon_as_its_leader_has_written_the_isr(cluster: Cluster) -> None:
-    """Kafka watches the state of a partition that moves; the leader's notification may come seconds later."""
+    """Kafka watches the state of a partition that is moved; the leader's notification may come seconds later."""
     service = await cluster.add_controller(inter_broker_protocol_version="2.6")
     await cluster.create_topic("t", {0: [1]})
     await cluster.until_leaders("t", [1])
@@ -136,7 +136,7 @@ async def test_move_under_way_is_followed_by_the_next_controller(cluster: Cluste
 
 
 async def test_dead_follower_that_only_zookeeper_knows_to_be_in_sync_leaves_the_isr(cluster: Cluster) -> None:
-    """Its leader does not throw it out: it had read everything."""
+    """Its leader does not remove it: it had read everything."""
     await expanded_unnoticed(cluster)
     await cluster.kill_broker(2)
     state = await cluster.until_state("t", 1, (1,))
@@ -153,7 +153,7 @@ async def test_dead_follower_that_only_zookeeper_knows_to_be_in_sync_leaves_the_
 async def test_broker_that_its_leader_took_in_late_and_that_is_no_replica_is_dropped(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, read_by: str
 ) -> None:
-    """Without waiting for the leader's notification, which is not sent here: whatever has read the state notices."""
+    """The leader's notification, which is not sent here, is not needed: any read of the state reveals it."""
     service = await cluster.add_controller(inter_broker_protocol_version="2.6")
     await cluster.add_broker(3)
     await cluster.create_topic("t", {0: [1, 2]})
@@ -165,7 +165,7 @@ async def test_broker_that_its_leader_took_in_late_and_that_is_no_replica_is_dro
         real = steps.bump_leader_epochs
 
         async def late(shell: ControllerShell, rows: Sequence[int]) -> Change:
-            """The leader has not heard of the cancellation when it takes the added replica in."""
+            """The leader does not know of the cancellation when it takes the added replica into the ISR."""
             if rows and service.shell.context.table.replicas(0) == (1, 2):
                 monkeypatch.setattr(steps, "bump_leader_epochs", real)
                 await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2, 3)))

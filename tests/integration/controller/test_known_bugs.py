@@ -27,7 +27,7 @@ from tests.integration.controller.test_topic_deletion import delete, gone
 
 
 async def test_epoch_that_partitions_have_overtaken_is_raised_above_them(cluster: Cluster) -> None:
-    """After a rollback from KRaft the states bear its epochs: with a lower one no broker listens to the controller."""
+    """After a rollback from KRaft the states have its epochs: with a lower one no broker obeys the controller."""
     first = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
@@ -124,7 +124,7 @@ async def test_reassignment_whose_target_is_down_at_failover_goes_on(cluster: Cl
 
 
 async def test_metadata_sent_during_a_reassignment_has_the_new_epoch(cluster: Cluster) -> None:
-    """KAFKA-9212: brokers heard of old leader epochs and their clients went round in circles."""
+    """KAFKA-9212: brokers were told old leader epochs, and their clients retried endlessly."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1]})
     await cluster.until_leaders("t", [1])
@@ -144,7 +144,7 @@ async def test_metadata_sent_during_a_reassignment_has_the_new_epoch(cluster: Cl
 
 
 async def test_topic_deleted_during_its_reassignment_goes_when_that_ends(cluster: Cluster) -> None:
-    """KAFKA-8249: neither ended."""
+    """KAFKA-8249: neither the reassignment nor the deletion ended."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1]})
     await cluster.until_leaders("t", [1])

@@ -1,4 +1,4 @@
-"""Clusters of older releases: nothing is sent or written that one of the brokers, or its tools, could not read."""
+"""Clusters of older releases: nothing is sent or written that a broker, or its tools, could not read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def altered(client: Asking, **configs: str | None) -> int:
 
 
 async def test_topics_have_the_settings_of_the_oldest_broker(world: World, zk_connect: str) -> None:
-    """A broker of 2.8 fails over a version that it does not know, and with it over the others in the LeaderAndIsr."""
+    """A broker of 2.8 fails on a version that it does not know, and so on all other partitions in the LeaderAndIsr."""
     async with running(world, zk_connect) as cluster:
         await cluster.add_broker(1, defaults={PROTOCOL: "2.8-IV1"})
         await cluster.add_broker(2, defaults={PROTOCOL: "3.9-IV0"})

@@ -44,7 +44,7 @@ async def test_takeover_of_an_old_protocol_writes_neither_topic_ids_nor_features
 
 
 async def test_lowest_protocol_counts_until_the_last_broker_has_come_to_the_new_one(cluster: Cluster) -> None:
-    """Then the cluster is loaded anew, as by a new controller: topics get ids, and brokers hear of them."""
+    """Then the cluster is reloaded, as by a new controller: topics get ids, and brokers are told."""
     for broker in (1, 2):
         await add_broker(cluster, broker, "2.6-IV0")
     await cluster.create_topic("t", {0: [1, 2]})

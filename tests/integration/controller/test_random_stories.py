@@ -1,4 +1,4 @@
-"""Whatever the dice do to the cluster: once it is healed, ZooKeeper, the controller and every broker agree."""
+"""After any random events, once the cluster is healed, ZooKeeper, the controller and every broker agree."""
 
 from __future__ import annotations
 

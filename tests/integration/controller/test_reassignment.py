@@ -1,4 +1,4 @@
-"""Replicas move: by znode and by request, with targets that are dead, changed or taken back, and across failover."""
+"""Replicas move: by znode and by request, with dead, changed or cancelled targets, and across failovers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def request_by_znode(cluster: Cluster, targets: dict[TopicPartition, list[
 
 
 async def catch_up(cluster: Cluster, service: Service, isr: tuple[int, ...]) -> None:
-    """The leader of t-0 says that these are in sync, as it does when the added replicas have caught up."""
+    """Have the leader of t-0 report these as in sync, as it does when the added replicas have caught up."""
 
     async def accepted() -> bool:
         (state,) = await cluster.states("t", 1)
@@ -80,7 +80,7 @@ async def started(cluster: Cluster, replicas: list[int], **settings: Any) -> Ser
     service = await cluster.add_controller(**settings)
     await cluster.create_topic("t", {0: replicas})
     await cluster.until_leaders("t", [replicas[0]])
-    await idle(service)  # the brokers have heard of it
+    await idle(service)  # the brokers have been told
     return service
 
 
@@ -176,7 +176,7 @@ async def test_cancel_restores_the_origin(cluster: Cluster) -> None:
 
 
 def epochs_sent(cluster: Cluster, broker: int, api: ApiKey) -> list[int]:
-    """Of t-0, in the order in which the broker heard them."""
+    """Return the epochs of t-0 in the order in which the broker got them."""
     requests = cluster.brokers[broker].of(api)
     return [p.leader_epoch for r in requests for t in r.topic_states for p in t.partition_states]
 
@@ -185,7 +185,7 @@ def epochs_sent(cluster: Cluster, broker: int, api: ApiKey) -> list[int]:
 async def test_dropped_replica_is_stopped_under_a_higher_epoch(
     cluster: Cluster, target: tuple[int, ...] | None
 ) -> None:
-    """Brokers of 2.6 to 3.4.0 ignore a StopReplica of the leader epoch that they have (KAFKA-13972)."""
+    """Brokers of 2.6 to 3.4.0 ignore a StopReplica with the leader epoch that they already have (KAFKA-13972)."""
     service = await started(cluster, [1])
     await reassign(service, {T0: (1, 2)})
     await until(lambda: epochs_sent(cluster, 2, ApiKey.LEADER_AND_ISR))
@@ -199,7 +199,7 @@ async def test_dropped_replica_is_stopped_under_a_higher_epoch(
 
 
 async def test_dropped_replica_is_stopped_under_a_higher_epoch_without_a_leader(cluster: Cluster) -> None:
-    """No phase raises the epoch of a partition whose replicas in sync are away; it is raised all the same."""
+    """No phase raises the epoch of a partition whose in-sync replicas are down; it has to be raised anyway."""
     service = await started(cluster, [1])
     await reassign(service, {T0: (1, 2)})
     await cluster.kill_broker(1)
@@ -247,7 +247,7 @@ async def test_removed_replica_that_refuses_is_asked_again(cluster: Cluster) -> 
 
 
 async def test_partitions_added_meanwhile_stay(cluster: Cluster) -> None:
-    """Kafka writes the whole topic znode from memory, over whatever is there."""
+    """Kafka overwrites the whole topic znode from memory."""
     service = await started(cluster, [1])
     await reassign(service, {T0: (2,)})
     found = (await cluster.zk.get_topic_assignments(["t"], watch=False)).found[0]

@@ -1,4 +1,4 @@
-"""Reassignments at the points where Kafka's go wrong: each test says what Kafka does there."""
+"""Reassignments where Kafka's go wrong: each test says what Kafka does there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 async def test_override_that_takes_the_leader_away_elects_another(cluster: Cluster) -> None:
-    """Kafka leaves the partition without a leader: there is no replica from which the new target could catch up."""
+    """Kafka leaves the partition without a leader: the new target has no replica from which it could catch up."""
     service = await cluster.active()
     await reassign(service, {T0: (2, 3)})
     await catch_up(cluster, service, (1, 2))
@@ -56,7 +56,7 @@ async def test_override_that_takes_the_leader_away_elects_another(cluster: Clust
 
 
 async def test_override_by_znode_that_would_lose_data_is_taken_out_of_it(cluster: Cluster) -> None:
-    """Broker 2 was added and is all that is in sync; Kafka deletes its replica."""
+    """Broker 2 was added and is the only one in sync; Kafka deletes its replica."""
     service = await cluster.active()
     await reassign(service, {T0: (2, 3)})
     await catch_up(cluster, service, (1, 2))
@@ -94,7 +94,7 @@ async def test_cancel_that_takes_the_leader_away_elects_the_origin(cluster: Clus
 
 
 async def half_moved(cluster: Cluster) -> tuple[Service, ReplicaAssignment]:
-    """On the way from 1 to (2, 3), of which 2 is in sync; the controller, and what the topic znode says."""
+    """Begin to move from 1 to (2, 3), of which 2 is in sync; return the controller and the new assignment."""
     service = await cluster.active()
     await reassign(service, {T0: (2, 3)})
     await catch_up(cluster, service, (1, 2))
@@ -104,7 +104,7 @@ async def half_moved(cluster: Cluster) -> tuple[Service, ReplicaAssignment]:
 async def test_dropped_replica_leaves_the_isr_before_the_assignment(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A controller that ends in between leaves a partition that its successor's brokers can lead."""
+    """A controller that ends in between leaves a partition for which its successor can elect a leader."""
     service, before = await half_moved(cluster)
     isrs = []
     write = steps.write_assignments
@@ -122,7 +122,7 @@ async def test_dropped_replica_leaves_the_isr_before_the_assignment(
 async def test_assignment_that_cannot_be_written_keeps_its_brokers_informed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The replica that was to be dropped hears the epoch of the shrink, and may catch up again."""
+    """The replica that was to be dropped is sent the epoch of the shrink, and may catch up again."""
     service, before = await half_moved(cluster)
 
     async def refused(shell: Any, wanted: dict[int, Any], removed: object) -> dict[int, str]:
@@ -146,7 +146,7 @@ async def test_assignment_that_cannot_be_written_keeps_its_brokers_informed(
 
 
 async def test_leader_that_cannot_move_keeps_everything(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ISR shrank behind the controller's back: Kafka ends the reassignment all the same, without a leader."""
+    """The ISR shrank without the controller's knowledge: Kafka ends the reassignment anyway, without a leader."""
     service = await cluster.active()
     with monkeypatch.context() as patch:
         patch.setattr(core_reassignment, "is_complete", lambda *_: False)
@@ -168,7 +168,7 @@ async def test_leader_that_cannot_move_keeps_everything(cluster: Cluster, monkey
 
 
 async def test_failover_goes_through_a_phase_once(cluster: Cluster) -> None:
-    """One that both the request znode and the topic znode know of is resumed once, as in Kafka."""
+    """A reassignment that is in both the request znode and the topic znode is resumed once, as in Kafka."""
     first = await cluster.active()
     await request_by_znode(cluster, {T0: [2]})
     await until(lambda: first.shell.context.table.leader_epoch[0] == 1)
@@ -184,7 +184,7 @@ async def test_failover_goes_through_a_phase_once(cluster: Cluster) -> None:
 
 
 async def test_failover_removes_former_replicas_from_the_isr(cluster: Cluster) -> None:
-    """A controller ended after writing the assignment; Kafka leaves the ISR for as long as the broker follows."""
+    """A controller ended after writing the assignment; Kafka leaves the ISR as it is while the broker follows."""
     first = await cluster.active()
     await cluster.create_topic("u", {0: [1, 2]})
     await cluster.until_state("u", 1, (1, 2))

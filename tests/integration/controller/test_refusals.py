@@ -1,4 +1,4 @@
-"""What is too much is refused before it is begun, with Kafka's error code, the limit and the value."""
+"""Requests that are too large are refused before any work, with Kafka's error code, the limit and the value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANY = 2_000_000_000
 
 @pytest.fixture
 async def service(cluster: Cluster) -> AsyncIterator[Service]:
-    """Active, and after the test still in the same term, without a fault."""
+    """An active controller, which is still in the same term after the test, without a fault."""
     service = await cluster.add_controller()
     await cluster.active()
     await idle(service)
@@ -94,7 +94,7 @@ async def test_topic_cannot_outgrow_its_znode(cluster: Cluster, service: Service
 
 @pytest.fixture
 def small_znodes(monkeypatch: pytest.MonkeyPatch) -> int:
-    """As if ZooKeeper took no more for a znode: what fails with 40,000 partitions fails with 40."""
+    """A low limit on a znode's size: what would fail with 40,000 partitions fails with 40."""
     limit = 1_000
     for module in (assignment_writes, steps, kafka_zk_client):
         monkeypatch.setattr(module, "MAX_DATA_BYTES", limit)
@@ -104,7 +104,7 @@ def small_znodes(monkeypatch: pytest.MonkeyPatch) -> int:
 async def test_reassignment_that_is_too_large_for_the_topics_znode_is_refused(
     cluster: Cluster, service: Service, small_znodes: int
 ) -> None:
-    """Of the topic, and of no other; less of it at a time is taken."""
+    """Only that topic's part is refused; a smaller part of it is accepted."""
     await cluster.create_topic("large", {n: [1, 2] for n in range(40)})
     await cluster.create_topic("small", {0: [1, 2]})
     await cluster.until_leaders("large", [1] * 40)
@@ -128,7 +128,7 @@ async def test_reassignment_that_is_too_large_for_the_topics_znode_is_refused(
 async def test_reassignment_by_znode_that_is_too_large_is_taken_out_of_it(
     cluster: Cluster, service: Service, small_znodes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Named in the log once; the other topics' part goes on, and the znode that is left says what does."""
+    """The log names it once; the other topics' parts go on, and remain in the znode."""
     await cluster.create_topic("large", {n: [1, 2] for n in range(40)})
     await cluster.create_topic("small", {0: [1, 2]})
     await cluster.until_leaders("large", [1] * 40)
@@ -171,7 +171,7 @@ async def test_absurd_replica_lists_are_refused(cluster: Cluster, service: Servi
 async def test_counts_are_refused_before_anything_is_computed(
     cluster: Cluster, service: Service, validate_only: bool
 ) -> None:
-    """A placement of so many partitions would take the memory of the machine."""
+    """Placing so many partitions would exhaust the machine's memory."""
     await create(service, topic("there"))
     found = await create(service, topic("t", MANY), topic("u", 2**31 - 1, 3), validate_only=validate_only)
     assert {result.error_code for result in found.values()} == {Code.INVALID_PARTITIONS}
@@ -195,7 +195,7 @@ async def test_many_topics_of_one_request_are_bounded_together(cluster: Cluster,
 
 
 async def test_topics_that_stand_twice_in_a_request_are_refused(cluster: Cluster, service: Service) -> None:
-    """In one pass: counting each name among all others would be quadratic."""
+    """They are counted in one pass: comparing each name with all others would be quadratic."""
     found = await create(service, *(topic(name) for name in ["t"] * 40_000 + ["u"] + ["v"] * 2))
     assert {name: r.error_code for name, r in found.items()} == {
         "t": Code.INVALID_REQUEST,
@@ -245,7 +245,7 @@ async def test_many_users_of_one_request_are_refused(cluster: Cluster, service: 
 
 
 async def test_of_several_wrong_credentials_of_a_user_the_last_is_answered(cluster: Cluster, service: Service) -> None:
-    """And before those that are there twice, as by Kafka."""
+    """That error also precedes the one for duplicates, as with Kafka."""
     unknown, few = (ScramUpsertion("alice", m, 1, b"s", b"p" * 32) for m in (9, 1))
     for wrong, code in (
         ((unknown, few), Code.UNACCEPTABLE_CREDENTIAL),
@@ -270,7 +270,7 @@ async def test_credential_that_is_too_large_for_its_znode_is_refused(cluster: Cl
 
 
 async def test_user_that_no_znode_can_name_is_refused_alone(cluster: Cluster, service: Service) -> None:
-    """As a fault, two of them would have everyone's credentials refused for a while, and the cluster loaded anew."""
+    """If it were a fault, two of them would make us refuse all credentials for a while, and reload the cluster."""
     users = (".", "..", "alice")
     found = await ask(
         service,
@@ -285,7 +285,7 @@ async def test_user_that_no_znode_can_name_is_refused_alone(cluster: Cluster, se
 
 
 async def test_empty_salted_password_is_refused(cluster: Cluster, service: Service) -> None:
-    """No password has it, so the user could never log in."""
+    """No password leads to it, so the user could never log in."""
     credential = ScramUpsertion("alice", 1, 4096, b"salt", b"")
     found = await ask(
         service, lambda reply: ev.AlterUserScramCredentials(deletions=(), upsertions=(credential,), reply=reply)
@@ -305,7 +305,7 @@ async def test_empty_salted_password_is_refused(cluster: Cluster, service: Servi
 async def test_topic_whose_znode_lacks_partitions_does_not_grow(
     cluster: Cluster, service: Service, partitions: Any, code: Code, assignment: Any
 ) -> None:
-    """Kafka's controller gives partition 2 the new replicas where there is no partition 1."""
+    """Where partition 1 is missing, Kafka's controller gives partition 2 the new replicas."""
     data = json.dumps({"version": 1, "partitions": partitions}).encode()
     await cluster.client.create("/brokers/topics/gaps", data=data)
     await idle(service)

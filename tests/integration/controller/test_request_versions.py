@@ -1,4 +1,4 @@
-"""Requests go out as the cluster's protocol has them, and never newer than a broker takes them."""
+"""Requests have the versions of the cluster's protocol, and never newer ones than a broker supports."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_requests_have_the_versions_of_the_protocol(
 
 
 async def test_older_broker_gets_what_it_takes(cluster: Cluster) -> None:
-    """Its binaries are older than the protocol that is configured, which is a mistake of the operator's."""
+    """Its binaries are older than the configured protocol, which is the operator's mistake."""
     cluster.brokers[2].served |= {ApiKey.LEADER_AND_ISR: (0, 5), ApiKey.UPDATE_METADATA: (0, 7)}
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2]})
@@ -55,7 +55,7 @@ async def test_older_broker_gets_what_it_takes(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("protocol", ["2.3", "2.7", "2.8", "3.9"])
 async def test_failed_log_directory_is_noticed(cluster: Cluster, protocol: str) -> None:
-    """Below 2.8 topics have no ids, and brokers answer by the topics' names."""
+    """Before 2.8 topics have no ids, and brokers' answers contain topic names."""
     service = await cluster.add_controller(inter_broker_protocol_version=protocol)
     await cluster.create_topic("t", {0: [1, 2], 1: [2, 1]})
     await cluster.until_leaders("t", [1, 2])

@@ -1,4 +1,4 @@
-"""What brokers are sent where Kafka's controller sends more, or something else; tests/differential found each."""
+"""What brokers are sent where Kafka's controller sends more, or something else; tests/differential found each case."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T1 = TopicPartition("t", 1)
 
 
 def states(cluster: Cluster, broker: int, api: ApiKey, topic: str = "t") -> list[Any]:
-    """Every partition of the topic in every request of this kind, in order."""
+    """Return every partition of the topic in every request of this kind, in order."""
     requests = cluster.brokers[broker].of(api)
     return [p for r in requests for t in r.topic_states if t.topic_name == topic for p in t.partition_states]
 
@@ -41,7 +41,7 @@ async def without_broker(cluster: Cluster, service: Service, broker: int) -> Non
 
 
 async def test_broker_that_starts_and_leads_is_sent_its_state_once(cluster: Cluster) -> None:
-    """Kafka: first that there is no leader, then which it is."""
+    """Kafka first sends that there is no leader, then who it is."""
     service = await started(cluster, [1])
     await without_broker(cluster, service, 1)
     await cluster.add_broker(1)
@@ -52,7 +52,7 @@ async def test_broker_that_starts_and_leads_is_sent_its_state_once(cluster: Clus
 
 
 async def test_end_of_a_reassignment_is_sent_once(cluster: Cluster) -> None:
-    """Kafka: first the new leader with the old ISR, then the ISR shrunk replica by replica, each at an epoch more."""
+    """Kafka first sends the new leader with the old ISR, then shrinks the ISR by one replica per leader epoch."""
     service = await started(cluster, [1, 2])
     await reassign(service, {T0: (3,)})
     await idle(service)
@@ -65,7 +65,7 @@ async def test_end_of_a_reassignment_is_sent_once(cluster: Cluster) -> None:
 
 
 async def test_stopped_replica_hears_the_epoch_after_the_shrink(cluster: Cluster) -> None:
-    """Kafka: the epoch before, in a request ahead of the change and in another with it."""
+    """Kafka sends the epoch before the shrink, once ahead of the change and once with it."""
     service = await started(cluster, [1, 2])
     forget(cluster)
     async with asking(service) as broker2:
@@ -75,7 +75,7 @@ async def test_stopped_replica_hears_the_epoch_after_the_shrink(cluster: Cluster
 
 
 async def test_state_keeps_the_term_in_which_it_was_written(cluster: Cluster) -> None:
-    """Kafka: the present one, as soon as a replica goes that was in no ISR, although nothing is written."""
+    """Kafka sends the present term when a replica outside the ISR goes, although nothing is written."""
     service = await started(cluster, [1, 2])
     await catch_up(cluster, service, (1,))
     await cluster.stop_controller(service)
@@ -91,7 +91,7 @@ async def test_state_keeps_the_term_in_which_it_was_written(cluster: Cluster) ->
 
 
 async def test_reassignment_that_ends_does_not_begin_the_others_of_its_znode_again(cluster: Cluster) -> None:
-    """The znode changes when one ends; each beginning raises the epoch and tells every replica."""
+    """The znode changes when one ends; each beginning raises the epoch and sends requests to all replicas."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1], 1: [1]})
     await cluster.until_leaders("t", [1, 1])
@@ -109,7 +109,7 @@ async def test_reassignment_that_ends_does_not_begin_the_others_of_its_znode_aga
 
 
 async def test_znode_that_names_another_target_is_followed(cluster: Cluster) -> None:
-    """Kafka looks at the znode again only when it has gone and come back."""
+    """Kafka reads the znode again only after it has been deleted and created."""
     service = await started(cluster, [1])
     await request_by_znode(cluster, {T0: [2]})
     await until(lambda: service.shell.context.partitions_being_reassigned)
@@ -126,7 +126,7 @@ async def test_znode_that_names_another_target_is_followed(cluster: Cluster) -> 
 
 
 async def deletion_that_waits(cluster: Cluster) -> None:
-    """``t`` is being deleted, and broker 1, which has a replica, is away."""
+    """Delete ``t`` while broker 1, which has a replica, is down."""
     service = await started(cluster, [1, 2], inter_broker_protocol_version="2.7")  # without topic ids
     await without_broker(cluster, service, 1)
     await cluster.client.create("/admin/delete_topics/t")
@@ -135,7 +135,7 @@ async def deletion_that_waits(cluster: Cluster) -> None:
 
 
 async def test_isr_of_a_topic_that_is_deleted_is_left(cluster: Cluster) -> None:
-    """Kafka takes each replica out as it is stopped, until there is no leader."""
+    """Kafka removes each replica as it is stopped, until there is no leader."""
     await deletion_that_waits(cluster)
     state = await cluster.state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)

@@ -1,4 +1,4 @@
-"""The role taken and given back on request, what is refused, and replicas that name this controller."""
+"""The role is taken and given back on request; what is refused; replicas that name this controller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def release(service: Service) -> Any:
 
 
 async def refused(cluster: Cluster, reason: str, **changes: Any) -> None:
-    """By the command and at start, with the reason in its status; the active controller stays."""
+    """The takeover is refused, by command and at startup, with the reason in the status; the controller stays."""
     before = await cluster.zk.get_controller(watch=False)
     service = await cluster.add_controller(aiocontroller_takeover_policy="takeover", **changes)
     await until(lambda: any(reason in each for each in service.controller.status()["refusals"]), reason)
@@ -125,7 +125,7 @@ async def test_brokers_ready_for_migration_are_controlled(cluster: Cluster) -> N
 async def test_make_broker_controller_is_not_deposed_where_no_broker_can_be_reached_but_one_may_be_away(
     cluster: Cluster,
 ) -> None:
-    """With an authorizer and settings of our own; without them, none may be away."""
+    """This needs an authorizer and settings of our own; without them, all brokers must be there."""
     await make_broker_controller(cluster)
     for broker in (1, 2, 3):
         cluster.brokers[broker].deafen()
@@ -175,7 +175,7 @@ async def test_release_gives_the_role_back_and_keeps_out(cluster: Cluster) -> No
     epoch = service.shell.context.epoch
     assert await release(service) == Released(epoch)
     assert await cluster.zk.get_controller(watch=False) is None
-    for broker in cluster.brokers.values():  # the last thing that they heard: no controller among the live brokers
+    for broker in cluster.brokers.values():  # the last that they were sent: no controller among the live brokers
         last = broker.of(ApiKey.UPDATE_METADATA)[-1]
         assert [live.id_ for live in last.live_brokers] == [1, 2, 3]
         assert not last.topic_states
@@ -195,7 +195,7 @@ async def test_release_gives_the_role_back_and_keeps_out(cluster: Cluster) -> No
 
 
 async def make_broker_controller_again(cluster: Cluster) -> None:
-    """A broker is elected and resigns: a process that only observes stays out."""
+    """A broker is elected and resigns: a process that only observes does not stand."""
     await cluster.client.create("/controller", data=b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=True)
     await cluster.client.delete("/controller", -1)
     await asyncio.sleep(0.2)
@@ -238,7 +238,7 @@ async def test_leaving_releases_and_ends(cluster: Cluster) -> None:
 
 
 async def led_by_another(cluster: Cluster, replicas: list[int]) -> None:
-    """As a broker's controller leaves a topic that was made while this one was still listed as alive."""
+    """The state in which a broker's controller leaves a topic created while this one was still listed as live."""
     await cluster.create_topic("t", {0: replicas})
     await cluster.client.create("/brokers/topics/t/partitions")
     await cluster.client.create("/brokers/topics/t/partitions/0")
@@ -272,7 +272,7 @@ async def test_replica_that_names_us_appears_while_ours_is_active(cluster: Clust
     await cluster.active()
     await led_by_another(cluster, [2, US])
 
-    # whichever was there first, topic or state: no election names us, and the replica goes
+    # whichever existed first, topic or state: no election names us, and the replica is removed
     async def gone() -> bool:
         found = await assignment(cluster)
         return US not in found.target
@@ -284,7 +284,7 @@ async def test_replica_that_names_us_appears_while_ours_is_active(cluster: Clust
 async def test_topic_that_names_us_changes_while_it_is_looked_at(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is taken in as it was, since it cannot be written just then; what it names is moved afterwards."""
+    """It is loaded as it is, since it cannot be written at that moment; its own replicas are moved afterwards."""
     service = await cluster.add_controller()
     await cluster.active()
     write, grown = service.shell.zk.set_topic_assignments, False
@@ -360,7 +360,7 @@ async def known(cluster: Cluster) -> object:
 
 
 async def succeeded(cluster: Cluster) -> None:
-    """A controller of another id has been active, and is gone."""
+    """A controller with another id has been active, and is gone."""
     first = await cluster.add_controller(aiocontroller_id=EARLIER)
     await until(lambda: first.controller.election.active)
     await idle(first)
@@ -400,7 +400,7 @@ async def test_replicas_that_name_an_earlier_controller_are_moved_or_replaced(cl
 
 
 async def test_topic_that_names_an_earlier_controller_is_deleted(cluster: Cluster) -> None:
-    """It was asked for before any broker could move the replica; there is no broker to wait for."""
+    """The deletion was requested before a broker could take the replica over; there is no broker to wait for."""
     await succeeded(cluster)
     await led_by_another(cluster, [EARLIER, 2])
     await cluster.client.create("/admin/delete_topics/t")

@@ -1,4 +1,4 @@
-"""Into office, through trouble and out of it: races, faults of our own, sessions that end, connections that break."""
+"""Terms begin, survive trouble and end: races, our own faults, sessions that expire, connections that break."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MULTI = 14
 
 
 async def active_controller(cluster: Cluster) -> Service:
-    """A controller that has its failover behind it."""
+    """A controller that has completed its failover."""
     service = await cluster.add_controller()
     await cluster.active()
     await idle(service)
@@ -75,7 +75,7 @@ async def test_contenders_that_start_without_a_controller_race_once(world: World
 
 
 async def test_role_that_is_taken_and_given_back_between_two_reads_is_contended_for(cluster: Cluster) -> None:
-    """Only the creation is heard, for the watch fires once; Kafka's would stand by for ever."""
+    """Only the creation is noticed, since the watch fires once; Kafka's would stand by forever."""
     service = await cluster.add_controller(aiocontroller_takeover_policy="observe")
     await until(lambda: service.controller.recent)
     service.shell.config = msgspec.structs.replace(service.shell.config, aiocontroller_takeover_policy="wait")
@@ -143,7 +143,7 @@ async def test_leaders_stay_where_rebalancing_is_off(cluster: Cluster) -> None:
 
 
 def failing(times: int, error: Exception, then: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """A handler, or a step of one, that raises the first few times."""
+    """Return a handler, or a step of one, that raises an error the first few times."""
     left = [times]
 
     async def handler(*args: Any) -> None:
@@ -156,7 +156,7 @@ def failing(times: int, error: Exception, then: Callable[..., Awaitable[None]]) 
 
 
 def break_failover(monkeypatch: pytest.MonkeyPatch, times: int, error: Exception) -> None:
-    """The step that reads topics and partition states raises the first few times."""
+    """Make the step that reads topics and partition states raise an error the first few times."""
     broken = failing(times, error, failover.load_topics)
     steps = [(name, broken if step is failover.load_topics else step) for name, step in failover.FAILOVER]
     monkeypatch.setattr(failover, "FAILOVER", steps)
@@ -165,7 +165,7 @@ def break_failover(monkeypatch: pytest.MonkeyPatch, times: int, error: Exception
 async def test_bug_in_a_handler_costs_a_reload(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Memory is made true again in the same term: no other controller is elected, and no epoch rises."""
+    """Memory is corrected in the same term: no other controller is elected, and no epoch rises."""
     handler = failing(1, RuntimeError("a bug"), HANDLERS[ev.TopicChange])
     monkeypatch.setitem(HANDLERS, ev.TopicChange, handler)
     service = await active_controller(cluster)
@@ -224,7 +224,7 @@ async def test_handler_that_forgets_its_answer_is_made_good(cluster: Cluster, mo
 async def test_deposed_in_the_middle_of_the_failover(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    """Again and again, also while stepping down from the term before: it is no bug, and ends active."""
+    """Repeatedly, even while resigning from the term before: it is not a fault, and the process ends up active."""
     await cluster.create_topic("t", {0: [1, 2]})
     break_failover(monkeypatch, times, ControllerMovedError("deposed"))
     service = await cluster.add_controller()
@@ -234,7 +234,7 @@ async def test_deposed_in_the_middle_of_the_failover(
 
 
 async def test_bug_while_stepping_down(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fenced write was refused, and the next term's failover has a bug: recorded as one, and another term follows."""
+    """A fenced write was refused, and the next term's failover has a bug: it is recorded, and another term follows."""
     service = await active_controller(cluster)
     break_failover(monkeypatch, 1, RuntimeError("a bug"))
     epoch, _ = await cluster.zk.get_controller_epoch() or (0, 0)
@@ -270,7 +270,7 @@ async def test_requests_that_wait_at_the_end_of_a_session_are_answered(
 async def test_session_that_ends_under_a_handler_which_is_then_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It resigns and wins with the new session before it handles the end of the old one; one process must be left."""
+    """It resigns, and wins with the new session before it handles the end of the old one; one process must be left."""
     service = await active_controller(cluster)
     entered, release = held(monkeypatch, ev.TopicChange)
     await cluster.create_topic("t", {0: [1]})
@@ -289,7 +289,7 @@ async def test_session_that_ends_under_a_handler_which_is_then_refused(
 async def test_handler_at_work_at_the_end_of_a_session_writes_nothing(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its fence belongs to a term that is over, though the session that it writes through is a new one."""
+    """Its fence belongs to a term that is over, although it writes with a new session."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
@@ -359,7 +359,7 @@ async def test_broken_connection_does_not_cost_the_role(world: World, zk_connect
 
 @pytest.mark.parametrize("fault", [Do.CUT, Do.CUT_AFTER])
 async def test_lost_answer_to_an_elections_write_elects_once(world: World, zk_connect: str, fault: Do) -> None:
-    """Kafka sends it again, meets its own write as a conflict, and raises the leader epoch twice."""
+    """Kafka sends it again, takes its own write for a conflict, and raises the leader epoch twice."""
     address, _, chroot = zk_connect.partition("/")
     proxy = await FaultProxy(int(address.rsplit(":", 1)[1])).start()
     faults: list[int] = []
@@ -412,7 +412,7 @@ async def test_changes_made_while_the_connection_was_broken_are_noticed(world: W
 
 
 async def test_epoch_that_is_no_number_is_named(world: World, zk_connect: str) -> None:
-    """Nothing can be fenced without it: the process says so, touches nothing, and tries again until it is repaired."""
+    """Nothing can be fenced without it: the process reports it, changes nothing, and retries until it is repaired."""
     client = ZooKeeperClient(zk_connect, world=world)
     await client.start(10)
     await client.create("/controller_epoch", data=b"seven")

@@ -1,4 +1,4 @@
-"""Our listener with TLS that wants certificates: the client's principal is in its certificate."""
+"""Our TLS listener that requires certificates: the client's principal is in its certificate."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 async def elect_all(world: World, stores: Path, name: str | None, service: Service) -> int:
-    """The error code of ElectLeaders, asked under this name's certificate; None: without any."""
+    """Return the error code of ElectLeaders, asked with this name's certificate; None: without one."""
     at = Endpoint("SSL", "127.0.0.1", service.endpoints[0].port, "SSL")
     connection = await connect_to_broker(world, Security(configured(stores, name)), at, timeout_s=5)
     body = elect_leaders.encode_elect_leaders_request(2, None)
@@ -83,7 +83,7 @@ async def test_certificates_name_the_principal(world: World, zk_connect: str, st
 
 
 async def test_certificates_are_read_where_they_are_only_requested(world: World, zk_connect: str, stores: Path) -> None:
-    """Finding 7: they were not, so a super user was refused; without one a client is ANONYMOUS."""
+    """Finding 7: they were not, so a super user was refused.  Without a certificate a client is ANONYMOUS."""
     requested = configured(stores, "root", **{"ssl.client.auth": "requested"})
     async with running(world, zk_connect) as cluster:
         service = await cluster.add_controller(**settings(requested))

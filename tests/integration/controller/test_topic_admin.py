@@ -73,7 +73,7 @@ async def test_a_real_client_creates_expands_and_deletes_a_topic(cluster: Cluste
     codes = await ask(cluster, lambda admin: admin.delete_topics(["t", "unknown"], operation_timeout=10))
     assert codes == {"t": 0, "unknown": 3}
 
-    async def gone() -> bool:  # it is answered when the deletion has begun, if brokers are slow
+    async def gone() -> bool:  # if brokers are slow, it is answered once the deletion has begun
         return await cluster.zk.get_all_topics_in_cluster(watch=False) == []
 
     await until(gone, "the topic is deleted")
@@ -100,7 +100,7 @@ async def test_validate_only_creates_nothing(cluster: Cluster) -> None:
 
 
 async def test_brokers_defaults_where_the_request_names_none(cluster: Cluster) -> None:
-    """Simulated brokers do not tell their settings: Kafka's own defaults are taken."""
+    """Simulated brokers do not report their settings: Kafka's own defaults are used."""
     codes = await ask(cluster, lambda admin: admin.create_topics([NewTopic("t", -1, -1)], request_timeout=15))
     assert codes == {"t": 0}
     (state,) = await cluster.states("t", 1)
@@ -109,7 +109,7 @@ async def test_brokers_defaults_where_the_request_names_none(cluster: Cluster) -
 
 
 async def test_given_replicas_may_be_on_brokers_that_are_down(cluster: Cluster) -> None:
-    """As with Kafka: only where a topic grows must the brokers be registered; without a leader the time is up."""
+    """As with Kafka, brokers must be registered only when a topic grows; without a leader the request times out."""
     ours = (await cluster.active()).shell.id
     given = {"t": [[9, 1]], "u": [[9]], "v": [[1, ours]]}
     new = [NewTopic(topic, 1, replica_assignment=replicas) for topic, replicas in given.items()]

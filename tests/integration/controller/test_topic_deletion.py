@@ -1,4 +1,4 @@
-"""Topics are deleted: whatever else happens meanwhile (Kafka's ``DeleteTopicTest``, by its cases).
+"""Topics are deleted, whatever else happens meanwhile (the cases of Kafka's ``DeleteTopicTest``).
 
 Where brokers do not compare topic ids (``WITHOUT_IDS``) a dead broker blocks, as with Kafka; where they do, none does:
 ``test_debts``.
@@ -14,7 +14,7 @@ WITHOUT_IDS = {"inter_broker_protocol_version": "2.7"}
 
 
 async def gone(cluster: Cluster, topic: str) -> None:
-    """From ZooKeeper, and from the controllers: what they ask of it is done before they hear that it is."""
+    """Wait until the topic is gone from ZooKeeper, and from the controllers, which notice it a little later."""
 
     async def check() -> bool:
         topics = await cluster.zk.get_all_topics_in_cluster(watch=False)
@@ -80,7 +80,7 @@ async def test_dead_broker_blocks_and_its_return_resumes(cluster: Cluster) -> No
 
 
 async def test_broker_whose_session_had_ended_hears_of_the_deletion(cluster: Cluster) -> None:
-    """It knows the topic from before.  Kafka leaves the topic in its metadata until it restarts."""
+    """It knew the topic before.  With Kafka the topic stays in its metadata until it restarts."""
     service = await cluster.add_controller(**WITHOUT_IDS)
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
@@ -111,7 +111,7 @@ async def test_resume_delete_topic_on_controller_failover(cluster: Cluster) -> N
 
 
 async def test_the_next_controller_tells_of_partitions_whose_states_are_gone(cluster: Cluster) -> None:
-    """A controller ended while it took the topic out of ZooKeeper.  Kafka says nothing of what has no leader."""
+    """A controller ended while it deleted the topic's znodes.  Kafka sends nothing for partitions without a leader."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])

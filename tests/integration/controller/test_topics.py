@@ -152,7 +152,7 @@ async def test_unreadable_topic_is_left_out_and_comes_in_when_repaired(
 
 
 async def test_unreadable_topic_is_named_once_until_it_changes_or_is_gone(cluster: Cluster) -> None:
-    """Not again at every change of any topic."""
+    """It is not named again at every change of any topic."""
     service = await cluster.add_controller()
     await cluster.active()
     path, count = "/brokers/topics/broken", service.shell.bad_znodes
@@ -224,7 +224,7 @@ async def test_unreadable_state_is_left_out_and_heals(cluster: Cluster, caplog: 
 async def test_topic_deleted_before_the_controller_has_read_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An earlier deletion's event is its turn, and finds the request for a topic whose TopicChange still waits."""
+    """The event of an earlier deletion finds the request for a topic whose TopicChange still waits."""
     service = await cluster.add_controller()
     await cluster.create_topic("first", {0: [1]})
     await cluster.until_leaders("first", [1])
@@ -247,9 +247,9 @@ async def test_topic_deleted_before_the_controller_has_read_it(
 
 
 async def test_topic_deleted_whose_partition_never_had_a_leader_and_is_to_move(cluster: Cluster) -> None:
-    """The deletion waits for the reassignment, and that for a leader: it gets one, though its topic is to go.
+    """The deletion waits for the reassignment, and that for a leader: it gets one, although its topic is to be deleted.
 
-    The first ISR is of all live replicas, so the reassignment is complete with it and no broker has anything to ask.
+    The first ISR has all live replicas, so the reassignment is complete with it, and no broker has to ask for anything.
     """
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [7]})

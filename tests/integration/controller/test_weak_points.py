@@ -1,4 +1,4 @@
-"""Where Kafka 3.9's controller is weak by reading; docs/known-bugs.md lists all, this file plays what no other does."""
+"""Weak points of Kafka 3.9's controller found by reading, as listed in docs/known-bugs.md, that no other file tests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ REQUESTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS.keys())
 async def test_lost_role_ends_the_term_whatever_was_asked(cluster: Cluster, request_: Any) -> None:
-    """The write is refused: the asker hears NOT_CONTROLLER, the term ends, nothing was written."""
+    """The write is refused: the client gets NOT_CONTROLLER, the term ends, nothing was written."""
     service = await cluster.active()
     if request_ is REQUESTS["ElectLeaders"]:
         await cluster.bounce_broker(1)
@@ -100,7 +100,7 @@ async def test_election_for_a_partition_that_never_had_a_leader_is_answered(clus
 
 
 async def test_election_of_all_leaves_out_what_brokers_do_not_know_of(cluster: Cluster) -> None:
-    """Kafka takes all partitions from its metadata cache: no brokers hear of one that never had a leader."""
+    """Kafka takes all partitions from its metadata cache: brokers do not know one that never had a leader."""
     service = await cluster.active()
     await cluster.create_topic("dead", {0: [9]})
     await until(lambda: "dead" in service.shell.context.table.topic_by_name)
@@ -114,7 +114,7 @@ async def test_election_of_all_leaves_out_what_brokers_do_not_know_of(cluster: C
 
 
 async def test_election_is_answered_before_the_brokers_have_answered(cluster: Cluster) -> None:
-    """ZooKeeper holds the new leader, and the requests are queued; Kafka waits for a broker's metadata."""
+    """ZooKeeper has the new leader, and the requests are queued; Kafka waits for a broker's metadata."""
     service = await cluster.active()
     await ask(service, lambda reply: ev.ApiPartitionReassignment(targets={T0: (2, 1)}, reply=reply))
     await until(lambda: not service.shell.context.partitions_being_reassigned)

@@ -1,6 +1,6 @@
 """Kafka's own command-line tools: kafka-topics.sh and the others, without the shell scripts.
 
-Old releases have not all of them, and some of theirs go to ZooKeeper instead of brokers.
+Old releases lack some of them, and some of theirs use ZooKeeper instead of brokers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SINCE_3_7 = {
 }
 _BEFORE_2_4 = {"leader-election": "kafka.admin.PreferredReplicaLeaderElectionCommand"}
 _BY_BROKERS_SINCE = {"reassign-partitions": (2, 6), "configs": (2, 5)}
-"""Of topics; before, these tools know ``--zookeeper`` alone."""
+"""For the tools for topics; earlier ones have only ``--zookeeper``."""
 _LOG4J = """log4j.rootLogger=ERROR, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
 log4j.appender.stderr.target=System.err
@@ -52,7 +52,7 @@ class CommandLine:
         self._class_path = ":".join(f"{jars}/*" for jars in folders)
 
     def run(self, tool: str, *arguments: str) -> str:
-        """What it printed; AssertionError with that when it fails."""
+        """Run a tool; return what it printed, or raise AssertionError with that if it fails."""
         command = [str(find_java()), *SMALL_JVM, "-Xmx128m", f"-Dlog4j.configuration=file:{self._log4j}"]
         command += ["-cp", self._class_path, self._mains[tool], *self._cluster(tool), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -60,7 +60,7 @@ class CommandLine:
         return done.stdout
 
     def elect_preferred(self, file: str) -> str:
-        """Of the partitions that ``file`` names."""
+        """Elect the preferred leaders of the partitions that ``file`` names."""
         kind = ["--election-type", "preferred"] if self._version >= (2, 4) else []
         return self.run("leader-election", *kind, "--path-to-json-file", file)
 

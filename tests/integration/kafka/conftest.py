@@ -1,6 +1,6 @@
-"""Real brokers for every scenario: one cluster a release, used by all of its tests, each with topics of its own.
+"""Real brokers for every scenario: one cluster per release, shared by all tests, each with topics of its own.
 
-A test finds the cluster whole with one of the brokers as controller, and leaves it so.  ``--kafka`` chooses releases.
+A test finds the cluster whole, with a broker as controller, and leaves it so.  ``--kafka`` chooses releases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.integration.kafka.releases import chosen_generations, chosen_releases
 SESSION_MS = 8000
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_MS),
-    "replica.lag.time.max.ms": "1500",  # a follower that stands still leaves the ISR long before its session ends
+    "replica.lag.time.max.ms": "1500",  # a suspended follower leaves the ISR long before its session expires
     "auto.leader.rebalance.enable": "false",
     "num.partitions": "4",
     "default.replication.factor": "2",
@@ -43,12 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow_kafka: a longer scenario of real brokers; runs with --kafka only")
     line = "every_generation: asks each release that brokers are simulated of; 3.0.2 and 3.9.1 without --kafka"
     config.addinivalue_line("markers", line)
-    # kafka-python reads its schemas by an old function
+    # kafka-python reads its schemas with a deprecated function
     config.addinivalue_line("filterwarnings", "ignore:(read_text|open_text) is deprecated:DeprecationWarning")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without ``--kafka`` the short scenarios run."""
+    """Without ``--kafka`` only the short scenarios run."""
     if config.getoption("--kafka") is not None:
         return
     left_out = [item for item in items if item.get_closest_marker("slow_kafka")]
@@ -65,7 +65,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def kafka(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers and a ZooKeeper of their own, so it may be restarted."""
+    """Three brokers, with their own ZooKeeper, which tests may restart."""
     missing = kafka_missing(kafka_version)
     if missing:
         pytest.skip(missing)
@@ -73,7 +73,9 @@ def kafka(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp(f"kafka-{kafka_version}")
     zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
     zookeeper.start()
-    log4j = LOG4J + ("log4j.logger.state.change.logger=TRACE\n" if number(kafka_version) < (2, 6) else "")  # as shipped
+    log4j = LOG4J + (
+        "log4j.logger.state.change.logger=TRACE\n" if number(kafka_version) < (2, 6) else ""
+    )  # as in Kafka's own configuration
     brokers = RealKafkaCluster(3, zookeeper.address, folder, version=kafka_version, overrides=SETTINGS, log4j=log4j)
     try:
         brokers.start()
@@ -85,7 +87,7 @@ def kafka(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[PlayedCluster]:
-    """The cluster, with a broker as controller until a test has aiocontroller ``take`` the role."""
+    """The cluster, with a broker as controller until a test lets aiocontroller ``take`` the role."""
     brokers = kafka.brokers.brokers
     async with cluster_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000) as stage:
         await stage.heal()
@@ -97,7 +99,7 @@ async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[PlayedClus
 
 
 async def released(stage: PlayedCluster) -> None:
-    """A broker is controller again."""
+    """Make a broker the controller again."""
     ours = stage.controllers["aiocontroller"]
     assert isinstance(ours, OurController)
     if ours.running:
@@ -106,7 +108,7 @@ async def released(stage: PlayedCluster) -> None:
 
 
 async def take_over(stage: PlayedCluster) -> OurController:
-    """aiocontroller is in charge, as a process."""
+    """Run aiocontroller as a process, and let it take over."""
     stage.controller = ours = stage.controllers["aiocontroller"]
     await ours.take()
     assert isinstance(ours, OurController)
@@ -114,13 +116,13 @@ async def take_over(stage: PlayedCluster) -> OurController:
 
 
 async def under_load(stage: PlayedCluster, kafka: KafkaCluster, partitions: int = 6, kind: str = "java") -> None:
-    """A client writes to a topic of the test's own, and reads it."""
+    """Run clients that write to a topic of this test, and read it."""
     suffix = f"-{next(_numbers)}"
     await stage.open_load([kind], partitions, kafka.folder / "load", kafka.version, suffix=suffix)
 
 
 async def check_nothing_lost(stage: PlayedCluster) -> int:
-    """Every acknowledged record is there, once and in order, and no client gave its user an error."""
+    """Check that every acknowledged record is there, once and in order, and that no client reported an error."""
     verdicts = await stage.load.finish()
     assert kept_its_word(verdicts), verdicts
     assert not any(verdict.errors for verdict in verdicts.values()), verdicts

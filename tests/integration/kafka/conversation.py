@@ -1,6 +1,6 @@
-"""What a controller says to one broker of some release, and what comes of it, written down: for two brokers to compare.
+"""Plays a controller's conversation with a broker of some release, and records it, so that brokers can be compared.
 
-The broker has id 1, speaks plain text on loopback, and takes a controller made by hand for its own.
+The broker has id 1, a plaintext listener on loopback, and obeys a hand-made controller.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ SETTINGS = (
 
 
 class Subject(Protocol):
-    """The broker, as a process or in this one."""
+    """The broker, as a process or simulated in this one."""
 
     async def start(self) -> None: ...
 
     def directories(self) -> list[str]:
-        """Of which partitions it has one: ``t-0``."""
+        """Return the partitions for which it has a directory: ``t-0``."""
 
     async def lose_directory_of(self, topic: str, partition: int) -> None:
-        """Its log directory fails; returns when the broker knows."""
+        """Let its log directory fail; return when the broker has noticed it."""
 
     async def stop(self) -> None:
-        """In a controlled way; returns when it has ended."""
+        """Do a controlled shutdown; return when the broker has ended."""
 
     async def kill(self) -> None: ...
 
 
 class Conversation:
-    """Asks the broker, and writes down what it answers."""
+    """Sends requests to the broker, and records its answers."""
 
     def __init__(self, controller: ControllerByHand, broker: Broker, subject: Subject, client: ZooKeeperClient) -> None:
         self.controller, self.broker, self.subject, self.client = controller, broker, subject, client
@@ -79,14 +79,14 @@ class Conversation:
         self.said.append((what, answer))
 
     async def note_refused(self, what: str, asking: Awaitable[Any]) -> None:
-        """The broker ends the connection."""
+        """Await an answer, and record that the broker closes the connection instead."""
         try:
             await asking
         except OSError:
             self.note(what, "connection closed")
 
     def head(self, incarnation: int = 0) -> dict[str, Any]:
-        """``incarnation`` is how far the broker epoch is from the broker's own."""
+        """Return a request's common fields; ``incarnation`` is added to the broker's own broker epoch."""
         epoch = self.broker.epoch + incarnation
         return {"controller_id": CONTROLLER_ID, "controller_epoch": self.epoch, "broker_epoch": epoch}
 
@@ -176,7 +176,7 @@ def _endpoint(port: int) -> dict[str, Any]:
 def state(
     leader: int, epoch: int, *, replicas: tuple[int, ...] = (1, 2), partition: int = 0, version: int = 0
 ) -> dict[str, Any]:
-    """``version`` is the partition epoch."""
+    """Return a partition's state; ``version`` is the partition epoch."""
     return {
         "partition_index": partition,
         "controller_epoch": 3,
@@ -189,7 +189,7 @@ def state(
 
 
 async def hold(c: Conversation, generation: Generation) -> None:
-    """All of it, except what depends on the inter-broker protocol."""
+    """Play everything, except what depends on the inter-broker protocol."""
     c.note("registration", registration(await c.client.get_many([paths.broker_id(1)])))
     await ask_what_it_offers(c, generation)
     await tell_of_leaders(c, generation)
@@ -255,7 +255,7 @@ async def tell_of_leaders(c: Conversation, g: Generation) -> None:
     await c.leader_and_isr("follower of a dead broker, again", top, [("t", T, [state(2, 31)])])
     await c.leader_and_isr("no leader", top, [("t", T, [state(-1, 32)])])
     await c.leader_and_isr("no leader before", top, [("t", T, [state(1, 31)])])
-    if g.topic_ids is not TopicIds.IN_PASSING:  # 2.8 never answers this
+    if g.topic_ids is not TopicIds.IN_PASSING:  # 2.8 never answers this one
         await c.leader_and_isr("a topic twice", top, [("t", T, [state(1, 33)]), ("t", T, [state(1, 33, partition=1)])])
     await c.leader_and_isr("two partitions", top, [("t", T, [state(1, 34), state(1, 34, partition=1)])])
     await c.leader_and_isr("version 5", top, [("t", T, [state(1, 35, version=5)])])
@@ -304,7 +304,7 @@ async def stop_replicas(c: Conversation, g: Generation) -> None:
 
 
 async def change_isrs(c: Conversation, generation: Generation, protocol: KafkaProtocol) -> None:
-    """A leader whose follower never fetches shrinks the ISR, by request or by ZooKeeper."""
+    """Let a leader whose follower never fetches shrink the ISR, by request or by ZooKeeper."""
     top = (
         generation.offered[ApiKey.LEADER_AND_ISR].max
         if protocol.topic_ids
@@ -328,7 +328,7 @@ REFUSALS = {1: 55, 2: 107, 3: 3, 4: 95}
 
 
 async def shrink_by_request(c: Conversation, lead: Callable[..., Awaitable[None]]) -> None:
-    """A refused broker may ask again, or wait for another request: seen when partition 6 has asked."""
+    """Record whether a refused broker asks again or waits for another request, once partition 6 has asked."""
     c.controller.refused = REFUSALS
 
     def asked() -> list[Any]:
@@ -337,7 +337,7 @@ async def shrink_by_request(c: Conversation, lead: Callable[..., Awaitable[None]
     async def until_asked(partition: int) -> None:
         await eventually(lambda: partition in {each[2] for each in asked()}, WITHIN_S)
 
-    for partition in (0, *REFUSALS, 5, 6):  # one in a request: 2.8 drops what follows some refusals in an answer
+    for partition in (0, *REFUSALS, 5, 6):  # one per request: 2.8 ignores what follows some refusals in an answer
         await lead(partition)
         await until_asked(partition)
     c.note("asked", sorted(set(asked())))
@@ -345,7 +345,7 @@ async def shrink_by_request(c: Conversation, lead: Callable[..., Awaitable[None]
 
 
 def altered(api: ApiKey, version: int, request: Any) -> list[Any]:
-    """(version, topic, partition, leader epoch, ISR, partition epoch, recovery state) of each."""
+    """Return (version, topic, partition, leader epoch, ISR, partition epoch, recovery state) of each partition."""
     if api is not ApiKey.ALTER_PARTITION:
         return []
     return [
@@ -365,8 +365,8 @@ def altered(api: ApiKey, version: int, request: Any) -> list[Any]:
 
 
 async def shrink_by_zookeeper(c: Conversation, lead: Callable[..., Awaitable[None]]) -> None:
-    """Partition 1's znode has another version than its leader is told.  Later it gets that version: who tries again
-    has it then."""
+    """Give partition 1's znode another version than its leader is told.  Later it gets that version: a leader that
+    retries succeeds then."""
     full = LeaderAndIsr(1, 5, (1, 2), 2, 0)
     for partition in range(4):
         path = paths.topic_partition_state("t", partition)
@@ -385,7 +385,7 @@ async def shrink_by_zookeeper(c: Conversation, lead: Callable[..., Awaitable[Non
     await lead(1, version=7)
     await lead(0, version=1)
     await until_shrunk(0)
-    await lead(2, version=1)  # a round later at least, so that partition 1 has been tried
+    await lead(2, version=1)  # at least a round later, so that partition 1 has been tried
     await until_shrunk(2)
     path = paths.topic_partition_state("t", 1)
     for _ in range(6):
@@ -410,7 +410,7 @@ async def shrink_by_zookeeper(c: Conversation, lead: Callable[..., Awaitable[Non
 
 
 async def lose_a_directory(c: Conversation, generation: Generation) -> None:
-    """The controller hears of it by ZooKeeper, and what by the answers to its requests."""
+    """Lose a directory: the controller learns that by ZooKeeper, and the partitions by the answers to its requests."""
     leading, stopping = generation.offered[ApiKey.LEADER_AND_ISR].max, generation.offered[ApiKey.STOP_REPLICA].max
     await c.update_metadata("brokers", generation.offered[ApiKey.UPDATE_METADATA].max)
     await c.leader_and_isr("d", leading, [("d", U, [state(1, 5)])])
@@ -438,7 +438,7 @@ async def lose_a_directory(c: Conversation, generation: Generation) -> None:
 
 
 async def end(c: Conversation) -> None:
-    """It asks for its controlled shutdown, if it finds whom to ask."""
+    """Stop the broker, and record whether it finds a controller to ask for a controlled shutdown."""
     await c.subject.stop()
     asked = [(version, r.broker_id) for api, version, r in c.controller.asked if api is ApiKey.CONTROLLED_SHUTDOWN]
     c.note("controlled shutdown", asked)

@@ -1,4 +1,4 @@
-"""A producer in the test's own process, for clusters other than those of `conftest`, and what became of its records."""
+"""A producer in the test's process, for clusters other than those of `conftest`, and a check of its records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Load:
         assert self._producer.flush(60) == 0, "records were left without an answer"
 
     def acknowledged_since(self, moment: float) -> set[int]:
-        """The partitions that acknowledged something after ``time.monotonic() == moment``."""
+        """Return the partitions that acknowledged a record after ``moment``, by ``time.monotonic()``."""
         return {p for p, at in self._last_ack.items() if at > moment}
 
     def _run(self) -> None:
@@ -80,7 +80,7 @@ class Load:
         self._last_ack[partition] = now
 
     def check_nothing_lost(self) -> int:
-        """Every acknowledged record is there, once and in order; returns how many."""
+        """Check that every acknowledged record is there, once and in order; return their number."""
         assert not self.errors, self.errors[:5]
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "checker", "enable.auto.commit": False})
         consumer.assign([TopicPartition(self.topic, p, 0) for p in range(self.partitions)])

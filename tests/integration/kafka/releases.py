@@ -11,7 +11,7 @@ RELEASES = ("2.2.2", "2.4.1", "2.6.3", "2.8.2", "3.0.2", "3.3.2", "3.4.1", "3.6.
 
 
 def chosen_releases(config: pytest.Config) -> list[str]:
-    """From ``--kafka``: a release, several with commas, or ``all``; without it the newest."""
+    """Return the releases by ``--kafka``: one, several with commas, or ``all``; without it the newest."""
     wanted = config.getoption("--kafka")
     if wanted is None:
         return [DEFAULT_VERSION]
@@ -19,7 +19,7 @@ def chosen_releases(config: pytest.Config) -> list[str]:
 
 
 def chosen_generations(config: pytest.Config) -> list[str]:
-    """Those that simulated brokers behave as: all, the chosen ones among them, or without ``--kafka`` two."""
+    """Return the releases that simulated brokers can play: all, those of ``--kafka`` among them, or without it two."""
     versions = [generation.version for generation in GENERATIONS.values()]
     wanted = config.getoption("--kafka")
     if wanted is None:
@@ -32,6 +32,6 @@ def number(version: str) -> tuple[int, ...]:
 
 
 def finds_an_outside_controller(version: str) -> bool:
-    """Up to 2.8 a broker looks for the controller among registered brokers when it shuts down, finds none, and ends
+    """Whether a broker finds this controller when it shuts down: up to 2.8 it looks among registered brokers, and ends
     uncleanly after three tries."""
     return number(version) >= (3, 0)

@@ -1,6 +1,6 @@
-"""What administrators ask of any node: a real broker's answers beside ours, field by field.
+"""Compares a real broker's answers to administrators' requests with ours, field by field.
 
-We stand by all the while.  Words of errors may differ; whatever else does is in docs/departures.md.
+We stand by meanwhile.  Error messages may differ; all other differences are in docs/departures.md.
 """
 
 from __future__ import annotations
@@ -383,7 +383,7 @@ async def test_credentials(both: Both) -> None:
         ]
 
     async def altered(**fields: Any) -> bool:
-        """By the broker that is controller, whichever that is."""
+        """Alter credentials by the real broker; return whether it did, for which it must be the controller."""
         theirs, _ = await both.answers(controller, 0, **{"deletions": [], "upsertions": [], **fields})
         return all(result.error_code == 0 for result in theirs.results)
 

@@ -1,4 +1,4 @@
-"""On a live cluster in our charge: what clients' admin calls change, topics that brokers make, consumer groups."""
+"""A live cluster under our control: what admin calls change, topics that brokers create, consumer groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORDS = 50
 
 
 def administer(bootstrap: str) -> None:
-    """Create, grow and delete as operators' clients do; raises what they would see."""
+    """Create, expand and delete topics as operators' clients do; raise the errors that they would get."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("made", 3, 3, config={"retention.ms": "3600000"})], request_timeout=30)[
         "made"
@@ -40,7 +40,7 @@ def administer(bootstrap: str) -> None:
 
 
 def consume_by_group(bootstrap: str) -> int:
-    """Produce to a topic that was not created, read it back as a group; both topics are the brokers' own making."""
+    """Produce to a topic that was not created, and read it as a group; brokers create both topics."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 60_000})
     for record in range(RECORDS):
         producer.produce("by-itself", str(record).encode())
@@ -57,7 +57,7 @@ def consume_by_group(bootstrap: str) -> int:
 
 
 async def assignments(controller: OurController) -> dict[str, set[int]]:
-    """Every broker that a topic's partitions name."""
+    """Return every broker that a topic's partitions name."""
     names = await controller.zk.get_all_topics_in_cluster(watch=False)
     found = (await controller.zk.get_topic_assignments(names, watch=False)).found
     return {a.topic: {b for replicas in a.partitions.values() for b in replicas.replicas} for a in found}
@@ -88,7 +88,7 @@ def within(condition: Callable[[], Any], within_s: float = 150) -> Any:
 
 
 def by_kafka_python(bootstrap: str, incremental: bool) -> None:
-    """Everything that it can ask a controller for; ``incremental``: whether it changes configs so."""
+    """Send everything that it can ask of a controller; ``incremental``: whether it alters configs incrementally."""
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=bootstrap)
     topic, key = "by-kafka-python", kafka.TopicPartition("by-kafka-python", 0)
 
@@ -151,7 +151,7 @@ async def test_aiokafka_works_through_us(stage: PlayedCluster) -> None:
 
 
 async def test_replicas_move_while_a_producer_writes(stage: PlayedCluster, kafka: KafkaCluster) -> None:
-    """Every partition gives up a replica, gets it back elsewhere in the list, and no record is lost."""
+    """Every partition loses a replica, gets it back elsewhere in the list, and no record is lost."""
     await take_over(stage)
     await under_load(stage, kafka)
     made = stage.made()

@@ -1,4 +1,4 @@
-"""Brokers of a live cluster lag, freeze, die and restart under aiocontroller, while a producer goes on."""
+"""Brokers of a live cluster lag, freeze, die and restart under aiocontroller, while a producer keeps writing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIES = 3
 
 
 async def states(stage: PlayedCluster) -> list[LeaderAndIsr]:
-    """The topic's state znodes."""
+    """Return the topic's states in ZooKeeper."""
     ours = stage.controllers["aiocontroller"]
     assert isinstance(ours, OurController)
     (topic,) = stage.topics
@@ -31,16 +31,16 @@ async def states(stage: PlayedCluster) -> list[LeaderAndIsr]:
 
 
 async def registered(stage: PlayedCluster, broker: int) -> int:
-    """The epoch of the broker's registration; 0 without one."""
+    """Return the epoch of the broker's registration; 0 without one."""
     ours = stage.controllers["aiocontroller"]
     assert isinstance(ours, OurController)
     return getattr(await ours.zk.get_broker(broker, watch=False), "epoch", 0)
 
 
 async def test_a_follower_that_lags_leaves_the_isr_and_comes_back(stage: PlayedCluster, kafka: KafkaCluster) -> None:
-    """By AlterPartition, asked of us by the leaders: no leader changes, no leader epoch rises.
+    """The leaders send us AlterPartition: no leader changes, no leader epoch rises.
 
-    A follower lags only where a record has come meanwhile, which need not be in every partition: a broker answers the
+    A follower lags only where a record was written meanwhile, which may not be in every partition: a broker answers the
     producer's requests one by one, and before KAFKA-13091 (2.8) one that waits for the follower may wait until it is
     back.
     """
@@ -51,7 +51,7 @@ async def test_a_follower_that_lags_leaves_the_isr_and_comes_back(stage: PlayedC
         before, lagged, after = await lag(stage)
         if epoch and await registered(stage, VICTIM) == epoch:
             break
-        await stage.heal()  # the machine was so busy that the frozen broker's session has ended: this shows nothing
+        await stage.heal()  # the machine was so busy that the frozen broker's session has expired: this proves nothing
     else:
         pytest.fail(f"broker {VICTIM} lost its session in each of {TRIES} tries")
     for p, state in enumerate(before):
@@ -63,7 +63,7 @@ async def test_a_follower_that_lags_leaves_the_isr_and_comes_back(stage: PlayedC
 
 
 async def lag(stage: PlayedCluster) -> tuple[list[LeaderAndIsr], list[int], list[LeaderAndIsr]]:
-    """Freeze the victim until it has left an ISR: the states before, where it has left, and the states afterwards."""
+    """Freeze the victim until it has left an ISR; return the states before, where it has left, and the states after."""
     before = await states(stage)
     followed = [p for p, state in enumerate(before) if state.leader != VICTIM]
     assert followed
@@ -78,7 +78,7 @@ async def lag(stage: PlayedCluster) -> tuple[list[LeaderAndIsr], list[int], list
     stage.freeze(VICTIM)
     lagged = await until(left, "an ISR without the frozen follower", 20)
     stage.thaw(VICTIM)
-    await until(expanded, "it is in every ISR again")  # in ZooKeeper: metadata need not tell yet that it ever left
+    await until(expanded, "it is in every ISR again")  # by ZooKeeper: metadata may not even show yet that it left
     return before, lagged, await states(stage)
 
 

@@ -1,4 +1,4 @@
-"""A move that is taken back while its replica still catches up leaves nothing on the disk of the broker it went to."""
+"""A move that is cancelled while its replica still catches up leaves nothing on the target broker's disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.kafka.conftest import KafkaCluster, take_over
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 TARGET = 3
 RECORDS, RECORD_BYTES = 60, 100_000
-"""More than a follower fetches at once, which no throttle stops."""
+"""More bytes than a follower fetches at once, which a throttle does not limit."""
 
 
 def write(bootstrap: str, topic: str) -> None:
@@ -29,7 +29,7 @@ def write(bootstrap: str, topic: str) -> None:
 
 
 def directories(broker_folder: Path, topic: str) -> list[str]:
-    """Also that of a replica which waits to be removed, ``topic-0.<id>-delete``."""
+    """Return the directories of replicas, including one that waits to be removed, ``topic-0.<id>-delete``."""
     return [folder.name for folder in (broker_folder / "logs").glob(f"{topic}-0*")]
 
 
@@ -38,14 +38,14 @@ def directories(broker_folder: Path, topic: str) -> list[str]:
 async def test_throttled_move_that_is_taken_back_leaves_no_directory(
     stage: PlayedCluster, kafka: KafkaCluster, target: tuple[int, ...] | None
 ) -> None:
-    """Brokers of 2.6 to 3.4.0 ignore a StopReplica of the leader epoch that they have (KAFKA-13972)."""
+    """Brokers of 2.6 to 3.4.0 ignore a StopReplica with the leader epoch that they already have (KAFKA-13972)."""
     from kafka import TopicPartition
 
     controller = await take_over(stage)
     admin = AdminZkClient(controller.zk)
     topic = f"taken-back-{'cancelled' if target is None else 'overridden'}"
     await admin.create_topic(topic, {0: (1,)})
-    # Brokers hear of a change: they throttle nothing for what a topic was made with.
+    # Brokers only notice a change: they do not throttle by the settings with which a topic was created.
     await admin.change_entity_configs("topics", topic, {"follower.replication.throttled.replicas": "*"})
     await asyncio.to_thread(write, stage.bootstrap, topic)
     await admin.change_entity_configs("brokers", str(TARGET), {"follower.replication.throttled.rate": "1"})

@@ -1,5 +1,5 @@
-"""``check``, ``what-if`` and ``rehearse`` on real brokers with their own controller: no false alarm, what is foretold
-happens, and nothing is written."""
+"""``check``, ``what-if`` and ``rehearse`` on real brokers with their own controller: no false alarm, predictions come
+true, and nothing is written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VICTIM = 2
 
 
 def severe(report: Report, topics: tuple[str, ...]) -> set[tuple[str, str]]:
-    """(kind, subject) of what is worse than a notice, about these topics and brokers."""
+    """Return (kind, subject) of findings worse than a notice, about these topics and brokers."""
     return {
         (finding.kind, subject)
         for finding in report.findings
@@ -87,7 +87,7 @@ async def test_a_healthy_cluster_is_healthy_and_a_death_ends_as_foretold(
     assert ("lost-with-a-broker", "pair-0") in found
     least = {
         ("at-min-isr", f"{topic}-{partition}") for topic, partition in stage.made()
-    }  # two of three, and two are needed
+    }  # two of three are left, and two are needed
     others = {"offline", "broker-away", "lost-with-a-broker", "under-replicated"}
     assert {each for each in found if each[0] not in others} == least
     await stage.heal()
@@ -100,13 +100,13 @@ async def gone(zk: KafkaZkClient) -> bool:
 
 
 MINUTE_S = 60.0
-"""Of processor time: how much of that a busy machine gives in a minute is not known."""
+"""Seconds of processor time: on a busy machine elapsed time would show little."""
 
 
 async def test_each_command_takes_less_than_a_minute_and_changes_nothing(
     stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
-    """On brokers with Kafka's own controller: check, which asks them for their settings, what-if, and rehearse."""
+    """Checks the commands on brokers with Kafka's own controller: check, which asks for settings, what-if, rehearse."""
     ours = stage.controllers["aiocontroller"]
     assert isinstance(ours, OurController)
     admin = AdminZkClient(ours.zk)
@@ -144,14 +144,14 @@ async def test_each_command_takes_less_than_a_minute_and_changes_nothing(
 
 
 def processor_s() -> float:
-    """Of all processes that this one has started and that have ended."""
+    """Return the processor time of all processes that this one has started and that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 async def versions(zk: KafkaZkClient) -> dict[str, int]:
-    """Every znode with the zxid of its last change, but those that brokers change when a follower is late, and what
-    controllers tell of themselves."""
+    """Return every znode with the zxid of its last change, except those that brokers change when a follower is late and
+    those in which controllers announce themselves."""
     found, paths = dict[str, int](), ["/"]
     while paths:
         reads = await zk.client.get_many(paths)

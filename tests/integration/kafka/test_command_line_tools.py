@@ -17,7 +17,7 @@ TOPIC = "by-tools"
 
 
 def described(tools: CommandLine) -> dict[int, dict[str, str]]:
-    """What kafka-topics --describe says of each partition."""
+    """Return what kafka-topics --describe says of each partition."""
     lines = tools.run("topics", "--describe", "--topic", TOPIC).splitlines()
     rows = [dict(cell.split(": ", 1) for cell in line.split("\t") if ": " in cell) for line in lines]
     return {int(row["Partition"]): row for row in rows if "Partition" in row}
@@ -34,7 +34,7 @@ def work(tools: CommandLine) -> None:
     file = tools.file("plan.json", json.dumps(plan))
     tools.run("reassign-partitions", "--reassignment-json-file", file, "--execute")
     while not tools.verified(file):
-        pass  # bounded by the test's own time
+        pass  # the test's own timeout ends this
     assert (described(tools)[0]["Replicas"], described(tools)[0]["Leader"]) == ("3,1", "1")
 
     one = tools.file("one.json", json.dumps({"partitions": [{"topic": TOPIC, "partition": 0}]}))

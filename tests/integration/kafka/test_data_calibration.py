@@ -56,7 +56,7 @@ produce orders-0 3 all
 expect isr orders-0 1,2
 """
 STORIES = {UNCLEAN: [*range(10), 15, 16, 17], CLEAN: [*range(18)]}
-"""Story -> the batches that remain, in order; all of them were acknowledged."""
+"""Story -> the batches that remain, in order; all batches were acknowledged."""
 
 
 def simulated(story: str) -> list[int]:

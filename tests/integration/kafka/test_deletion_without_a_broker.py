@@ -1,4 +1,4 @@
-"""A topic is deleted while a broker is dead, and made anew: the broker comes back with the old log, and deletes it."""
+"""A topic is deleted while a broker is dead, and created again: the broker returns with the old log, and deletes it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read(bootstrap: str, topic: str) -> list[str]:
 
 
 def directories(broker_folder: Path, topic: str) -> dict[str, str]:
-    """Of partition 0, also one that waits to be removed (``topic-0.<id>-delete``): the topic id that each holds."""
+    """Return directory of partition 0 -> its topic id, including one to be removed (``topic-0.<id>-delete``)."""
     return {
         folder.name: (folder / "partition.metadata").read_text().split("topic_id: ")[1].strip()
         for folder in (broker_folder / "logs").glob(f"{topic}-0*")

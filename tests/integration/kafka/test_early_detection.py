@@ -1,4 +1,4 @@
-"""A real broker is killed under load and succeeded before ZooKeeper knows; its registration does not bar its return."""
+"""A real broker is killed under load and replaced before its session expires, and may return before that, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EARLY = {
 
 
 async def test_a_killed_broker_is_succeeded_before_its_session_expires(kafka: KafkaCluster, tmp_path: Path) -> None:
-    """The order tells: had its session expired first, it would be dead before there was an alarm."""
+    """The order of records proves it: if its session had expired first, it would be dead before there was an alarm."""
     brokers = kafka.brokers.brokers
     async with cluster_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000, properties=EARLY) as stage:
         await stage.heal()
@@ -41,7 +41,7 @@ async def test_a_killed_broker_is_succeeded_before_its_session_expires(kafka: Ka
 
 
 async def test_a_broker_that_hangs_is_ended_by_the_operators_command(kafka: KafkaCluster, tmp_path: Path) -> None:
-    """Its process is stopped, so it keeps its connections until the command kills it."""
+    """Its process is suspended, so it keeps its connections until the command kills it."""
     brokers = kafka.brokers.brokers
     (tmp_path / f"pid-{VICTIM}").write_text(str(brokers[VICTIM].pid))
     fence = {
@@ -88,7 +88,7 @@ def records(folder: Path) -> list[Record]:
 
 
 def detections(folder: Path) -> list[str]:
-    """Of the victim, in order."""
+    """Return the detections of the victim, in order."""
     about = [r for r in records(folder) if r.broker == VICTIM and r.kind in ("suspicion", "broker")]
     return [str(r.event if r.kind == "suspicion" else r.detail) for r in about]
 

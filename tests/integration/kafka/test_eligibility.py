@@ -1,4 +1,4 @@
-"""Real brokers with AclAuthorizer: a controller is kept out unless it knows the brokers' principals."""
+"""Real brokers with AclAuthorizer: a controller does not take the role unless it knows the brokers' principals."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_controller_without_authorizer_is_kept_out_when_all_brokers_are_de
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and its certificate, for 127.0.0.1, of ``CN=broker,O=us``."""
+    """Make a key and its certificate, for 127.0.0.1, of ``CN=broker,O=us``."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl to make a certificate with")
@@ -99,7 +99,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def secured(store: Path, **changes: str) -> dict[str, str]:
-    """Brokers and controller take the same."""
+    """Return the properties that brokers and controller share."""
     return {
         "listeners": "INTERNAL://127.0.0.1:0",
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:SSL",
@@ -129,7 +129,7 @@ async def isr(cluster: Cluster) -> tuple[int, ...]:
 async def test_principals_of_brokers_are_known_before_the_role_is_taken(
     world: World, zk_connect: str, tmp_path: Path, store: Path
 ) -> None:
-    """Finding 9: else the next restart of a broker would leave every ISR at one."""
+    """Finding 9: otherwise the next restart of a broker would leave every ISR with one member."""
     properties = secured(store)
     async with running(world, zk_connect) as cluster, brokers(zk_connect, tmp_path, properties, properties) as both:
         wrong = await cluster.add_controller(**settings({**properties, "ssl.principal.mapping.rules": "DEFAULT"}))

@@ -1,4 +1,4 @@
-"""A log directory fails: its leaders move, whatever protocol the cluster speaks, and the other directory goes on."""
+"""A log directory fails: its leaders move, under any inter-broker protocol, and the other directory stays in use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIRECTORIES = ("one", "two")
 
 
 def directories(broker: RealKafkaBroker) -> list[Path]:
-    """Where the partitions are that the broker has made, by partition."""
+    """Return partition -> the directory in which the broker has created it."""
     folders = [broker.data_dir / name for name in DIRECTORIES]
     return [folder for p in range(PARTITIONS) for folder in folders if (folder / f"{TOPIC}-{p}").is_dir()]
 
@@ -33,7 +33,7 @@ def directories(broker: RealKafkaBroker) -> list[Path]:
 async def test_leaders_leave_a_failed_log_directory(
     kafka_version: str, protocol: str, zk_connect: str, tmp_path: Path
 ) -> None:
-    """Below 2.8 brokers answer LeaderAndIsr by the topics' names, from 2.8 on by ids."""
+    """Before 2.8 brokers' answers to LeaderAndIsr have topic names, from 2.8 on topic ids."""
     if missing := kafka_missing(kafka_version):
         pytest.skip(missing)
     if parse_protocol_version(protocol) > parse_protocol_version(kafka_version):
@@ -41,7 +41,7 @@ async def test_leaders_leave_a_failed_log_directory(
     settings = SETTINGS | {
         "inter.broker.protocol.version": protocol,
         "replica.lag.time.max.ms": "30000",  # the follower stays in sync, however busy the machine
-        "replica.high.watermark.checkpoint.interval.ms": "1000",  # writes, and so notices
+        "replica.high.watermark.checkpoint.interval.ms": "1000",  # it writes often, and so notices the failure
     }
     cluster = RealKafkaCluster(2, zk_connect, tmp_path, version=kafka_version, overrides=settings)
     for broker in cluster.brokers.values():

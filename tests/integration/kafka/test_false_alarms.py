@@ -1,4 +1,4 @@
-"""A short form of the false-alarm suite (``aiocontroller storm alarms``), which docs/early-detection.md has in full."""
+"""A short form of the false-alarm suite (``aiocontroller storm alarms``), which docs/early-detection.md describes."""
 
 from __future__ import annotations
 

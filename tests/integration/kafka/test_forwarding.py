@@ -1,6 +1,6 @@
-"""A real broker that is set up for the migration to KRaft forwards its clients' requests to us in envelopes.
+"""A real broker that is configured for the migration to KRaft forwards its clients' requests to us in envelopes.
 
-We keep the role until a KRaft controller claims it, so its clients are served as by Kafka's own controller.
+We have the role until a KRaft controller claims it, and serve its clients as Kafka's own controller would.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def cluster(world: World, zk_connect: str, tmp_path: Path) -> AsyncIterato
         try:
             await broker.start_async()
             await until(lambda: 1 in service.shell.context.live, "the broker is live", 60)
-            # Deletions wait for it, and the broker repeats what is not answered within 5 s.
+            # Deletions wait for it, and the broker repeats requests that are not answered within 5 s.
             survey = service.controller.guard.survey
             await until(lambda: not survey.unanswered, "the broker has reported its settings", 60)
             yield cluster, broker
@@ -70,7 +70,7 @@ async def test_broker_forwards_what_its_clients_ask_of_the_controller(cluster: t
     topics = [{"name": name, **new} for name in ("orders", "bad/name")]
 
     async def created() -> Any:
-        """A broker that has just started may not know its controller yet."""
+        """Create a topic, retrying: a broker that has just started may not know its controller yet."""
         answer = await ask(broker, ApiKey.CREATE_TOPICS, 7, topics=topics, timeout=20_000, validate_only=False)
         codes = {topic.name: topic.error_code for topic in answer.topics}
         return answer if codes.get("orders") in (E.NONE, E.TOPIC_ALREADY_EXISTS) else None

@@ -1,6 +1,6 @@
-"""One conversation, two brokers: a real one of each release and a simulated one must say the same, and do the same.
+"""One conversation with two brokers: a real one of each release and a simulated one must answer and do the same.
 
-What differs among releases stands in ``aiocontroller/lab/cluster/generations.py``.
+The differences between releases are in ``aiocontroller/lab/cluster/generations.py``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tests.integration.lab.cluster.by_hand import CONTROLLER_ID, ControllerByHan
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.every_generation, pytest.mark.timeout(600)]
 
 SHORT_LAG_MS = 1500
-"""A follower that does not fetch for so long leaves the ISR; in other talks none does."""
+"""A follower that does not fetch for this long leaves the ISR; in other conversations none does."""
 LONG_LAG_MS = 600_000
 SESSION_MS = 30_000
-"""No talk waits for its end, and a busy machine must not bring it: the broker would come back under another epoch."""
+"""No conversation waits for it, and it must not expire on a busy machine: the broker's epoch would change."""
 PARTITION = re.compile(r"[^_].*-\d+")
 
 
@@ -50,7 +50,7 @@ class Real(Subject):
         overrides = {
             "log.dirs": ",".join(str(each) for each in self._logs),
             "replica.lag.time.max.ms": str(lag_ms),
-            "replica.high.watermark.checkpoint.interval.ms": "500",  # which finds that a directory is gone
+            "replica.high.watermark.checkpoint.interval.ms": "500",  # this finds that a directory is gone
             "controlled.shutdown.max.retries": "2",
             "zookeeper.session.timeout.ms": str(SESSION_MS),
         }
@@ -67,7 +67,7 @@ class Real(Subject):
 
     async def lose_directory_of(self, topic: str, partition: int) -> None:
         (lost,) = [each for each in self._logs if (each / f"{topic}-{partition}").is_dir()]
-        lost.rename(lost.with_name("lost"))  # in one step: the broker writes checkpoints into it all the time
+        lost.rename(lost.with_name("lost"))  # in one step: the broker keeps writing checkpoints into it
         lost.write_text("no directory any more")
         said = f"Stopped serving replicas in dir {lost}"
         await eventually(lambda: said in self._broker.log.read_text(), WITHIN_S)
@@ -122,7 +122,7 @@ class Simulated(Subject):
 
 @asynccontextmanager
 async def introduced(world: World, connect: str, subject: Subject) -> AsyncIterator[Conversation]:
-    """A controller is active already, so that a real broker does not become one."""
+    """Register a controller, so that the real broker does not become one."""
     client = ZooKeeperClient(connect, world=world)
     await client.start(10)
     zk = KafkaZkClient(client)
@@ -146,7 +146,7 @@ async def introduced(world: World, connect: str, subject: Subject) -> AsyncItera
 
 
 class Stage:
-    """Both brokers of one release, one after the other, each with a ZooKeeper path of its own."""
+    """Both brokers of one release, each with a ZooKeeper path of its own."""
 
     def __init__(self, world: World, zk_connect: str, folder: Path, generation: Generation) -> None:
         self.world, self.zk_connect, self.folder, self.generation = world, zk_connect, folder, generation
@@ -154,7 +154,7 @@ class Stage:
     async def compare(
         self, talk: Callable[[Conversation], Awaitable[None]], protocol: str = "", lag_ms: int = SHORT_LAG_MS
     ) -> None:
-        """Both talks at once: they mostly wait for ISRs to shrink."""
+        """Hold both conversations at once: they mostly wait for ISRs to shrink."""
 
         async def say(connect: str, subject: Subject) -> Said:
             async with introduced(self.world, connect, subject) as conversation:
@@ -180,7 +180,7 @@ def stage(world: World, zk_connect: str, tmp_path: Path, kafka_version: str) -> 
 
 
 async def test_answers_and_directories(stage: Stage) -> None:
-    """Every version of every request that its controller sends, and what becomes of replicas."""
+    """Every version of every request that its controller sends, and what happens to replicas."""
     await stage.compare(lambda c: hold(c, stage.generation), lag_ms=LONG_LAG_MS)
 
 

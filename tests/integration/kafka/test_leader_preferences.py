@@ -1,4 +1,4 @@
-"""A real broker that should not lead: it follows, leads while no other replica can, and gives its leaders up again."""
+"""A real broker that should not lead: it follows, leads while no other replica can, and then hands over again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that speak SASL_SSL among themselves and have another listener for clients, with us in charge."""
+"""Brokers that use SASL_SSL among themselves and have another listener for clients, under our control."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OUR_TOOLS = {
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``both.pem``, a key and its certificate for 127.0.0.1, and ``cert.pem``."""
+    """Make ``both.pem``, a key and its certificate for 127.0.0.1, and ``cert.pem``, the certificate."""
     missing, openssl = kafka_missing(), shutil.which("openssl")
     if missing or openssl is None:
         pytest.skip(missing or "no openssl to make a certificate with")
@@ -60,7 +60,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def properties(stores: Path, listeners: str) -> dict[str, str]:
-    """Brokers and controller take the same."""
+    """Return the properties that brokers and controller share."""
     return {
         "listeners": listeners,
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:SASL_SSL",
@@ -97,7 +97,7 @@ async def start_brokers(cluster: Cluster, zk_connect: str, folder: Path, stores:
 
 
 def administer(service: Service, stores: Path, password: str) -> None:
-    """Through our own listener, as operators' tools come."""
+    """Administer topics through our own listener, as operators' tools do."""
     address = service.endpoints[0]
     admin = AdminClient(
         {
@@ -144,7 +144,7 @@ async def test_sasl_ssl_between_brokers_and_a_listener_for_clients(
             bootstrap = ",".join(broker.address for broker in brokers.values())
             metadata = await asyncio.to_thread(AdminClient({"bootstrap.servers": bootstrap}).list_topics, timeout=20)
             shadow = metadata.brokers[US]
-            assert f"{shadow.host}:{shadow.port}" == brokers[1].address  # clients never come to us
+            assert f"{shadow.host}:{shadow.port}" == brokers[1].address  # clients are never sent to us
             with pytest.raises(KafkaException, match="NOT_CONTROLLER"):
                 await asyncio.to_thread(create_topic, brokers[1].address, "by-client")
 

@@ -1,4 +1,4 @@
-"""The load harness itself: that it notices a loss, and that what the storms and benchmarks play can be played."""
+"""The load harness itself: it notices losses, and can play all events of storms and benchmarks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def delete_first_records(bootstrap: str, topic: str) -> None:
 
 
 async def test_records_that_are_gone_are_found_to_be_lost(stage: PlayedCluster, kafka: KafkaCluster) -> None:
-    """Acknowledged and read along, but no longer there when everything is read back."""
+    """They were acknowledged, and read at once, but are gone when everything is read again."""
     await under_load(stage, kafka, kind="librdkafka")
     await stage.load.settled()
-    await asyncio.sleep(1)  # the consumers that read along have them by now; if not, they count as lost there too
+    await asyncio.sleep(1)  # the live consumers have read them by now; if not, they count as lost there, too
     (topic,) = stage.topics
     await asyncio.to_thread(delete_first_records, stage.bootstrap, topic)
     verdicts = await stage.load.finish()

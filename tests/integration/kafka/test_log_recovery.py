@@ -1,4 +1,4 @@
-"""Real brokers die one after the other, in the order of the assignment: the best log that is left leads.
+"""Real brokers die one after the other, in the order of the assignment: the replica with the best remaining log leads.
 
 Kafka's own controller would elect the first live replica, which died first and has the shortest log.
 """
@@ -25,14 +25,14 @@ from tests.integration.kafka.conftest import take_over
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 WRITTEN = {1: 100, 2: 150, 3: 200}
-"""Broker -> how many records are acknowledged before it dies, after the death before."""
+"""Broker -> how many records are acknowledged before it dies, since the last death."""
 ALLOWED = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
 FORBIDDEN = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
 _numbers = itertools.count(1)
 
 
 async def staggered_deaths(stage: PlayedCluster) -> str:
-    """A topic with replicas on 1, 2 and 3, which died in this order while it was written; 1 and 2 are back, 3 is dead.
+    """Create a topic on 1, 2 and 3, which die in this order while it is written; 1 and 2 return, 3 stays dead.
 
     Their logs end at 100, 250 and 450; the ISR is broker 3 alone.
     """
@@ -52,7 +52,7 @@ async def staggered_deaths(stage: PlayedCluster) -> str:
 
 
 def write(bootstrap: str, topic: str, count: int) -> None:
-    """Acknowledged by the whole ISR."""
+    """Write records that the whole ISR acknowledges."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 60_000})
     failed: list[Any] = []
     for number in range(count):
@@ -64,7 +64,7 @@ def write(bootstrap: str, topic: str, count: int) -> None:
 
 
 def end_of(bootstrap: str, topic: str) -> int:
-    """-1 while the broker knows of no leader."""
+    """Return the end of the partition's log; -1 while the broker knows no leader."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
     try:
         return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]
@@ -90,7 +90,7 @@ async def led_by(stage: PlayedCluster, topic: str, leader: int) -> bool:
 
 
 async def check_the_best_log_leads(stage: PlayedCluster, topic: str) -> None:
-    """Broker 2 leads with all that it had; 200 of 450 acknowledged records are lost, which only broker 3 had."""
+    """Broker 2 leads with all that it had; of 450 acknowledged records the 200 that only broker 3 had are lost."""
     await until(lambda: led_by(stage, topic, 2), "broker 2 leads")
 
     async def readable() -> bool:
@@ -106,7 +106,7 @@ def recoveries(folder: Path, topic: str) -> list[Record]:
 
 
 async def command(*arguments: str, folder: Path) -> tuple[int | None, str, str]:
-    """(exit code, output, errors) of aiocontroller with these arguments."""
+    """Run aiocontroller with these arguments; return its exit code, output and errors."""
     words = [sys.executable, "-m", "aiocontroller", *arguments, "--data", str(folder / "aiocontroller")]
     child = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
     out, err = await asyncio.wait_for(child.communicate(), 60)

@@ -1,7 +1,7 @@
-"""Kafka's migration to KRaft (KIP-866) of three brokers with aiocontroller in office, under load: back, and to its end.
+"""Kafka's migration to KRaft (KIP-866) of three brokers from aiocontroller, under load: rolled back, and completed.
 
-The commands are those of docs/leaving.md, run as an operator runs them.  No acknowledged record is lost, and no broker
-stops or starts uncleanly while this controller is in office.
+The commands are those of docs/leaving.md, as an operator runs them.  No acknowledged record is lost, and no broker
+stops or starts uncleanly while this controller is active.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(900)]
 
 KRAFT_EPOCH = 50
-"""The quorum's first epoch, far above ``/controller_epoch``: as after many elections."""
+"""The quorum's first epoch, far above ``/controller_epoch``, as after many elections."""
 PARTITIONS = 6
 CODES = {"critical": 4, "warning": 3, "notice": 0}
 UNCLEAN = ("Proceeding to do an unclean shutdown", "since no clean shutdown file was found")
-"""What a broker logs that could not move its leaders when it stopped, and one that has to recover its logs."""
+"""What a broker logs if it could not move its leaders when it stopped, and if it has to recover its logs."""
 
 
 class Play(NamedTuple):
@@ -50,7 +50,7 @@ class Play(NamedTuple):
     topic: str = "written"
 
     async def run(self, *words: str, code: int = 0) -> str:
-        """What ``aiocontroller migration WORDS`` prints; it must end with this code."""
+        """Run ``aiocontroller migration WORDS``, which must end with this code; return what it prints."""
         argv = (sys.executable, "-m", "aiocontroller", "migration", *words)
         process = await asyncio.create_subprocess_exec(
             *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -60,7 +60,7 @@ class Play(NamedTuple):
         return out.decode()
 
     async def check(self, *words: str, finds: set[str]) -> dict[str, Any]:
-        """Wait until ``check`` finds exactly these kinds worse than a notice; its report."""
+        """Wait until ``check`` finds exactly these kinds worse than a notice; return its report."""
         where = ("--zookeeper", self.zookeeper, "--bootstrap-server", self.cluster.bootstrap)
 
         async def found() -> dict[str, Any] | None:
@@ -91,14 +91,14 @@ class Play(NamedTuple):
         return holder is not None and holder.controller_id == CONTROLLER_ID
 
     async def restart(self, number: int, mode: Mode) -> None:
-        """As an operator does: only when all replicas are in sync again may the next broker go."""
+        """Restart a broker as an operator does, and wait until all replicas are in sync again."""
         await self.cluster.restart(number, mode)
         await self.in_sync()
         log.info("broker %d runs in %s mode", number, mode)
 
     async def in_sync(self) -> None:
         async def all_brokers_say_so() -> bool:
-            tree = await self.tree()  # of all topics: a broker whose leader is alone in an ISR stops uncleanly
+            tree = await self.tree()  # of all topics: a broker that leads with an ISR of itself stops uncleanly
             addresses = [broker.address for broker in self.cluster.brokers.values()]
             views = [await asyncio.to_thread(look, address, sorted(tree.topics)) for address in addresses]
             return all(len(view) == len(tree.partitions) and whole(view) for view in views)
@@ -106,11 +106,11 @@ class Play(NamedTuple):
         await until(all_brokers_say_so, "every replica is in sync")
 
     def logged(self) -> dict[int, int]:
-        """Bytes that each broker has logged so far."""
+        """Return the bytes that each broker has logged so far."""
         return {number: broker.log.stat().st_size for number, broker in self.cluster.brokers.items()}
 
     def unclean_since(self, logged: dict[int, int]) -> list[str]:
-        """What brokers have logged of ``UNCLEAN`` since then."""
+        """Return the lines of ``UNCLEAN`` that brokers have logged since then."""
         return [
             f"broker {number}: {line}"
             for number, broker in self.cluster.brokers.items()
@@ -121,7 +121,7 @@ class Play(NamedTuple):
 
 @pytest.fixture
 async def play(kafka_version: str, tmp_path: Path) -> AsyncIterator[Play]:
-    """Three brokers, and this controller in office."""
+    """Start three brokers, with this controller active."""
     if kafka_version != DEFAULT_VERSION:
         pytest.skip("3.9 is the release to migrate from")
     missing = kafka_missing()
@@ -148,7 +148,7 @@ async def play(kafka_version: str, tmp_path: Path) -> AsyncIterator[Play]:
 
 
 async def migrate(play: Play) -> None:
-    """From the first check to the claim: this controller serves until then, and not afterwards."""
+    """Migrate from the first check to the claim, until which this controller is active."""
     cluster, started = play.cluster, play.logged()
     await play.check(finds=set())
     cluster_id = await play.ours.zk.get_cluster_id()
@@ -157,7 +157,7 @@ async def migrate(play: Play) -> None:
     known = ("--bootstrap-controller", cluster.controller.address)  # no broker names it yet
     waiting = await play.check(*known, finds={"one-controller", "not-in-migration-mode"})
     assert waiting["phase"] == "provisioned, waiting for the brokers"
-    # As a broker may create it that takes this controller for one of them.
+    # As a broker may create it that takes this controller for a broker.
     await AdminZkClient(play.ours.zk).create_topic("named", {0: (1, OUR_ID)})
     said = await play.run("hand-over", "--data", str(play.ours.folder))
     assert said.startswith(f"Controller {OUR_ID} keeps the role")
@@ -174,7 +174,7 @@ async def migrate(play: Play) -> None:
 
 
 def produced_through(address: str, topic: str) -> bool:
-    """Whether a record is acknowledged of a topic that is created on demand, by a client that knows this broker."""
+    """Whether a client of this broker gets a record to a topic that is created on demand acknowledged."""
     failed: list[object] = []
     producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 60_000})
     producer.produce(topic, b"1", on_delivery=lambda error, _: failed.append(error) if error else None)
@@ -201,7 +201,7 @@ async def test_claimed_by_kraft_and_rolled_back(play: Play) -> None:
         assert dual["phase"] == "dual write"
         assert dual["brokers"][0]["mode"] == "migration"
 
-        await play.restart(1, Mode.KRAFT)  # states change, and bear the quorum's epoch
+        await play.restart(1, Mode.KRAFT)  # states change, and get the quorum's epoch
         moving = await play.check("--before", "rollback", finds={"quorum-still-runs", "kraft-broker-in-the-way"})
         assert moving["phase"] == "dual write, brokers are moving to KRaft mode"
         await play.restart(1, Mode.MIGRATION)
@@ -252,7 +252,7 @@ async def test_claimed_by_kraft_and_finalized(play: Play) -> None:
         await play.check(finds={"one-controller"})
         await play.restart(1, Mode.KRAFT)
         moving = {"one-controller", "still-in-zookeeper-mode"}
-        await play.check(finds=moving)  # the broker in KRaft mode tells alice's quota and credential
+        await play.check(finds=moving)  # the broker in KRaft mode reports alice's quota and credential
         for path, data in BEHIND_KRAFTS_BACK.items():
             await client.ensure_path(path.rpartition("/")[0])
             await client.create(path, data)

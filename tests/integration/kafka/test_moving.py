@@ -1,4 +1,4 @@
-"""``aiocontroller move`` on real brokers, under Kafka's own controller and ours: no throttle is left in any ending."""
+"""``aiocontroller move`` on real brokers, under Kafka's own controller and ours: no throttle is ever left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 THROTTLES = {LEADER_REPLICAS, FOLLOWER_REPLICAS, *RATES}
 WITHIN_S = 120.0
 PATIENT = ("--answer-ms", "60000")
-"""No bound of a machine that is busy with other things."""
+"""A bound that answers do not exceed even on a busy machine."""
 
 
 class Cluster:
@@ -59,7 +59,7 @@ class Cluster:
         return any(each.assignment.being_reassigned for each in (await self.tree()).partitions)
 
     async def throttles(self) -> set[str]:
-        """The names of all throttles that are set, anywhere."""
+        """Return the names of all throttles that are set on any topic or broker."""
         tree = await self.tree()
         found = (*tree.topic_configs.values(), *tree.broker_configs.values())
         return {name for settings in found for name in settings if name in THROTTLES}
@@ -88,7 +88,7 @@ async def cluster(stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path, req
 
 
 async def filled(cluster: Cluster, topic: str, partitions: int, replicas: tuple[int, ...]) -> None:
-    """A topic with six megabytes in its first partition."""
+    """Create a topic with six megabytes in its first partition."""
     await AdminZkClient(cluster.zk).create_topic(topic, dict.fromkeys(range(partitions), replicas))
 
     async def led() -> bool:
@@ -131,7 +131,7 @@ async def test_a_broker_is_drained_under_load_and_gets_everything_back(
 
 
 async def begun(cluster: Cluster) -> asyncio.subprocess.Process:
-    """A move that takes very long, since its rate is low."""
+    """Begin a move that takes very long, since its rate is low."""
     slow = ("--rate", "1k", "--least-rate", "1k", *PATIENT)
     process = await cluster.start("move", "--plan", str(cluster.plan), *slow)
     await until(cluster.moving, "a partition moves")

@@ -1,4 +1,4 @@
-"""inter.broker.protocol.version=2.6: brokers write ISRs to ZooKeeper themselves and notify the controller there."""
+"""inter.broker.protocol.version=2.6: brokers write ISRs to ZooKeeper themselves, and notify the controller there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 def old_protocol(version: str) -> dict[str, str]:
-    """The last protocol in which leaders write ISRs themselves, or the release's own if that is older."""
+    """Return the last protocol in which leaders write ISRs themselves, or the release's own if that is older."""
     return {"inter.broker.protocol.version": "2.6"} if number(version) >= (2, 6) else {}
 
 
@@ -32,7 +32,7 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
     """Metadata of every broker follows the notifications: a shrunk ISR is seen by clients, and a full one again."""
     if missing := kafka_missing(kafka_version):
         pytest.skip(missing)
-    # The frozen follower stays registered, however long it takes to see that it has left the ISRs.
+    # The frozen follower stays registered, however long it takes to notice that it has left the ISRs.
     settings = SETTINGS | {"zookeeper.session.timeout.ms": "30000"} | old_protocol(kafka_version)
     cluster = RealKafkaCluster(3, zk_connect, tmp_path, version=kafka_version, overrides=settings)
     try:
@@ -56,7 +56,7 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
             after = await states(stage)
             assert all(after[p].leader_epoch == before[p].leader_epoch for p in followed)
             stage.brokers[VICTIM].kill()
-            await controller.zk.client.delete(paths.broker_id(VICTIM))  # as its session's end would do 30 s later
+            await controller.zk.client.delete(paths.broker_id(VICTIM))  # as the end of its session would do 30 s later
             await stage.load.settled()
             await stage.heal()
             assert await check_nothing_lost(stage)
@@ -68,7 +68,7 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
 async def test_takeover_leaves_znodes_as_the_brokers_controller_has_them(
     kafka_version: str, zk_connect: str, tmp_path: Path
 ) -> None:
-    """No topic ids below 2.8, and ``/feature`` as Kafka's own has left it: off, or not there where it is not known."""
+    """No topic ids before 2.8, and ``/feature`` as Kafka's own has left it: disabled, or absent in older releases."""
     if missing := kafka_missing(kafka_version):
         pytest.skip(missing)
     settings = SETTINGS | old_protocol(kafka_version)
@@ -102,7 +102,7 @@ async def test_takeover_leaves_znodes_as_the_brokers_controller_has_them(
 
 
 ROUNDS = int(os.environ.get("OLD_PROTOCOL_ROUNDS", "3"))
-"""More find more: the second bug of this kind showed in round 3 once, and in round 13."""
+"""More rounds find more: the second bug of this kind showed once in round 3, and once in round 13."""
 
 
 @pytest.mark.slow_kafka
@@ -110,7 +110,7 @@ ROUNDS = int(os.environ.get("OLD_PROTOCOL_ROUNDS", "3"))
 async def test_live_replica_in_sync_leads_after_the_other_dies(
     kafka_version: str, zk_connect: str, tmp_path: Path
 ) -> None:
-    """A follower dies, comes back into the ISR (in ZooKeeper only, at first), and then the leader dies."""
+    """A follower dies, returns to the ISR (at first only in ZooKeeper), and then the leader dies."""
     if missing := kafka_missing(kafka_version):
         pytest.skip(missing)
     settings = SETTINGS | {"replica.lag.time.max.ms": "10000"} | old_protocol(kafka_version)

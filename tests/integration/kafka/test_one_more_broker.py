@@ -1,6 +1,6 @@
-"""Real clients that know no other address than the controller's: it sends them where a broker would.
+"""Real clients that know only the controller's address: it directs them to the same nodes as a broker would.
 
-As the controller, and out of it after a release, beside real brokers of Kafka 3.9.
+While it is the controller, and after a release, beside real brokers of Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def stage(world: World, zk_connect: str, tmp_path: Path) -> AsyncIterator[
 
 
 def produce(address: str, topic: str, transactional: bool) -> None:
-    """Idempotent, to a topic that need not exist; each record acknowledged."""
+    """Produce idempotently to a topic that need not exist; each record is acknowledged."""
     failed: list[str] = []
     settings = {"bootstrap.servers": address, "enable.idempotence": True, "allow.auto.create.topics": True}
     producer = Producer(settings | ({"transactional.id": str(uuid.uuid4())} if transactional else {}))
@@ -76,7 +76,7 @@ def produce(address: str, topic: str, transactional: bool) -> None:
 
 
 def consume(address: str, topic: str) -> None:
-    """As a group, whose coordinator is found through us."""
+    """Consume as a group, whose coordinator is found through us."""
     group = {"group.id": str(uuid.uuid4()), "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": address} | group)
     consumer.subscribe([topic])
@@ -102,7 +102,7 @@ async def with_aiokafka(address: str, topic: str) -> None:
 
 
 def nodes(address: str) -> tuple[int, list[int]]:
-    """The controller, and all nodes."""
+    """Return the controller, and all nodes."""
     admin = AdminClient({"bootstrap.servers": address})
     cluster = admin.describe_cluster(request_timeout=20).result(30)
     return cluster.controller.id, sorted(node.id for node in cluster.nodes)
@@ -132,7 +132,7 @@ async def test_clients_of_an_inactive_controller(stage: Stage, tmp_path: Path) -
         try:
             controller, found = await asyncio.to_thread(nodes, address)
         except KafkaException:
-            return False  # it waited for a controller while there was none
+            return False  # it timed out while there was no controller
         return controller in (1, 2) and found == [1, 2]
 
     await until(one_of_the_brokers, "Kafka's own controller is named", 60)

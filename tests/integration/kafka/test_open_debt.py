@@ -1,4 +1,4 @@
-"""While a broker that is away still owes the deletion of a replica: list, verify and cancel, by Kafka's own tool."""
+"""List, verify and cancel by Kafka's own tool, while a broker that is down still owes the deletion of a replica."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOOL = "reassign-partitions"
 
 
 class Topic:
-    """Partition 0 of a topic, as the tool, ZooKeeper and the victim's disk have it."""
+    """Partition 0 of a topic, as the tool, ZooKeeper and the victim's disk show it."""
 
     def __init__(self, name: str, controller: OurController, tools: CommandLine, broker_folder: Path) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Topic:
         return await asyncio.to_thread(self._tools.verified, self.plan(*replicas))
 
     async def listed(self) -> bool:
-        """Whether ``--list`` has it."""
+        """Whether ``--list`` shows it."""
         return f"{self.name}-0" in await self.tool("--list")
 
     def plan(self, *replicas: int) -> str:
@@ -56,7 +56,7 @@ class Topic:
         return isinstance(state, LeaderAndIsr) and state.leader >= 0 and set(state.isr) == set(isr)
 
     def directories(self) -> list[str]:
-        """Of the victim; also one that waits to be removed."""
+        """Return the victim's directories for it, including one that waits to be removed."""
         return [folder.name for folder in (self._broker_folder / "logs").glob(f"{self.name}-0*")]
 
 
@@ -85,7 +85,7 @@ async def test_list_verify_and_cancel_tell_the_truth(
         await asyncio.to_thread(victim.kill)
     else:
         stage.freeze(VICTIM)
-    await until(alone, "the broker's session is over")  # until then, tools ask it, and wait
+    await until(alone, "the broker's session is over")  # until then tools ask that broker, and wait
 
     async def debt_stands() -> None:
         assert await topic.owed() == [(VICTIM, topic.name)]

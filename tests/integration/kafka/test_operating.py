@@ -1,4 +1,4 @@
-"""A live Kafka 3.9 cluster in an operator's hands: taken over, administered through us, given back clean."""
+"""An operator's work on a live Kafka 3.9 cluster: taken over, administered through us, given back clean."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def _jars() -> None:
 
 
 async def ask(service: Service, make: Callable[[Reply], Request]) -> Any:
-    """Replicas that move take their time."""
+    """Send a command; a long timeout, since moving replicas takes time."""
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     service.queue.append(make(Reply(answer.set_result)))
     return await asyncio.wait_for(answer, 60)
 
 
 def administer(address: str) -> None:
-    """Everything to our own address: what we do ourselves, what we say of ourselves, and what we pass on."""
+    """Send all requests to our own address: what we do ourselves, what we answer, and what we refer to brokers."""
     admin = AdminClient({"bootstrap.servers": address})
     cluster = admin.describe_cluster(request_timeout=20).result(30)
     assert cluster.controller.id == US
@@ -72,7 +72,7 @@ def administer(address: str) -> None:
 
 
 def touch(bootstrap: str, *topics: str) -> None:
-    """Topics that were not created; those that have no leader are not waited for."""
+    """Produce to topics that were not created; do not wait for those without a leader."""
     producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 1500})
     for topic in topics:
         producer.produce(topic, b"1")
@@ -99,7 +99,7 @@ async def test_taken_over_administered_lost_regained_and_given_back(
             await until(lambda: len(first.shell.context.live) == 3)
             await asyncio.to_thread(administer, f"{first.endpoints[0].host}:{first.endpoints[0].port}")
 
-            cluster.crash_controller(first)  # until its session ends, brokers take it for one of them
+            cluster.crash_controller(first)  # until its session expires, brokers take it for a broker
             await asyncio.to_thread(touch, brokers.bootstrap, "a", "b", "c")
 
             async def led_by_kafka() -> bool:

@@ -1,4 +1,4 @@
-"""Real brokers that forbid deletion and rebalancing, and allow unclean elections: so does a controller from outside."""
+"""Real brokers that forbid deletion and rebalancing, and allow unclean elections: a controller outside obeys that."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POLICY = {
     "replica.lag.time.max.ms": "1500",
 }
 WATCHED_S = 10.0
-"""Twice as long as a controller takes before it first looks for leaders to move."""
+"""Twice the time after which a controller first looks for leaders to move."""
 
 
 @asynccontextmanager
@@ -50,7 +50,7 @@ async def brokers(zk_connect: str, folder: Path, version: str) -> AsyncIterator[
 
 @asynccontextmanager
 async def controller(zk_connect: str, folder: Path, *options: str) -> AsyncIterator[None]:
-    """A process that stands by."""
+    """Start a process that stands by."""
     folder.mkdir()
     command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", zk_connect, "--listen", "127.0.0.1:0"]
     child = Child("aiocontroller", [*command, "--http-port", "0", "--data", str(folder), *options], log=folder / "log")
@@ -62,7 +62,7 @@ async def controller(zk_connect: str, folder: Path, *options: str) -> AsyncItera
 
 
 async def said(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """The command, without keeping our own session from its heartbeats."""
+    """Run the command in a thread, so that our own session keeps its heartbeats."""
     return await asyncio.to_thread(aiocontroller, *arguments, code=code)
 
 
@@ -77,7 +77,7 @@ async def led_by(cluster: Cluster, topic: str, leader: int, isr: set[int]) -> No
 async def test_cluster_goes_on_as_its_brokers_are_configured(
     world: World, zk_connect: str, tmp_path: Path, kafka_version: str
 ) -> None:
-    """Finding 7: leaders were moved, what could not be deleted became deletable, and a partition stayed offline until
+    """Finding 7: leaders were moved, topics that must not be deleted could be, and a partition stayed offline until
     the role was given back."""
     ours, other = tmp_path / "ours", tmp_path / "other"
     here, there = ("--data", str(ours)), ("--data", str(other))
@@ -126,7 +126,7 @@ async def test_cluster_goes_on_as_its_brokers_are_configured(
             await led_by(cluster, "precious", -1, {2})
             kafka.brokers[1].launch()
             registered_s = await _registered(cluster, 1)
-            await led_by(cluster, "precious", 1, {1})  # broker 2 has what only it had, and is away
+            await led_by(cluster, "precious", 1, {1})  # broker 2 has records that only it had, and is down
             took_s = time.monotonic() - registered_s
             assert took_s < 5, f"the unclean election came {took_s:.2f} s after its broker"
             logging.getLogger(__name__).info("An unclean election, %.3f s after its broker registered", took_s)

@@ -1,6 +1,6 @@
-"""The last in-sync replica loses the end of its log with its power; an eligible replica has everything and leads.
+"""The last in-sync replica loses the end of its log in a power failure; an eligible replica has everything and leads.
 
-A short form of ``aiocontroller storm power-loss`` follows: Kafka's own controller and KRaft lose it.
+A short form of ``aiocontroller storm power-loss`` follows: Kafka's own controller and KRaft lose records there.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tests.integration.controller.harness import Cluster, running, until
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(420)]
 
 SETTINGS = {"replica.lag.time.max.ms": "1500", "zookeeper.session.timeout.ms": "18000"}
-"""Sessions as by default: a broker that needs more than half of it to stop is not eligible, and machines are busy."""
+"""The default: a broker that needs more than half of it to stop is not eligible, and machines are busy."""
 TOPIC = "orders"
 FIRST, THEN = 300, 100
 
 
 def produce(bootstrap: str, first: int, count: int) -> None:
-    """Records that are acknowledged by the whole ISR, which has at least two replicas."""
+    """Produce records that the whole ISR, of at least two replicas, acknowledges."""
     failed: list[object] = []
 
     def answered(error: object, _: Message) -> None:
@@ -71,7 +71,7 @@ def consume(bootstrap: str) -> list[int]:
 
 
 def lose_power(broker: RealKafkaBroker) -> None:
-    """Kill it, and cut off what its operating system had not written: the last third of its log."""
+    """Kill the broker, and cut off what its operating system had not written: the last third of its log."""
     broker.kill()
     (segment,) = (broker.data_dir / "logs" / f"{TOPIC}-0").glob("*.log")
     size = segment.stat().st_size

@@ -1,4 +1,4 @@
-"""The difficult cases of recovery by evidence (docs/recovery.md), on real brokers of any release."""
+"""Difficult cases of recovery by evidence (docs/recovery.md), on real brokers of any release."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def with_strategy(stage: PlayedCluster, strategy: str, **more: str) -> None:
 
 
 async def in_isr(stage: PlayedCluster, topic: str, isr: Sequence[int]) -> bool:
-    """Every partition has this ISR, in any order."""
+    """Whether every partition has this ISR, in any order."""
     controller: Any = stage.controller
     states = await states_of(controller.zk, topic)
     return bool(states) and all(set(state.isr) == set(isr) for state in states)
 
 
 async def led_by(stage: PlayedCluster, topic: str, *leaders: int) -> bool:
-    """Every partition is led by one of these; -1 is nobody."""
+    """Whether every partition is led by one of these; -1 is no leader."""
     controller: Any = stage.controller
     states = await states_of(controller.zk, topic)
     return bool(states) and all(state.leader in leaders for state in states)
@@ -70,7 +70,7 @@ async def led_by(stage: PlayedCluster, topic: str, *leaders: int) -> bool:
 async def created(
     stage: PlayedCluster, replicas: Sequence[int] = (1, 2, 3), partitions: int = 1, **configs: str
 ) -> tuple[OurController, str]:
-    """A topic under aiocontroller, led by the first of these replicas; every one of them is in sync."""
+    """Create a topic under aiocontroller, led by the first of these replicas, with all of them in sync."""
     controller = await take_over(stage)
     topic = f"recovery-{next(_numbers)}"
     assignment = dict.fromkeys(range(partitions), tuple(replicas))
@@ -81,13 +81,13 @@ async def created(
 
 
 async def write(stage: PlayedCluster, topic: str, count: int, partitions: int = 1) -> None:
-    """So many records to each partition, acknowledged by the ISR."""
+    """Write this many records to each partition, acknowledged by the ISR."""
     alive = ",".join(broker.address for broker in stage.brokers.values() if broker.running)
     await asyncio.to_thread(write_acknowledged, alive, topic, dict.fromkeys(range(partitions), count))
 
 
 async def die(stage: PlayedCluster, topic: str, broker: int, *isr: int) -> None:
-    """The broker dies, and this ISR is left; if it is the broker's own, nobody leads."""
+    """Kill the broker, and wait for this ISR; if it is the broker's alone, there is no leader."""
     stage.brokers[broker].kill()
     await until(lambda: in_isr(stage, topic, isr), f"the ISR is {isr}")
     if isr == (broker,):
@@ -107,7 +107,7 @@ async def readable(stage: PlayedCluster, topic: str, broker: int, end: int) -> N
 
 
 async def recovered(folder: Path, topic: str, *more: str) -> dict[str, Any]:
-    """What ``recover`` says of partition 0."""
+    """Return what ``recover`` says of partition 0."""
     code, out, err = await command("recover", "--topic", topic, "--json", *more, folder=folder)
     assert out, (code, err)
     found: dict[str, Any] = json.loads(out)["partitions"][0]
@@ -133,7 +133,7 @@ async def test_a_log_that_lost_its_end_does_not_lead_before_a_better_one(stage: 
 
 
 async def test_logs_that_end_within_a_transaction(stage: PlayedCluster, tmp_path: Path) -> None:
-    """Its records count, and its coordinator aborts it when its time is up."""
+    """Its records count, and its coordinator aborts it after its timeout."""
     _, topic = await created(stage)
 
     def begun() -> Producer:
@@ -162,14 +162,14 @@ async def test_logs_that_end_within_a_transaction(stage: PlayedCluster, tmp_path
     found = await recovered(tmp_path, topic)
     assert (found["result"], found["leader"], found["unknown"]) == ("elected", 2, [3]), found
     assert [(log["broker"], log["end_offset"]) for log in found["logs"]] == [(1, 30), (2, 50)]
-    await start(stage, 3)  # which may hold the coordinator
+    await start(stage, 3)  # it may be the coordinator
     await readable(stage, topic, 2, 51)  # 50 records, and the marker of the abort
     values = await asyncio.to_thread(read, stage.brokers[2].address, topic, 51, "read_committed")
     assert values == []
 
 
 def read(bootstrap: str, topic: str, end: int, isolation: str = "read_uncommitted") -> list[bytes]:
-    """What a consumer sees of partition 0 up to this offset."""
+    """Return what a consumer reads from partition 0 up to this offset."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "isolation.level": isolation})
     try:
         place = TopicPartition(topic, 0, OFFSET_BEGINNING)
@@ -189,7 +189,7 @@ def read(bootstrap: str, topic: str, end: int, isolation: str = "read_uncommitte
 
 
 async def test_a_compacted_log_counts_as_far_as_it_reaches(stage: PlayedCluster, tmp_path: Path) -> None:
-    """Broker 2 has compacted its log and has fewer records than broker 1 or as many; it reaches further."""
+    """Broker 2 has compacted its log, and has no more records than broker 1; but its log reaches further."""
     _, topic = await created(
         stage, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", delete_retention_ms="100"
     )
@@ -296,7 +296,7 @@ async def test_a_broker_that_does_not_answer_is_named_and_the_others_decide(
 async def test_an_awaited_broker_that_does_not_answer_is_waited_for(
     stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
-    """Broker 2 was eligible and hangs, until its session expires or not; broker 3, the last in-sync one, has less."""
+    """Broker 2 was eligible and hangs, beyond its session or not; broker 3, the last in-sync one, has less."""
     if number(kafka.version) < (3, 7):
         pytest.skip("no eligible replicas, so the ISR alone is awaited")
     with_strategy(stage, "Balanced")
@@ -331,7 +331,7 @@ PARTITIONS = 50
 
 
 async def waiting_for_broker_3(stage: PlayedCluster) -> tuple[OurController, str]:
-    """Partitions without a leader: the last of the ISR is dead, and broker 2 has more than broker 1; a broker is
+    """Make leaderless partitions: the last ISR member is dead, and broker 2 has more than broker 1; a broker is the
     controller."""
     controller, topic = await created(stage, partitions=PARTITIONS)
     await write(stage, topic, 5, PARTITIONS)
@@ -346,9 +346,9 @@ async def waiting_for_broker_3(stage: PlayedCluster) -> tuple[OurController, str
 
 
 async def test_a_controller_that_is_killed_while_it_asks_leaves_the_rest_to_the_next(stage: PlayedCluster) -> None:
-    """The first time before any election, the second time as soon as some are led; in between, a broker is controller.
+    """It is killed before any election, then again once some partitions are led; in between a broker is controller.
 
-    It would elect broker 1, where that is allowed; so here the controller's strategy decides.
+    That broker would elect broker 1 where it may; so here the controller's strategy decides.
     """
     controller, topic = await waiting_for_broker_3(stage)
 
@@ -362,7 +362,7 @@ async def test_a_controller_that_is_killed_while_it_asks_leaves_the_rest_to_the_
         return bool((await recovery_status(controller))["asked"])
 
     await controller.take()
-    stage.freeze(1)  # so that the questions take two seconds
+    stage.freeze(1)  # this makes the questions take two seconds
     try:
         await until(asks, "the controller asks")
         await controller.kill()
@@ -402,7 +402,7 @@ async def test_a_controller_that_is_killed_in_the_middle_of_the_elections_leaves
         return await led() == PARTITIONS
 
     async def first_led() -> bool:
-        return await led() == 20  # a look that meets the transaction may find some of them
+        return await led() == 20  # a read in the middle of the transaction may find some of them
 
     usual, proxy = controller.program, await FaultProxy(kafka.zookeeper.port).start()
     try:
@@ -422,7 +422,7 @@ async def test_a_controller_that_is_killed_in_the_middle_of_the_elections_leaves
 
 
 async def recovery_status(controller: OurController) -> dict[str, Any]:
-    """What its ``/status`` says of recoveries."""
+    """Return what its ``/status`` says of recoveries."""
 
     def ask() -> dict[str, Any]:
         ready = msgspec.json.decode((controller.folder / READY_FILE).read_bytes(), type=ControllerReady)
@@ -436,7 +436,7 @@ async def recovery_status(controller: OurController) -> dict[str, Any]:
 async def test_kafkas_tools_refuse_a_topic_that_has_kip_966s_setting(
     stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
-    """So the strategy is a property of the controller, by topic too; a topic's own setting is ignored."""
+    """So the strategy is a property of the controller, even for single topics; a topic's own setting is ignored."""
     if number(kafka.version) < (2, 3):
         pytest.skip("no incremental changes of settings")
     controller, topic = await created(stage)
@@ -459,7 +459,7 @@ async def test_kafkas_tools_refuse_a_topic_that_has_kip_966s_setting(
 
 
 def keep_for_a_minute(bootstrap: str, topic: str) -> None:
-    """Change one setting of the topic, as Kafka's tools do.  Raises KafkaException."""
+    """Set the topic's retention to a minute, as Kafka's tools do.  Raises KafkaException."""
     entry = ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -470,13 +470,13 @@ def keep_for_a_minute(bootstrap: str, topic: str) -> None:
 # -- on brokers of their own -------------------------------------------------------------------------------------------
 
 OWN = SETTINGS | {"replica.lag.time.max.ms": "30000"}
-"""A follower stays in sync, however busy the machine."""
+"""A follower stays in sync, however busy the machine is."""
 
 
 async def test_records_deleted_by_retention_are_no_reason_for_an_older_log(
     kafka_version: str, zk_connect: str, tmp_path: Path
 ) -> None:
-    """Broker 2 is in sync and its log empty; broker 1 left long ago and still has the beginning of what was deleted."""
+    """Broker 2 is in sync with an empty log; broker 1 left long ago and still has the beginning of what was deleted."""
     if missing := kafka_missing(kafka_version):
         pytest.skip(missing)
     settings = OWN | {"log.retention.check.interval.ms": "500"}
@@ -511,10 +511,10 @@ async def test_records_deleted_by_retention_are_no_reason_for_an_older_log(
 async def test_an_isr_member_whose_log_directory_has_failed_is_awaited_by_name(
     kafka_version: str, zk_connect: str, tmp_path: Path
 ) -> None:
-    """It lives, and cannot tell; an operator has to decide."""
+    """It is live, but cannot answer; an operator has to decide."""
     if missing := kafka_missing(kafka_version):
         pytest.skip(missing)
-    settings = OWN | {"replica.high.watermark.checkpoint.interval.ms": "1000"}  # writes, and so notices
+    settings = OWN | {"replica.high.watermark.checkpoint.interval.ms": "1000"}  # it writes, and so notices
     cluster = RealKafkaCluster(2, zk_connect, tmp_path, version=kafka_version, overrides=settings)
     for broker in cluster.brokers.values():
         broker.overrides["log.dirs"] = ",".join(str((broker.data_dir / name).resolve()) for name in ("one", "two"))
@@ -552,7 +552,7 @@ async def test_an_isr_member_whose_log_directory_has_failed_is_awaited_by_name(
 async def test_an_authorizer_that_refuses_the_questions_is_named(
     kafka_version: str, zk_connect: str, tmp_path: Path, strategy: str
 ) -> None:
-    """A principal may be allowed to control brokers, and not to read the topic."""
+    """A principal may be allowed to control brokers, but not to read the topic."""
     if missing := kafka_missing(kafka_version):
         pytest.skip(missing)
     if number(kafka_version) < (2, 4):
@@ -588,7 +588,7 @@ async def test_an_authorizer_that_refuses_the_questions_is_named(
 
 
 def forbid_reading(bootstrap: str, topic: str) -> None:
-    """Everybody may write the topic; so nobody may read it."""
+    """Allow everyone to write the topic, so that no one may read it."""
     anybody = ("User:*", "*", AclOperation.WRITE, AclPermissionType.ALLOW)
     allow = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *anybody)
     admin = AdminClient({"bootstrap.servers": bootstrap})

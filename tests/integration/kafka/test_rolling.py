@@ -1,4 +1,4 @@
-"""``aiocontroller roll`` on real brokers under load: one after the other, killed and continued, nothing lost."""
+"""``aiocontroller roll`` on real brokers under load: one after the other, killed and resumed, nothing lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ while not done.exists():
     time.sleep(0.05)
 done.unlink()
 """
-"""The operator's command: the test restarts the broker, since the process is its child."""
+"""The operator's command, which asks the test to restart the broker, since the process is the test's child."""
 
 
 class Operator:

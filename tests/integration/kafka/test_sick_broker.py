@@ -1,4 +1,4 @@
-"""A real broker gets a slow disk, or hardly any processor, under load: others do not wait for it for long."""
+"""A real broker gets a slow disk, or hardly any processor time, under load: the others do not wait for it for long."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = {
 DELAY_MS = 2000
 JUDGED_WITHIN_S = 120
 FLOWS_AFTER_S, FLOWS_FOR_S, LONGEST_GAP_S = 12, 15, 6
-"""On a busy machine.  Untreated, producers wait for half a minute and more, for as long as the disk is slow."""
+"""On a busy machine.  Without treatment, producers wait for half a minute or more, as long as the disk is slow."""
 
 pytestmark = [
     pytest.mark.kafka,
@@ -91,7 +91,7 @@ def cluster(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @asynccontextmanager
 async def played(cluster: SickCluster, folder: Path, mode: str) -> AsyncIterator[PlayedCluster]:
-    """aiocontroller in this mode is in charge, and the cluster is under load."""
+    """Run aiocontroller in this mode, and put the cluster under load."""
     properties = {"aiocontroller.sickness.mode": mode, "aiocontroller.sickness.healthy.ms": "30000"}
     async with cluster_on(
         cluster.zookeeper.address, cluster.brokers, folder, session_ms=6000, properties=properties
@@ -123,7 +123,7 @@ async def happens(folder: Path, event: str) -> None:
 @pytest.mark.slow_kafka
 async def test_a_slow_disk_holds_nobody_back_for_long(cluster: SickCluster, tmp_path: Path) -> None:
     async with played(cluster, tmp_path, "act") as stage:
-        await asyncio.sleep(5)  # who has traffic is found
+        await asyncio.sleep(5)  # only a broker with traffic is found
         assert not verdicts(tmp_path), "a healthy broker was judged"
         cluster.slowness.slow_disk(DELAY_MS)
         began_s = time.time()
@@ -163,7 +163,7 @@ async def test_advice_changes_nothing(cluster: SickCluster, tmp_path: Path) -> N
 
 
 async def test_a_broker_that_hardly_runs_is_found_by_its_answers(cluster: SickCluster, tmp_path: Path) -> None:
-    """It is stopped nine tenths of the time."""
+    """It is suspended for nine tenths of the time."""
     async with played(cluster, tmp_path, "act") as stage:
         await asyncio.sleep(5)
 

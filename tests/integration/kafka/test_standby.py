@@ -1,4 +1,4 @@
-"""The active instance is killed, again and again: the standby is the controller afterwards, not a broker."""
+"""The active instance is killed repeatedly: the standby becomes the controller, not a broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KILLS = 5
 
 
 class Instances:
-    """An active instance and its standby, with default settings but these; each has an id of its own."""
+    """An active instance and its standby, with default settings except these; each has an id of its own."""
 
     def __init__(self, stage: PlayedCluster, kafka: KafkaCluster, folder: Path, policy: str, standby: str) -> None:
         ours = stage.controllers["aiocontroller"]
@@ -35,7 +35,7 @@ class Instances:
         self.started: list[OurController] = []
 
     async def start(self, policy: str | None = None) -> OurController:
-        """Returns when it is the controller, or a standby that is ready, and warm if it is to be."""
+        """Start an instance; return when it is the controller, or a standby that is ready, and warm if it should be."""
         controller_id = 1_000_010 + len(self.started)
         folder = self._folder / str(controller_id)
         folder.mkdir()
@@ -55,7 +55,7 @@ class Instances:
         return instance
 
     async def went_on_with_its_copy(self, instance: OurController) -> bool:
-        """Whether its failover was a warm one; returns when everything has been sent to all brokers."""
+        """Whether its failover was a warm one; waits until everything has been sent to all brokers."""
         log = self._folder / str(instance.controller_id) / "log"
 
         async def is_over() -> bool:
@@ -88,7 +88,7 @@ def _ready(folder: Path) -> bool:
 
 
 def skip_when_overloaded() -> None:
-    """Asked at the start and after each lost vacancy: only a winner that had a processor counts."""
+    """Skip the test on an overloaded machine, at its start and after a lost vacancy: that would prove nothing."""
     load, processors = os.getloadavg()[0], os.cpu_count() or 1
     if load > 2 * processors:
         pytest.skip(f"a race between processes that wait for a processor (load {load:.0f}, {processors} processors)")
@@ -134,7 +134,7 @@ async def test_active_instance_is_killed_five_times(
 async def test_standby_takes_the_role_back_from_a_broker(
     stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path, standby_is: str
 ) -> None:
-    """It is suspended while the vacancy lasts, so that a broker is faster."""
+    """It is suspended during the vacancy, so that a broker is faster."""
     async with instances(stage, kafka, tmp_path, "standby", standby_is) as them:
         active = await them.active()
         standby = await them.start()

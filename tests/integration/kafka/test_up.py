@@ -1,4 +1,4 @@
-"""``up --kafka``: real brokers under the same commands as simulated ones, this controller in charge of them."""
+"""``up --kafka``: real brokers under this controller, with the same commands as simulated ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def options(tmp_path: Path) -> ClusterOptions:
 
 
 def produced(bootstrap: str) -> int:
-    """The offset of one record that all replicas acknowledged."""
+    """Produce a record that all replicas acknowledge; return its offset."""
     acknowledged: list[int | None] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -61,7 +61,7 @@ async def test_real_brokers_obey_the_commands(options: ClusterOptions) -> None:
         assert await asyncio.to_thread(produced, cluster.bootstrap) == 0
 
         await send("kill-broker", 2)
-        await send("start-broker", 2)  # its registration outlives it by its session
+        await send("start-broker", 2)  # its registration stays until its session expires
         assert cluster.snapshot().brokers[2].running
 
         await send("kill-controller")
@@ -76,7 +76,7 @@ async def test_real_brokers_obey_the_commands(options: ClusterOptions) -> None:
             return await controller() == 1_000_001
 
         await until(deposed, "the role is taken back", 30)
-        assert find_controller(options.data_dir).id == 1_000_001  # where takeover and release find it
+        assert find_controller(options.data_dir).id == 1_000_001  # takeover and release find it there
         assert "controlled way" in (await send("stop-broker", 2))["done"]
         assert await asyncio.to_thread(produced, cluster.bootstrap) == 1
     assert not any(process.running for process in cluster.snapshot().brokers.values())

@@ -1,6 +1,6 @@
-"""A pair of controllers is exchanged for another version, and back, while clients write and a broker dies in between.
+"""A pair of controllers is upgraded, and downgraded, while clients write and a broker dies in between.
 
-``scripts/bench upgrade`` measures what this only checks.
+``scripts/bench upgrade`` measures what is only checked here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OWED = "owed-by-a-dead-broker"
 
 
 async def owed(pair: ControllerPair) -> list[str]:
-    """The topics of which the victim has replicas still to delete, by ZooKeeper."""
+    """Return the topics whose replicas the victim still has to delete, by ZooKeeper."""
     try:
         found: list[str] = await pair.zk.client.get_children(f"/aiocontroller_debts/{VICTIM}")
     except exc.NoNode:
@@ -48,7 +48,7 @@ def previous(folder: Path) -> Program:
 
 
 def has_a_page(instance: OurController) -> bool:
-    """The earlier version has a list of addresses in its place."""
+    """Whether an instance has the live page; the earlier version has a list of addresses in its place."""
     ready = msgspec.json.decode((instance.folder / READY_FILE).read_bytes(), type=ControllerReady)
     try:
         with urllib.request.urlopen(f"{ready.http}/live.js", timeout=10) as answer:
@@ -75,8 +75,8 @@ async def test_a_pair_is_upgraded_and_downgraded_under_load(
     try:
 
         async def a_broker_dies() -> None:
-            """With a controller of one version that has followed one of the other, and no standby; and it is to delete
-            a replica, which the next controllers, of the other version, must know."""
+            """Kill a broker under a controller that has followed one of the other version, without a standby; this
+            broker owes the deletion of a replica, which the next controllers, of the other version, must know."""
             assert led_by(await stage.view(), VICTIM)
             stage.brokers[VICTIM].kill()
             await stage.until(lambda view: moved_off(view, frozenset((VICTIM,))), "its leaders have moved")

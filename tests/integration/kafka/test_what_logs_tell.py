@@ -1,4 +1,4 @@
-"""A death that Kafka's own controller dealt with: what the pipeline makes of the brokers' logs, against what we saw."""
+"""A broker's death under Kafka's own controller: what the pipeline finds in the brokers' logs, and what we saw."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.integration.kafka.test_operating import touch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1200)]
 PARTITIONS, REPLICAS = 4, 2
-"""As the cluster makes topics that were not created."""
+"""The number that the cluster gives to topics that are created on demand."""
 LOG_CLOCK_US = 1000
 NEARLY_US = 5_000_000
-"""Between what we saw by asking again and again and what the controller logged, on a busy machine."""
+"""The largest difference between what we saw by polling and what the controller logged, on a busy machine."""
 
 
 def windows_of(out: Path) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
     assert {w["partition"]: (w["cause"], w["broker"], w["leader_after"]) for w in lost} == {
         p: (cause, victim, leader) for p, (leader, _) in seen.items()
     }
-    # Topics of other tests have incidents too, such as one whose only replica was here.
+    # Topics of other tests have incidents, too, such as one whose only replica was on this broker.
     incident = max((i for i in summary["incidents"] if i["broker"] == victim), key=lambda each: each["onset_us"])
     what = "broker and controller" if victim == active else "broker"
     assert (incident["what"], incident["broker"], incident["partitions"] >= len(led)) == (what, victim, True)

@@ -1,4 +1,4 @@
-"""ZooKeeper restarts, or changes its leader, under a live cluster in our charge."""
+"""ZooKeeper restarts, or changes its leader, under a live cluster that we control."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 async def still_decides(stage: PlayedCluster) -> None:
-    """A change that needs ZooKeeper and every broker: leaders move away and back."""
+    """Check a change that needs ZooKeeper and every broker: leaders move away and back."""
     key, replicas = next(iter(stage.made().items()))
     await stage.reassign({key: (*replicas[1:], replicas[0])})
     await stage.elect_preferred({key: replicas[1]})
@@ -25,7 +25,7 @@ async def still_decides(stage: PlayedCluster) -> None:
 
 
 async def test_zookeeper_restarts(stage: PlayedCluster, kafka: KafkaCluster) -> None:
-    """Killed and started: sessions live on, so no controller and no broker loses its znode."""
+    """It is killed and started: sessions survive, so no controller and no broker loses its znode."""
     controller = await take_over(stage)
     await under_load(stage, kafka, kind="librdkafka")
     epoch = await controller.epoch()
@@ -37,7 +37,7 @@ async def test_zookeeper_restarts(stage: PlayedCluster, kafka: KafkaCluster) -> 
 
     await until(connected, "ZooKeeper answers again")
     await still_decides(stage)
-    assert await controller.epoch() in (epoch, epoch + 1)  # one more if a slow machine let our session end
+    assert await controller.epoch() in (epoch, epoch + 1)  # one more if our session expired on a slow machine
     assert await check_nothing_lost(stage)
 
 
