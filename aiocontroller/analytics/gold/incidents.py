@@ -177,7 +177,7 @@ def of_cluster(
     explained = {(turn["place"], turn["broker"]) for turn in turns}
     rest = [row for row in counted if (row["culprit"], row["broker"]) not in explained and row["partitions"]]
     found += [_of_windows(group) for group in _together(rest)]
-    found.sort(key=lambda row: (row["onset_us"], row["broker"] or -1, row["noticed_us"]))
+    found.sort(key=lambda row: (row["onset_us"], _number(row["broker"]), row["noticed_us"]))
     return [{**row, "cluster": cluster, "number": n} for n, row in enumerate(found, 1)]
 
 
@@ -327,13 +327,16 @@ def _row(cost: Row | None, **values: Any) -> Row:
 def _together(rows: Iterable[Row]) -> list[Row]:
     """Merge windows of adjacent minutes with the same causes and broker; ``_count_once`` corrects the sums."""
     groups: list[Row] = []
-    for row in sorted(rows, key=lambda r: (str(r["causes"]), r["broker"] or -1, r["start_us"])):
+    until_us = 0
+    for row in sorted(rows, key=lambda r: (str(r["causes"]), _number(r["broker"]), r["start_us"])):
         last = groups[-1] if groups else None
         if last is None or (last["causes"], last["broker"]) != (row["causes"], row["broker"]) or (
-            row["start_us"] > max(last["led_again_us"] or 0, last["start_us"]) + OUTAGES_APART_US
+            row["start_us"] > until_us + OUTAGES_APART_US
         ):  # fmt: skip
             groups.append({**row, "groups": [tuple(row[name] for name in _GROUP)]})
+            until_us = max(row["led_again_us"] or 0, row["start_us"])
             continue
+        until_us = max(row["led_again_us"] or 0, row["start_us"], until_us)
         last["groups"].append(tuple(row[name] for name in _GROUP))
         for name in ("partitions", "topics", "under_replicated", "unavailable_us", "still_open", "open"):
             last[name] = (last[name] or 0) + (row[name] or 0)
@@ -341,6 +344,11 @@ def _together(rows: Iterable[Row]) -> list[Row]:
             last[name] = max((value for value in (last[name], row[name]) if value is not None), default=None)
         last["last_evidence"] = row["last_evidence"]
     return groups
+
+
+def _number(broker: int | None) -> int:
+    """Return where a broker stands in an order; 0 is a broker's number, too."""
+    return -1 if broker is None else broker
 
 
 def _unique(places: Iterable[str | None]) -> list[str]:

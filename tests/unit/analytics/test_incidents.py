@@ -462,3 +462,25 @@ def test_a_partition_that_was_down_in_two_minutes_of_one_incident_counts_once() 
         )
         _count_once(windows, [row])
     assert (row["partitions"], row["topics"], row["under_replicated"]) == (2, 1, 0)
+
+
+def minutes_of(*of: tuple[int, int | None]) -> list[tuple[int | None, int]]:
+    """The incidents (broker, partitions) of windows that no event explains: one in each (minute, broker), 1 s long."""
+    causes = {"causes": ["unknown"], "partitions": 1, "topics": 1, "under_replicated": 0}
+    rows = [
+        cost(None, **causes, bucket=n, start_us=n * 60 * S, led_again_us=n * 60 * S + S, broker=broker)
+        for n, broker in of
+    ]
+    return [(row["broker"], row["partitions"]) for row in incidents_of("c", [], [], rows)]
+
+
+def test_windows_of_no_broker_and_of_broker_0_are_told_apart() -> None:
+    """They were sorted as one broker's, so that each minute of either ended the other's incident, and a partition that
+    was down in two minutes counted in two incidents."""
+    assert minutes_of((1, None), (2, 0), (2, None), (3, 0)) == [(None, 2), (0, 2)]
+
+
+def test_windows_that_stay_open_belong_together_minute_by_minute() -> None:
+    causes = {"causes": ["unknown"], "partitions": 1, "topics": 1, "under_replicated": 0, "still_open": 1}
+    rows = [cost(None, **causes, bucket=n, start_us=n * 60 * S, led_again_us=None, broker=1) for n in (1, 2, 3, 5)]
+    assert [row["partitions"] for row in incidents_of("c", [], [], rows)] == [3, 1]
