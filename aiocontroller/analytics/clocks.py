@@ -66,7 +66,7 @@ def clocks(bronze: DataFrame) -> DataFrame:
         least = {pair: us for pair, (us, _) in pairs.items()}
         for node, offset in offsets(members, least, members[0]).items():
             known = sum(count for pair, (_, count) in pairs.items() if node in pair)
-            found.append((cluster, node, offset.offset_us, offset.error_us, known, offset.method))
+            found.append((cluster, node, offset.offset_us, offset.error_us, known, offset.method, None, None))
     return bronze.sparkSession.createDataFrame(found, schema.CLOCKS.ddl)
 
 
@@ -84,8 +84,14 @@ def set_back(journals: DataFrame) -> DataFrame:
     )
     by_node = pieces.withColumn("back_us", back_us).groupBy("cluster", "node")
     found = by_node.agg(F.max("back_us").alias("error_us"), F.count("*").alias("pairs"))
-    made = {"offset_us": F.lit(0), "method": F.lit(BACKWARDS)}
-    return found.where(f"error_us > {MOST_DRIFT_US}").select(
+    return _contradictory(found.where(f"error_us > {MOST_DRIFT_US}"), BACKWARDS)
+
+
+def _contradictory(found: DataFrame, method: str) -> DataFrame:
+    """Return ``schema.CLOCKS`` of nodes with (cluster, node, error_us, pairs), whose offset is not known."""
+    nothing = F.lit(None)
+    made = {"offset_us": F.lit(0), "method": F.lit(method), "source": nothing, "file": nothing}
+    return found.select(
         *(made.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name) for field in schema.CLOCKS)
     )
 
@@ -108,10 +114,7 @@ def split(logs: DataFrame) -> DataFrame:
         "apart_us", F.abs(F.col("ts") - F.col("thread_ts"))
     )
     by_node = apart.groupBy("cluster", "node").agg(F.min("apart_us").alias("error_us"), F.count("*").alias("pairs"))
-    made = {"offset_us": F.lit(0), "method": F.lit(SPLIT)}
-    return by_node.where(f"error_us > {_NEAR_US}").select(
-        *(made.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name) for field in schema.CLOCKS)
-    )
+    return _contradictory(by_node.where(f"error_us > {_NEAR_US}"), SPLIT)
 
 
 def offsets(nodes: Iterable[int], least_us: Mapping[tuple[int, int], int], reference: int) -> dict[int, Offset]:

@@ -30,6 +30,8 @@ SELF: Final = "@node"
 """In ``broker`` or ``leader``: the broker that wrote the line."""
 EVENT_THREAD: Final = "start of the controller thread"
 """The ``event`` of a line that every broker writes to controller.log when it starts, right after its registration."""
+FETCHERS: Final = "change of fetchers"
+"""The ``event`` of a line that every broker writes to server.log when it is told to lead or to follow."""
 
 _TP = r"\[?(?<topic>[\w.-]+)[-,](?<partition>\d+)\]?"
 """``topic-0``, whose topic may contain dashes too, or ``[topic,0]`` (to 0.11)."""
@@ -240,6 +242,8 @@ EVIDENCE: Final = (
     _p("cluster_id", "Cluster ID = ", r"Cluster ID = (?<detail>[\w-]+)", "0.10"),
     _p("broker", "Controller MBean", r"Registered .?kafka:type=kafka\.Log4jController.? MBean", "1.1",
        detail="starting", broker=SELF),
+    _p("other", "Removed fetcher for partitions ", r"\[ReplicaFetcherManager on broker \d+\] Removed fetcher "
+       "for partitions ", "0.10", event=FETCHERS),
     _p("group_rebalance", "reparing to re", r"Preparing to re(?:balance|stabilize) group (?<detail>.+?) "
        r"(?:in state \w+ )?with old generation \d+", "0.10", broker=SELF),
     _p("group_stable", "Stabilized group ", r"Stabilized group (?<detail>.+) generation \d+ \(__consumer_offsets-\d+\) "

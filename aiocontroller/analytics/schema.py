@@ -160,8 +160,12 @@ TIMELINE: Final = _table(
 )
 """silver/timeline: a row for each change of a partition's leadership or state, with its neighbours in order."""
 
-CLOCKS: Final = _table("cluster string, node int, offset_us long, error_us long, pairs long, method string")
-"""silver/clocks: ``offset_us`` is how far a node's clock is ahead of the cluster's reference, ± ``error_us``."""
+CLOCKS: Final = _table(
+    "cluster string, node int, offset_us long, error_us long, pairs long, method string, source string, file string"
+)
+"""silver/clocks: ``offset_us`` is how far a node's clock is ahead of the cluster's reference, ± ``error_us``.
+
+With ``source``: how far its logs of this kind, ``file`` for example, are ahead of its other logs (``appenders``)."""
 
 GOLD: Final = {
     "windows": _table(

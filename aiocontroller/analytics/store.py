@@ -41,7 +41,7 @@ from aiocontroller.analytics.schema import Table
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.data_folder import FolderLock
 
-LAYOUT: Final = 7
+LAYOUT: Final = 8
 """Increases when the folder changes, or the columns of tables to which batches add."""
 OWNER: Final = "aiocontroller analyze"
 FOLLOWED: Final = "_followed"

@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from aiocontroller.analytics import bronze, gold, journal_files, schema, silver
+from aiocontroller.analytics.appenders import CORRECTED, aligned, clocks_of_logs, shifts, words_of
 from aiocontroller.analytics.clocks import BACKWARDS, CONTRADICTION, MOST_DRIFT_US, SPLIT, set_back, split
 from aiocontroller.analytics.clocks import clocks as clocks_of
 from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, DataFrame, F, engine
@@ -172,14 +173,17 @@ def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
     """Return ``schema.EVENTS``.  Those of logs take many steps, which Spark would repeat for each fact, so they are
     stored."""
     is_journal = F.col("source") == schema.JOURNAL_SOURCE
-    of_logs = understood.where(~is_journal)
     backwards = set_back(understood.where(is_journal))
-    if of_logs.isEmpty():
+    if understood.where(~is_journal).isEmpty():
         store.write(CLOCKS, batch, backwards)
         return silver.journal_events(understood)
+    ahead = shifts(understood)
+    understood = aligned(understood, ahead)
+    of_logs = understood.where(~is_journal)
     store.write(f"{FACTS}/{READ}", batch, of_logs.groupBy("file").agg(F.count("*").alias("read")))
     clocks = clocks_of(understood)
-    store.write(CLOCKS, batch, clocks.unionByName(backwards).unionByName(split(of_logs)))
+    odd = clocks.unionByName(backwards).unionByName(split(of_logs))
+    store.write(CLOCKS, batch, odd.unionByName(store.spark.createDataFrame(clocks_of_logs(ahead), schema.CLOCKS.ddl)))
     kept: list[str] = []
 
     def keep(name: str, rows: DataFrame) -> DataFrame:
@@ -262,7 +266,7 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
         return pinned[-1]
 
     try:
-        lacks = [*commit.get("lacks", ()), *_clocks_that_were_set(store, batches)]
+        lacks = [*commit.get("lacks", ()), *_clocks_that_differ(store, batches)]
         made = gold.tables(facts, last_rows, repeated, read, quarantine, pin, lacks)
         drafts = store.draft(made, commit["batch"])
         for name, table in made.items():
@@ -278,33 +282,39 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
     store.publish(drafts, commit)
 
 
-def _clocks_that_were_set(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:
+def _clocks_that_differ(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:
     """Return, as lacks, the nodes whose messages or journals contradict themselves by more than any drift: their
-    times are wrong by an amount that changed meanwhile."""
+    times are wrong by an amount that changed meanwhile; and the logs that are ahead of their broker's others."""
     if not store.having(CLOCKS, batches):
         return []
-    wrong = store.read(CLOCKS, batches).where(f"contains(method, '{CONTRADICTION}') AND error_us > {MOST_DRIFT_US}")
+    found = store.read(CLOCKS, batches).where(
+        f"source IS NOT NULL OR contains(method, '{CONTRADICTION}') AND error_us > {MOST_DRIFT_US}"
+    )
+    return [
+        {"cluster": row["cluster"], "node": row["node"], "process": "", "what": "clock", **_of_clock(row)}
+        for row in sorted(found.collect(), key=lambda row: (row["cluster"], row["node"], row["source"] or ""))
+    ]
 
-    def lack(row: Any) -> dict[str, Any]:
-        wrong_by = f"its times are wrong by up to {row['error_us'] / 1_000_000:,.1f} s"
-        if row["method"] == BACKWARDS:
-            whose, source = f"clock of controller {row['node']}", schema.JOURNAL_SOURCE
-            words = f"the {whose} was set back while it wrote its journal: {wrong_by}"
-        elif row["method"] == SPLIT:
-            whose, source = (
-                f"clock of broker {row['node']}",
-                "",
-            )  # what server.log shows of others counts for any broker
-            words = (
-                f"server.log and controller.log of broker {row['node']} have no start in common: their time zones "
-                "differ, or a part of one is lost"
-            )
-        else:
-            whose, source = f"clock of broker {row['node']}", schema.CONTROLLER_LOG
-            words = f"the {whose} was set while it logged, or that of the broker to which it is compared: {wrong_by}"
+
+def _of_clock(row: Any) -> dict[str, Any]:
+    """Return whose clock it is, of which kind of records, and what is wrong with it."""
+    node, whose = row["node"], f"clock of broker {row['node']}"
+    wrong_by = f"its times are wrong by up to {row['error_us'] / 1_000_000:,.1f} s"
+    # What server.log shows of others counts for any broker; so does a log whose times are unknown.
+    if row["source"] is not None:
         return {
-            "file": whose, "source": source, "cluster": row["cluster"], "node": row["node"], "process": "",
-            "what": "clock", "words": words,
+            "file": f"clock of {row['source']} of broker {node}", "source": "", "words": words_of(row),
+            "known": row["method"] == CORRECTED,
         }  # fmt: skip
-
-    return [lack(row) for row in sorted(wrong.collect(), key=lambda row: (row["cluster"], row["node"]))]
+    if row["method"] == BACKWARDS:
+        whose = f"clock of controller {node}"
+        words = f"the {whose} was set back while it wrote its journal: {wrong_by}"
+        return {"file": whose, "source": schema.JOURNAL_SOURCE, "words": words}
+    if row["method"] == SPLIT:
+        words = (
+            f"server.log and controller.log of broker {node} have no start in common: their time zones "
+            "differ, or a part of one is lost"
+        )
+        return {"file": whose, "source": "", "words": words}
+    words = f"the {whose} was set while it logged, or that of the broker to which it is compared: {wrong_by}"
+    return {"file": whose, "source": schema.CONTROLLER_LOG, "words": words}

@@ -92,6 +92,10 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     if missing:
         parts.append("\nWhat is missing:")
         parts.append((["cluster", "what"], [[row["cluster"], row["words"]] for row in missing]))
+    corrected = [row for row in summary["completeness"] if row["known"] and row["what"] == "clock"]
+    if corrected:
+        parts.append("\nWhat was corrected:")
+        parts.append((["cluster", "what"], [[row["cluster"], row["words"]] for row in corrected]))
     parts.append(f"{summary['records']:,} records.")
     for name, title in _TITLES.items():
         rows = summary[name]

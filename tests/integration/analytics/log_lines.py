@@ -261,6 +261,10 @@ CONTROLLER = [
 ]  # fmt: skip
 
 SERVER = [
+    at("0.10", f"{T} INFO [ReplicaFetcherManager on broker 5] Removed fetcher for partitions [t,0],[t,1] "
+       "(kafka.server.ReplicaFetcherManager)", kind="other", event="change of fetchers", node=5),
+    at("2.4", f"{T} INFO [ReplicaFetcherManager on broker 5] Removed fetcher for partitions Set(t-0, t-1) "
+       "(kafka.server.ReplicaFetcherManager)", kind="other", event="change of fetchers", node=5),
     at("0.10", f"{T} INFO Partition [t,0] on broker 5: Shrinking ISR for partition [t,0] from 5,6 to 5 "
        "(kafka.cluster.Partition)", kind="isr", event="shrink", node=5, leader=5, topic="t", partition=0, isr=[5],
        detail="5,6"),

@@ -92,6 +92,7 @@ def test_what_a_cut_log_hides_is_named(analyzed: dict[str, Any], case: Case) -> 
     whole, lacking = whole_of(analyzed, cluster)
     assert all(row["known"] for row in lacking)
     availability, rows = whole_of(analyzed, case.cluster)
+    assert not [row["words"] for row in rows if row["what"] == "clock" and "its other logs" in row["words"]]
     missing = [row["words"] for row in rows if not row["known"]]
     if availability["availability"] is None or any(_names(words, case.log) for words in missing):
         return

@@ -170,15 +170,45 @@ def _later(line: str) -> str:
     return f"[{datetime.fromisoformat(line[1:20]) + timedelta(seconds=5)}{line[20:]}"
 
 
-def server_log_in_another_zone(to: Path) -> None:
-    """The server.log of broker 2 is two hours ahead of its other logs."""
+def ahead(log: Path, by: timedelta) -> None:
+    """Its times are those of an appender of another time zone."""
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(f"[{datetime.fromisoformat(line[1:20]) + by}{line[20:]}" for line in lines))
+
+
+def server_log_ahead_by_no_zone(to: Path) -> None:
     with_threads(to)
+    ahead(to / "broker-2" / "server.log", timedelta(minutes=7, seconds=13))
+
+
+def state_changes_that_contradict_each_other(to: Path) -> None:
+    """Of broker 3, whose clocks were put back by an hour in the middle of one log only."""
+    unpacked(to)
+    log = to / "broker-3" / "state-change.log"
+    lines = log.read_text().splitlines(keepends=True)
+    other = log.with_name("other.log")
+    other.write_text("".join(line for line in lines if line[12:20] > "02:09:00"))
+    ahead(other, timedelta(hours=-1))
+    log.write_text("".join(line for line in lines if line[12:20] <= "02:09:00") + other.read_text())
+    other.unlink()
+
+
+def controller_log_of_a_short_term_in_another_zone(to: Path) -> None:
+    """Broker 3 was controller for three seconds."""
+    unpacked(to, of=RECORDED / "2.8-aiocontroller" / "logs")
+    ahead(to / "broker-3" / "controller.log", timedelta(hours=2))
+
+
+def starts_in_two_zones(to: Path) -> None:
+    """Nothing but one start of broker 2 stands in both of its logs."""
+    with_threads(to)
+    for log in to.rglob("*.log"):
+        if log.parent.name != "broker-2" or log.name == "state-change.log":
+            log.unlink()
     log = to / "broker-2" / "server.log"
-    log.write_text("".join(_two_hours_later(line) for line in log.read_text().splitlines(keepends=True)))
-
-
-def _two_hours_later(line: str) -> str:
-    return line.replace("[2026-11-23 02:", "[2026-11-23 04:", 1)
+    starts = [line for line in log.read_text().splitlines(keepends=True) if "Registered" in line or "started" in line]
+    log.write_text("".join(starts[:3]))
+    ahead(log, timedelta(hours=2))
 
 
 def with_threads(to: Path) -> None:
@@ -256,7 +286,12 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     rotated_and_cut_off: "broker-2/state-change.log.1 is cut off: its last line has no end",
     controller_falls_silent: "logs of broker 1 end at 2026-11-23 02:12:5.; those of others go on until .* 02:44",
     clock_was_set: r"the clock of broker \d was set while it logged, .*: its times are wrong by up to [2-5]\.\d s",
-    server_log_in_another_zone: "server.log and controller.log of broker 2 have no start in common",
+    server_log_ahead_by_no_zone: r"server.log of broker 2 \(.*/server.log\) is 0:07:1[34] ahead of its other logs, and "
+    "its times are unknown: no time zones differ by that",
+    state_changes_that_contradict_each_other: "clock of broker 3 was set while it logged, .* by up to 1,[78]",
+    controller_log_of_a_short_term_in_another_zone: r"controller.log of broker 3 \(.*controller.log\) is 2:00:00 "
+    "ahead of its other logs, and its times are unknown: too few records show it",
+    starts_in_two_zones: "server.log and controller.log of broker 2 have no start in common",
     lost_segment: "500 records are missing in or before the journal .*-000012.jsonl",
     lost_first_segment: "records are missing in or before the journal ",
     clock_was_set_back: r"clock of controller 1000001 was set back while it wrote its journal: .* by up to 3,[56]",
@@ -291,6 +326,58 @@ NAMED: dict[Callable[[Path], None], str] = {
     came_back_without_a_line: "logs of broker 2 end at 2026-11-23 02:10:..; a controller saw it .* 02:12:08",
     another_falls_silent: "logs of broker 2 end at 2026-11-23 02:12:48; those of others go on until .* 02:44",
 }
+
+
+# -- logs of another time zone than the others of their broker --------------------------------------------------------
+
+
+def server_log_in_another_zone(to: Path) -> None:
+    unpacked(to)
+    ahead(to / "broker-2" / "server.log", timedelta(hours=2))
+
+
+def controller_log_in_another_zone(to: Path) -> None:
+    unpacked(to)
+    ahead(to / "broker-2" / "controller.log", timedelta(hours=-5, minutes=-30))
+
+
+def rotated_state_changes_in_another_zone(to: Path) -> None:
+    unpacked(to)
+    log = to / "broker-1" / "state-change.log"
+    ahead(log, timedelta(hours=12, minutes=45))
+    lines = log.read_text().splitlines(keepends=True)
+    log.with_name("state-change.log.1").write_text("".join(lines[:300]))
+    log.write_text("".join(lines[300:]))
+
+
+def a_log_of_each_broker_in_another_zone(to: Path) -> None:
+    unpacked(to)
+    for broker, name in ((1, "server.log"), (2, "state-change.log"), (3, "controller.log")):
+        ahead(to / f"broker-{broker}" / name, timedelta(hours=broker))
+
+
+def server_log_beside_our_journal_in_another_zone(to: Path) -> None:
+    """Availability was 0.998 where it is 0.924, and called known."""
+    unpacked(to, of=RECORDED / "2.8-aiocontroller" / "logs")
+    ahead(to / "broker-2" / "server.log", timedelta(hours=2))
+
+
+def state_changes_beside_our_journal_in_another_zone(to: Path) -> None:
+    """Availability was 0, and called known."""
+    unpacked(to, of=OURS)
+    ahead(to / "broker-3" / "state-change.log", timedelta(hours=2))
+
+
+AHEAD: dict[Callable[[Path], None], tuple[Path, str]] = {
+    server_log_in_another_zone: (KAFKA, r"server.log of broker 2 \(.*broker-2/server.log\) is 2:00:00 ahead of"),
+    controller_log_in_another_zone: (KAFKA, r"controller.log of broker 2 \(.*/controller.log\) is 5:30:00 behind its"),
+    rotated_state_changes_in_another_zone: (KAFKA, r"state-change.log of broker 1 \(.*log\) is 12:45:00 ahead of"),
+    a_log_of_each_broker_in_another_zone: (KAFKA, r"controller.log of broker 3 \(.*log\) is 3:00:00 ahead of its"),
+    server_log_beside_our_journal_in_another_zone: (
+        RECORDED / "2.8-aiocontroller" / "logs", r"server.log of broker 2 \(.*log\) is 2:00:00 ahead of its other logs"
+    ),
+    state_changes_beside_our_journal_in_another_zone: (OURS, r"state-change.log of broker 3 .* is 2:00:00 ahead of"),
+}  # fmt: skip
 
 
 # -- what is whole, however it looks -----------------------------------------------------------------------------------
@@ -353,20 +440,24 @@ def quiet(to: Path) -> None:
         log.write_text("".join(map(later, log.read_text().splitlines(keepends=True))))
 
 
+def as_recorded_by_ours_of_an_older_release(to: Path) -> None:
+    unpacked(to, of=RECORDED / "2.8-aiocontroller" / "logs")
+
+
 WHOLE = (
-    as_recorded, as_recorded_by_ours, packed_and_rotated, cut_stack_trace, damaged_where_nothing_is_decided, quiet,
-    last_line_without_end, server_log_without_end, with_threads,
+    as_recorded, as_recorded_by_ours, as_recorded_by_ours_of_an_older_release, packed_and_rotated, cut_stack_trace,
+    damaged_where_nothing_is_decided, quiet, last_line_without_end, server_log_without_end, with_threads,
 )  # fmt: skip
 
 
-ON_SPARK = (only_servers, epoch_two_without_logs, middle_is_missing, corrupt, server_log_in_another_zone, lost_segment)
+ON_SPARK = (only_servers, epoch_two_without_logs, middle_is_missing, corrupt, starts_in_two_zones, lost_segment)
 """What ``test_engines`` computes by Spark, too: its tables are the same as those that are judged here."""
 
 
 @pytest.fixture(scope="module")
 def analyzed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The summary of one analysis, with a cluster for each case."""
-    return analysed(spark, tmp_path_factory.mktemp("missing"), (*UNKNOWN, *NAMED, *WHOLE))
+    return analysed(spark, tmp_path_factory.mktemp("missing"), (*UNKNOWN, *NAMED, *AHEAD, *WHOLE))
 
 
 def analysed(spark: Any, folder: Path, cases: Iterable[Callable[[Path], None]]) -> dict[str, Any]:
@@ -429,3 +520,22 @@ def test_nothing_is_said_to_be_missing_where_all_is_there(
     else:
         assert lacking == []
     assert 0 < availability["onset_availability"] < 1
+
+
+@pytest.mark.parametrize("case", AHEAD, ids=lambda case: case.__name__)
+def test_logs_of_another_time_zone_are_corrected_and_named(
+    analyzed: dict[str, Any], case: Callable[[Path], None]
+) -> None:
+    of, named = AHEAD[case]
+    as_it_was = {KAFKA: as_recorded, OURS: as_recorded_by_ours}.get(of, as_recorded_by_ours_of_an_older_release)
+    whole, _ = whole_of(analyzed, as_it_was.__name__)
+    availability, rows = whole_of(analyzed, case.__name__)
+    assert [row["words"] for row in rows if not row["known"]] == []
+    corrected = [row["words"] for row in rows if row["what"] == "clock"]
+    assert len(corrected) == (3 if case is a_log_of_each_broker_in_another_zone else 1)
+    assert any(re.search(named, words) for words in corrected), corrected
+    assert all("as in another time zone, and was corrected by that: " in words for words in corrected)
+    figures = [name for name in whole if name not in ("name", "cluster")]
+    assert {name: availability[name] for name in figures} == {name: whole[name] for name in figures}
+    titles = [part for part in sections(analyzed) if isinstance(part, str)]
+    assert "\nWhat was corrected:" in titles

@@ -244,8 +244,8 @@ def test_neighbours_of_the_tables_stay_and_the_marker_names_the_run_that_made_th
 @pytest.mark.parametrize(
     "marker, words",
     [
-        ({"owner": "somebody", "layout": 7}, "found owner 'somebody', expected 'aiocontroller analyze'"),
-        ({"owner": "aiocontroller analyze", "layout": 99}, "found tables of layout 99, expected 7"),
+        ({"owner": "somebody", "layout": 8}, "found owner 'somebody', expected 'aiocontroller analyze'"),
+        ({"owner": "aiocontroller analyze", "layout": 99}, "found tables of layout 99, expected 8"),
         ("no object", "found owner None"),
     ],
 )

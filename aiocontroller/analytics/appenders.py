@@ -1,0 +1,397 @@
+"""Finds logs whose clock differs from that of their broker's other logs: an appender's time zone or format is its own.
+
+A broker has one clock, but each of its appenders formats times by itself.  The same facts stand in several logs, of
+one broker or of two: a registration, a controlled shutdown, what a controller noticed and sent, a partition's state.
+If two logs share enough facts, the differences of their times crowd around one value: by how much one is ahead of the
+other.  From such pairs follows how far each log is ahead of all others that it is connected with.
+
+A log that is ahead of its broker's others by whole quarters of an hour, as time zones are, is corrected by exactly that
+much.  One that is ahead by any other time, or by facts that contradict each other, is named, and not corrected.
+
+The work is about some thousand facts, however many lines there are: of states of partitions a sample is looked at, and
+of facts that repeat within seconds the first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import reduce
+from itertools import combinations
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from aiocontroller.analytics import schema
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
+from aiocontroller.analytics.kafka_logs import EVENT_THREAD, FETCHERS
+from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVER_LOG, STATE_CHANGE_LOG
+
+QUARTER_US: Final = 900_000_000
+"""Time zones differ by whole quarters of an hour."""
+NEAR_US: Final = 1_500_000
+"""Records of the same fact are hardly ever farther apart, as long as no process stands still."""
+_PIECE_US: Final = 5_000_000
+"""Facts of the same kind within this time are one."""
+FARTHEST_US: Final = 27 * 3_600_000_000
+"""More than any two time zones differ."""
+SAMPLE: Final = 20_000
+"""Of about so many records of partitions' states the facts are compared."""
+MOST: Final = 400
+"""The facts of one kind in one log that are compared; more are thinned out evenly."""
+ENOUGH: Final = 3
+"""The facts that must agree before a log's times are corrected."""
+CORRECTED: Final = "facts in several logs: corrected"
+FEW: Final = "facts in several logs: too few"
+NO_ZONE: Final = "facts in several logs: no difference of time zones"
+CONTRARY: Final = "facts in several logs: others contradict"
+_WHY_NOT: Final = {
+    FEW: "too few records show it",
+    NO_ZONE: "no time zones differ by that",
+    CONTRARY: "other records contradict it",
+}
+_OTHER_US: Final = 60_000_000
+"""What is farther apart than this is another difference."""
+_SAME: Final = 0.8
+"""A crowd at zero counts if it has this share of the largest one."""
+_CLEAR: Final = 0.6
+"""The largest crowd counts if no other one has more than this share of it."""
+
+_STATES: Final = (
+    "topic IS NOT NULL AND partition IS NOT NULL AND kind IN ('partition', 'isr', 'told', 'received', 'handled')"
+)
+_EACH: Final = "explode(transform(coalesce(brokers, array(broker)), b -> concat('up ', b)))"
+_FACTS: Final = (
+    # A broker came: its own server.log and controller.log, and whoever was controller.
+    ("kind = 'broker' AND detail = 'registered'", "concat('up ', node)"),
+    (f"event = '{EVENT_THREAD}'", "concat('up ', node)"),
+    ("kind = 'broker' AND detail IN ('added', 'bounced')", _EACH),
+    # It asked for a controlled shutdown, and was allowed to.
+    ("kind = 'broker' AND detail IN ('asks for a controlled shutdown', 'controlled shutdown', "
+     "'was allowed to shut down') AND broker IS NOT NULL", "concat('leaves ', broker)"),
+    # It stopped being controller since it shut down, or lost its session.
+    (f"kind = 'resigned' AND source = '{CONTROLLER_LOG}'", "concat('ends ', node)"),
+    ("kind = 'broker' AND detail = 'shut down' OR kind = 'session' AND detail = 'EXPIRED'", "concat('ends ', node)"),
+    # A controller's term began; of each log only the first record of it counts.
+    (f"source IN ('{CONTROLLER_LOG}', '{JOURNAL_SOURCE}') AND kind IN ('elected', 'failover', 'loaded')"
+     " AND controller_epoch IS NOT NULL", "concat('term ', controller_epoch)"),
+    (f"source = '{STATE_CHANGE_LOG}' AND kind IN ('request', 'told', 'partition', 'replica', 'received')"
+     " AND coalesce(epoch, controller_epoch) IS NOT NULL", "concat('term ', coalesce(epoch, controller_epoch))"),
+    # A controller noticed something, and sent requests or changed states because of it.
+    (f"source = '{CONTROLLER_LOG}' AND (kind = 'broker' AND detail IN ('added', 'dead', 'bounced', "
+     "'controlled shutdown') OR kind IN ('elected', 'loaded'))", "concat('acts ', node)"),
+    (f"source = '{STATE_CHANGE_LOG}' AND kind IN ('request', 'told', 'partition', 'replica')", "concat('acts ', node)"),
+    # A broker was told to lead or to follow, and its fetchers changed.
+    (f"source = '{SERVER_LOG}' AND event = '{FETCHERS}'", "concat('fetches ', node)"),
+    (f"source = '{STATE_CHANGE_LOG}' AND kind = 'received' AND api = 'LEADER_AND_ISR'", "concat('fetches ', node)"),
+)  # fmt: skip
+"""(which records, the fact that each reports)"""
+_OF_STATES: Final = (
+    ("leader_epoch", "concat('led ', topic, '-', partition, ' ', leader_epoch)"),
+    ("partition_epoch", "concat('state ', topic, '-', partition, ' ', partition_epoch)"),
+)
+"""(the column that numbers the states, the fact)"""
+
+
+class Appender(NamedTuple):
+    """Who wrote which kind of log; all files of that have the same format."""
+
+    cluster: str
+    node: int
+    source: str
+
+
+class Shift(NamedTuple):
+    """An appender is ``ahead_us`` ahead of its broker's others; ``error_us``: how far facts are from that.
+
+    ``method`` is ``CORRECTED``, or says why its times cannot be corrected.  ``file`` is one of its files, ``facts`` the
+    number of facts.
+    """
+
+    appender: Appender
+    file: str
+    ahead_us: int
+    error_us: int
+    facts: int
+    method: str
+
+
+class Pair(NamedTuple):
+    """``two`` is ``ahead_us`` ahead of ``one``, by so many ``facts``, half of them at most ``error_us`` from that."""
+
+    one: Appender
+    two: Appender
+    ahead_us: int
+    error_us: int
+    facts: int
+
+
+def shifts(bronze: DataFrame) -> list[Shift]:
+    """Return the appenders that differ from the others of their broker, in ``schema.EVENTS_BRONZE``; this is an action
+    with a small result."""
+    rows = _facts(bronze).collect()
+    facts: dict[str, dict[str, dict[Appender, list[int]]]] = defaultdict(lambda: defaultdict(dict))
+    files: dict[Appender, str] = {}
+    for row in rows:
+        appender = Appender(row["cluster"], row["node"], row["source"])
+        facts[row["cluster"]][row["fact"]].setdefault(appender, []).append(row["ts"])
+        files[appender] = min(row["file"], files.get(appender, row["file"]))
+    found = []
+    for cluster in sorted(facts):
+        found += [shift._replace(file=files[shift.appender]) for shift in differing(facts[cluster])]
+    return found
+
+
+def aligned(bronze: DataFrame, found: Sequence[Shift]) -> DataFrame:
+    """Return ``schema.EVENTS_BRONZE`` with the times of each broker's logs on one clock: those of appenders that were
+    found to be ahead are put back."""
+    known = [(*shift.appender, shift.ahead_us) for shift in found if shift.method == CORRECTED]
+    if not known:
+        return bronze
+    columns = "cluster string, node int, source string, ahead_us bigint"
+    ahead = F.broadcast(bronze.sparkSession.createDataFrame(known, columns))
+    put_back = F.expr("ts - coalesce(ahead_us, 0)")
+    return (
+        bronze.join(ahead, ["cluster", "node", "source"], "left")
+        .withColumn("ts", put_back)
+        .select(*schema.EVENTS_BRONZE.names)
+    )
+
+
+def clocks_of_logs(found: Iterable[Shift]) -> list[tuple[Any, ...]]:
+    """Return the rows of ``schema.CLOCKS``."""
+    return [
+        (each.appender.cluster, each.appender.node, each.ahead_us, each.error_us, each.facts,
+         each.method, each.appender.source, each.file)
+        for each in found
+    ]  # fmt: skip
+
+
+def words_of(row: Any) -> str:
+    """Return a row of ``schema.CLOCKS`` in words."""
+    by = timedelta(seconds=round(abs(row["offset_us"]) / 1_000_000))
+    how = "ahead of" if row["offset_us"] > 0 else "behind"
+    text = f"{row['source']} of broker {row['node']} ({row['file']}) is {by} {how} its other logs"
+    if row["method"] == CORRECTED:
+        within = f"half of them to {row['error_us'] / 1_000_000:.1f} s"
+        return f"{text}, as in another time zone, and was corrected by that: {row['pairs']:,} facts agree, {within}"
+    return f"{text}, and its times are unknown: {_WHY_NOT[row['method']]}"
+
+
+# -- facts -------------------------------------------------------------------------------------------------------------
+
+
+def _facts(bronze: DataFrame) -> DataFrame:
+    """Return (cluster, node, source, fact, ts, file): the facts, each but once in ``_PIECE_US``."""
+    timed = bronze.where("ts IS NOT NULL AND node IS NOT NULL")
+    states = timed.where(_STATES)
+    every = 1 + states.count() // SAMPLE
+    parts = [timed.where(f"({which})").selectExpr(*_WHO, f"{fact} AS fact") for which, fact in _FACTS]
+    parts += [
+        states.where(f"{number} IS NOT NULL AND pmod(partition * 7919L + {number}, {every}) = 0").selectExpr(
+            *_WHO, f"{fact} AS fact"
+        )
+        for number, fact in _OF_STATES
+    ]
+    by = ("cluster", "node", "source", "fact")
+    once = (
+        reduce(DataFrame.union, parts)
+        .withColumn("piece", F.expr(f"if(fact LIKE 'term %', 0L, ts DIV {_PIECE_US})"))
+        .groupBy(*by, "piece")
+        .agg(F.min("ts").alias("ts"), F.min("file").alias("file"))
+    )
+    before = F.lag("ts").over(Window.partitionBy(*by).orderBy("ts"))
+    apart = once.withColumn("before", before).where(f"before IS NULL OR ts - before > {_PIECE_US}")
+    return apart.select(*by, "ts", "file")
+
+
+_WHO: Final = ("cluster", "node", "source", "file", "ts")
+
+
+# -- pairs of logs -----------------------------------------------------------------------------------------------------
+
+Facts = Mapping[str, Mapping[Appender, Sequence[int]]]
+"""When which appender wrote of each fact."""
+
+
+def _pairs(facts: Facts) -> Iterator[Pair]:
+    """Yield the pairs of logs of which facts tell how far one is ahead of the other."""
+    crowds: dict[tuple[Appender, Appender], list[_Floats]] = defaultdict(list)
+    for fact in sorted(facts):
+        times = {appender: _thinned(facts[fact][appender]) for appender in sorted(facts[fact])}
+        for one, two in combinations(times, 2):
+            if one.node == two.node or {one.source, two.source} != {CONTROLLER_LOG}:  # two controllers see other things
+                crowds[one, two].append(_differences(times[one], times[two]))
+    for (one, two), crowd in sorted(crowds.items()):
+        found = _crowded(*_by_moment(np.concatenate(crowd, axis=1)))
+        if found is not None:
+            yield Pair(one, two, *found)
+
+
+_Floats = np.ndarray[Any, Any]
+
+
+def _thinned(times: Sequence[int]) -> _Floats:
+    ordered = np.array(sorted(times), dtype=np.int64)
+    return ordered[:: -(-len(ordered) // MOST)]
+
+
+def _differences(one: _Floats, two: _Floats) -> _Floats:
+    """Return (time in ``one``, time in ``two``, weight) of all that may be the same; each time in the shorter log has
+    the weight 1, over all its differences."""
+    if len(one) > len(two):
+        return _differences(two, one)[[1, 0, 2]]
+    inside = np.abs(two[None, :] - one[:, None]) <= FARTHEST_US
+    of_one, of_two = np.nonzero(inside)
+    weights = 1.0 / np.maximum(inside.sum(axis=1), 1)
+    return np.stack([one[of_one], two[of_two], weights[of_one]])
+
+
+def _by_moment(all_of_them: _Floats) -> tuple[_Floats, _Floats, _Floats]:
+    """Return the differences, their weights, and when they were in the one log.
+
+    Of facts of the same moment, such as the states of many partitions, one counts.
+    """
+    heaviest = all_of_them[:, np.argsort(-all_of_them[2], kind="stable")]
+    _, first = np.unique(heaviest[:2] // _PIECE_US, axis=1, return_index=True)
+    one, two, weights = heaviest[:, first]
+    return two - one, weights, one // _PIECE_US
+
+
+def _crowded(apart: _Floats, weights: _Floats, moments: _Floats) -> tuple[int, int, int] | None:
+    """Return around what the differences crowd, how far half of them are from it, and of how many moments; None if that
+    is not clear."""
+    if not len(apart):
+        return None
+    order = np.argsort(apart, kind="stable")
+    apart, weights, moments = apart[order], weights[order], moments[order]
+    sums = np.concatenate([[0.0], np.cumsum(weights)])
+    ends = np.searchsorted(apart, apart + 2 * NEAR_US, side="right")
+    sizes = sums[ends] - sums[np.arange(len(apart))]
+    largest = float(sizes.max())
+    at_zero = (apart >= -NEAR_US) & (apart[ends - 1] <= NEAR_US)
+    best = int(np.where(at_zero, sizes, 0.0).argmax())
+    if not at_zero.any() or sizes[best] < _SAME * largest:
+        best = int(sizes.argmax())
+        elsewhere = np.abs(apart - apart[best]) > _OTHER_US
+        if elsewhere.any() and float(sizes[elsewhere].max()) > _CLEAR * largest:
+            return None
+    members = apart[best : ends[best]]
+    middle = int(np.median(members))
+    return middle, int(np.median(np.abs(members - middle))), len(np.unique(moments[best : ends[best]]))
+
+
+# -- logs that differ --------------------------------------------------------------------------------------------------
+
+
+class _Group:
+    """Appenders, and how far each is ahead of the first of them."""
+
+    def __init__(self, first: Appender) -> None:
+        self.offsets = {first: 0}
+
+
+class _Merge(NamedTuple):
+    """Two groups became one, by so many facts; ``against`` have other differences."""
+
+    one: Appender
+    two: Appender
+    ahead_us: int
+    error_us: int
+    facts: int
+    against: int
+
+
+def differing(facts: Facts) -> Iterator[Shift]:
+    """Yield the appenders of a cluster whose offset differs from that of their broker's others; ``file`` is empty."""
+    groups, merges = _grouped(sorted(_pairs(facts)))
+    for group in groups:
+        by_node: dict[int, list[Appender]] = defaultdict(list)
+        for appender in sorted(group.offsets):
+            if appender.source != JOURNAL_SOURCE:
+                by_node[appender.node].append(appender)
+        for own in by_node.values():
+            yield from _odd_of(own, group.offsets, merges)
+
+
+def _odd_of(own: Sequence[Appender], offsets: Mapping[Appender, int], merges: Sequence[_Merge]) -> Iterator[Shift]:
+    def alike(one: Appender, among: Iterable[Appender]) -> int:
+        return sum(abs(offsets[other] - offsets[one]) <= _OTHER_US for other in among)
+
+    usual = max(own, key=lambda one: (alike(one, own), alike(one, offsets), one.source))
+    for one in own:
+        ahead_us = offsets[one] - offsets[usual]
+        if abs(ahead_us) > _OTHER_US:
+            merge = _merge_of(one, usual, merges)
+            exact_us = _as_zones_differ(ahead_us)
+            method = CORRECTED if exact_us is not None else NO_ZONE
+            if exact_us is not None and merge.facts < ENOUGH * max(1, merge.against):
+                method = CONTRARY if merge.against else FEW
+            yield Shift(one, "", ahead_us if exact_us is None else exact_us, merge.error_us, merge.facts, method)
+
+
+def _as_zones_differ(ahead_us: int) -> int | None:
+    """Return the nearest difference of two time zones; None if there is none near."""
+    exact_us = round(ahead_us / QUARTER_US) * QUARTER_US
+    return exact_us if abs(ahead_us - exact_us) <= 2 * NEAR_US else None
+
+
+def _grouped(pairs: Sequence[Pair]) -> tuple[list[_Group], list[_Merge]]:
+    """Merge appenders of which facts tell how far they are apart, those with the most facts first."""
+    group_of: dict[Appender, _Group] = {}
+    for pair in pairs:
+        for appender in (pair.one, pair.two):
+            group_of.setdefault(appender, _Group(appender))
+    merges: list[_Merge] = []
+    while True:
+        between: dict[tuple[Appender, Appender], list[Pair]] = defaultdict(list)
+        for pair in pairs:
+            one, two = (next(iter(group_of[each].offsets)) for each in (pair.one, pair.two))
+            if one != two:
+                between[min(one, two), max(one, two)].append(pair)
+        found = [merge for both, of in between.items() if (merge := _merged(*both, of, group_of)) is not None]
+        done: set[Appender] = set()
+        for merge in sorted(found, key=lambda each: (-each.facts, each)):
+            if not done & {merge.one, merge.two}:
+                done |= {merge.one, merge.two}
+                merges.append(merge)
+                into, other = group_of[merge.one], group_of[merge.two]
+                into.offsets |= {each: us + merge.ahead_us for each, us in other.offsets.items()}
+                group_of |= dict.fromkeys(other.offsets, into)
+        if not done:
+            return list({id(group): group for group in group_of.values()}.values()), merges
+
+
+def _merged(one: Appender, two: Appender, pairs: Sequence[Pair], group_of: Mapping[Appender, _Group]) -> _Merge | None:
+    """Return how far the group of ``two`` is ahead of that of ``one``, if enough facts of their logs tell it."""
+    apart = []
+    for pair in pairs:
+        ahead_us = group_of[pair.one].offsets[pair.one] + pair.ahead_us - group_of[pair.two].offsets[pair.two]
+        apart.append((ahead_us if pair.one in group_of[one].offsets else -ahead_us, pair))
+    apart.sort()
+
+    def near(us: int) -> list[tuple[int, Pair]]:
+        return [each for each in apart if abs(each[0] - us) <= 2 * NEAR_US]
+
+    best = max((near(us) for us, _ in apart), key=lambda crowd: sum(pair.facts for _, pair in crowd))
+    facts = sum(pair.facts for _, pair in best)
+    middle = max(best, key=lambda each: each[1].facts)[0]
+    # One fact may be late, or another one: it contradicts nothing.
+    against = sum(pair.facts for us, pair in apart if abs(us - middle) > 2 * NEAR_US and pair.facts > 1)
+    enough = ENOUGH - 1 if _as_zones_differ(middle) is not None else 2 * ENOUGH
+    if facts < enough or against > _CLEAR * facts:
+        return None
+    return _Merge(one, two, middle, max(pair.error_us for _, pair in best), facts, against)
+
+
+def _merge_of(one: Appender, other: Appender, merges: Sequence[_Merge]) -> _Merge:
+    """Return the merge by which two appenders came into one group."""
+    groups: dict[Appender, set[Appender]] = {}
+    for merge in merges:
+        into = groups.setdefault(merge.one, {merge.one})
+        more = groups.setdefault(merge.two, {merge.two})
+        if one in (into | more) and other in (into | more):
+            return merge
+        into |= more
+    raise AssertionError("appenders of one group were merged")
