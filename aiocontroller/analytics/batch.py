@@ -12,7 +12,7 @@ from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.session import suit
 from aiocontroller.analytics.source_files import Found, SourceFile
 from aiocontroller.analytics.sources import find_files, refuse_replaced
-from aiocontroller.analytics.store import Store
+from aiocontroller.analytics.store import Store, batches_of
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def run_incremental(
             _begin(store, found, step, most_quarantined)
             _tell_what_is_in_the_way(store, step)
             return found
-        stream.refuse_damaged(store, commit)
+        store.refuse_damaged(batches_of(commit))
         suit(spark, sum(file.size for file in new))
         lacks = _lacks(commit, found)
         if new or lacks != commit.get("lacks", []):

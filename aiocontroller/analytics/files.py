@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -16,6 +17,10 @@ from aiocontroller.analytics.dataframes import SparkSession
 _PARQUET: Final = b"PAR1"
 _LEAST_PARQUET: Final = 12
 """The bytes of a Parquet file around its data and its metadata."""
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", "."))
 
 
 class Files(Protocol):
@@ -29,6 +34,12 @@ class Files(Protocol):
 
     def names(self, name: str = "") -> list[str]:
         """Return the sorted names in a folder; empty if it does not exist.  Raises NotADirectoryError for a file."""
+
+    def sizes(self, name: str) -> dict[str, int]:
+        """Return the bytes of each file below a folder, by the name within it; empty if it does not exist.
+
+        Names that begin with ``_`` or ``.``, which readers of tables skip, are left out.
+        """
 
     def read(self, name: str) -> str:
         """Return the text of a UTF-8 file.  Raises FileNotFoundError on this machine, the JVM's error on Hadoop."""
@@ -66,6 +77,18 @@ class LocalFiles:
             return sorted(os.listdir(self._root / name))
         except FileNotFoundError:
             return []
+
+    def sizes(self, name: str) -> dict[str, int]:
+        """Return the bytes of each file below a folder; a link counts with what it leads to."""
+        top = self._root / name
+        found: dict[str, int] = {}
+        for folder, below, files in os.walk(top):
+            below[:] = sorted(each for each in below if not _is_hidden(each))
+            for file in filter(lambda each: not _is_hidden(each), files):
+                path = Path(folder, file)
+                with suppress(FileNotFoundError):
+                    found[str(path.relative_to(top))] = path.stat().st_size
+        return found
 
     def read(self, name: str) -> str:
         """Return the whole text.  Raises FileNotFoundError."""
@@ -150,6 +173,21 @@ class HadoopFiles:
             raise NotADirectoryError(str(path))
         return sorted(status.getPath().getName() for status in self._system.listStatus(path))
 
+    def sizes(self, name: str) -> dict[str, int]:
+        """Return the bytes of each file below a folder; some calls for each thousand files."""
+        path = self._path(name)
+        if not self._system.exists(path):
+            return {}
+        above = len(str(self._system.makeQualified(path).toString()).rstrip("/")) + 1
+        found: dict[str, int] = {}
+        files = self._system.listFiles(path, True)
+        while files.hasNext():
+            file = files.next()
+            below = str(file.getPath().toString())[above:]
+            if not any(map(_is_hidden, below.split("/"))):
+                found[below] = int(file.getLen())
+        return found
+
     def read(self, name: str) -> str:
         """Return the whole text.  Raises Py4JJavaError if the file does not exist."""
         stream = self._system.open(self._path(name))
@@ -184,5 +222,5 @@ class HadoopFiles:
         return None
 
     def is_whole_parquet(self, name: str) -> bool:
-        """Return True: Spark's committers rename whole files there, and each look would cost a request."""
+        """Return True: each look would cost a request, and a file that is as long as it was written is whole."""
         return True

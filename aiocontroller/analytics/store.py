@@ -1,7 +1,8 @@
 """The output folder: its content, its owner, and changes that leave it consistent after a crash at any point.
 
     _aiocontroller.json        the marker with the owner, the layout and the run that made the folder
-    snapshots/N.json           what readers see: the run, its gold, and the files of every table; the highest N counts
+    snapshots/N.json           what readers see: the run, its gold, and the files of every table with their sizes; the
+                               highest N counts
     gold                       a link to the tables of the current snapshot, if the file system has links
     runs/M-ID/                 everything that one run, and later batches added to it, have written:
       _run.json                  marks the folder as ours, and names the run
@@ -11,6 +12,7 @@
       silver/timeline/batch=N       partitions' histories (leadership)
       silver/facts/NAME/batch=N     the facts from which gold is made
       gold/N-ID/NAME                the gold tables
+      _files/N.json                 the files of batch N, with their sizes
       _commits/N.json               batch N is complete: from here on it counts, and the ``parts`` that it names
 
 Rules.
@@ -20,6 +22,8 @@ Rules.
    is simply repeated.
  * The last commit names the batches that count, its ``parts``.  A merged batch (``compaction``) replaces others in that
    list.  Their files stay until neither the last commit nor a kept snapshot names them.
+ * Files that are lost, cut off or foreign are found before a batch is added to others, or a table is read: by their
+   names and sizes.
  * No file is overwritten.  All tables change at once, with the snapshot; the previous one stays for its present
    readers.
 """
@@ -51,12 +55,15 @@ SNAPSHOTS_KEPT: Final = 2
 MARKER: Final = "_aiocontroller.json"
 _RUN_MARKER: Final = "_run.json"
 _COMMITS: Final = "_commits"
+_FILES: Final = "_files"
 _GOLD: Final = "gold"
 OURS: Final = ("runs", "snapshots", _GOLD)
 _OF_COMMITS: Final = ("id", "batch", "parts", "files", "seen")
 _OF_SNAPSHOTS: Final = ("run", "gold", "commit", "batches", "tables")
 """Keys without which a file is not ours."""
 _BATCH: Final = "batch="
+_ANEW: Final = "give all input again without --incremental and --follow, which makes all tables anew"
+_AGAIN: Final = "give the same input again with --incremental, which makes the tables that are read anew"
 _RUN_NAME: Final = re.compile(r"[0-9]{6}-[0-9a-f]{8}")
 
 
@@ -210,6 +217,9 @@ class Store:
 
         The content has an ``id``; a note that contains one states that the records are the same as before.
         """
+        self._files.delete_tree(f"runs/{self._run}/{_FILES}/{note['batch']}.json")  # of an interrupted attempt
+        tables = json.dumps({"tables": self._tables_of(note["batch"], self._parts())}, sort_keys=True)
+        self._files.write_new(f"runs/{self._run}/{_FILES}/{note['batch']}.json", tables)
         whole = {"id": uuid.uuid4().hex, **note}
         self._files.write_new(f"runs/{self._run}/{_COMMITS}/{note['batch']}.json", json.dumps(whole, sort_keys=True))
 
@@ -235,34 +245,50 @@ class Store:
         there = set(self._files.names(f"runs/{self._run}/{table}"))
         return [batch for batch in batches if _batch(batch) in there]
 
-    def refuse_damaged(
-        self, tables: Iterable[str], batches: Iterable[int], *, needed: Collection[str], may_be_empty: Collection[str]
-    ) -> None:
-        """Raise BadInputError for a file of these tables that was half written, and for a table without any file.
+    def _parts(self) -> dict[str, set[str]]:
+        """Return the folders of batches in each table of the current run."""
+        run = f"runs/{self._run}"
+        return {table.removeprefix(f"{run}/"): set(self._files.names(table)) for table in self._tables(run)}
 
-        Each batch has the ``needed`` tables.
-        """
-        remedy = "give all input again without --incremental and --follow, which makes all tables anew"
-        every = list(batches)
-        for table in tables:
-            there = self.having(table, every)
-            for batch in every if table in needed else there:
+    def _tables_of(self, batch: int, parts: Mapping[str, Collection[str]]) -> dict[str, dict[str, int]]:
+        """Return the files of a batch, with their sizes, by table; ``parts`` are those of all batches."""
+        part = _batch(batch)
+        return {table: self._files.sizes(f"runs/{self._run}/{table}/{part}") for table in parts if part in parts[table]}
+
+    def refuse_damaged(self, batches: Iterable[int]) -> None:
+        """Raise BadInputError for a file of these batches that is lost, is not as long as it was, or was half written,
+        and for one that this program did not write."""
+        parts = self._parts()
+        for batch in batches:
+            written, there = self._written(str(self._run), batch), self._tables_of(batch, parts)
+            for table in sorted({*written, *there}):
                 folder = f"runs/{self._run}/{table}/{_batch(batch)}"
-                files = list(self._files_below(folder)) if batch in there else []
-                if not files and table not in may_be_empty:
-                    raise BadInputError(f"{self.out}/{folder}: found no table there, expected one of ours: {remedy}")
-                for name in files:
-                    if not self._files.is_whole_parquet(name):
-                        raise BadInputError(
-                            f"{self.out}/{name}: found half a Parquet file, expected a whole one: {remedy}"
-                        )
+                self._refuse(self._damage(folder, written.get(table, {}), there.get(table, {})), _ANEW)
 
-    def _files_below(self, folder: str) -> Iterator[str]:
-        for name in self._files.names(folder):
-            if name.endswith(".parquet") and not name.startswith(("_", ".")):
-                yield f"{folder}/{name}"
-            elif "=" in name:
-                yield from self._files_below(f"{folder}/{name}")
+    def _written(self, run: str, batch: int) -> dict[str, dict[str, int]]:
+        """Return the files of a batch as they were written, with their sizes, by table."""
+        name = f"runs/{run}/{_FILES}/{batch}.json"
+        if not self._files.exists(name):
+            self._refuse(f"{self.out}/{name}: found no file there, expected one of ours", _ANEW)
+        return dict(self._json(name, ("tables",))["tables"])
+
+    def _refuse(self, problem: str | None, remedy: str) -> None:
+        if problem is not None:
+            raise BadInputError(f"{problem}: {remedy}")
+
+    def _damage(self, folder: str, written: Mapping[str, int], there: Mapping[str, int]) -> str | None:
+        """Return what is wrong with the first file of a folder that is not as it was written; None if all are."""
+        for name in sorted({*written, *there}):
+            path = f"{folder}/{name}"
+            if name not in there:
+                return f"{self.out}/{path}: found no file there, expected one of {written[name]:,} bytes"
+            if name not in written:
+                return f"{self.out}/{path}: found a file that this program did not write, expected none"
+            if there[name] != written[name]:
+                return f"{self.out}/{path}: found {there[name]:,} bytes, expected {written[name]:,}"
+            if name.endswith(".parquet") and not self._files.is_whole_parquet(path):
+                return f"{self.out}/{path}: found half a Parquet file, expected a whole one"
+        return None
 
     def of_batch(self, table: str, batch: int) -> str:
         """Return the folder of a batch's part of a table."""
@@ -284,7 +310,7 @@ class Store:
             "gold": where,
             "commit": commit["id"],
             "batches": batches_of(commit),
-            "tables": {name: self._data(f"{where}/{name}") for name in sorted(tables)},
+            "tables": {name: self._files.sizes(f"{where}/{name}") for name in sorted(tables)},
         }
         number = (self._numbers("snapshots") or [0])[-1] + 1
         self._files.write_new(f"snapshots/{number}.json", json.dumps(manifest, indent=1))
@@ -307,20 +333,45 @@ class Store:
         return None if present is None else present["commit"]
 
     def gold(self, name: str) -> str:
-        """Return the folder of a table that readers see.  Raises BadInputError if there is none yet."""
+        """Return the folder of a table that readers see.
+
+        Raises BadInputError if there is none yet, and if a file of it is lost, not whole, or foreign.
+        """
         present = self.snapshot()
         if present is None:
             raise BadInputError(f"{self.out}: it holds no tables")
+        self._refuse(self._damage_of_gold(present, name), _AGAIN)
         return f"{self.out}/{present['gold']}/{name}"
 
+    def damage_of_gold(self) -> str | None:
+        """Return what is wrong with the first file of what readers see that is not as it was written; None if all
+        are."""
+        present = self.snapshot()
+        if present is None:
+            return None
+        problems = (self._damage_of_gold(present, name) for name in sorted(present["tables"]))
+        return next((problem for problem in problems if problem is not None), None)
+
+    def _damage_of_gold(self, present: Mapping[str, Any], name: str) -> str | None:
+        folder = f"{present['gold']}/{name}"
+        return self._damage(folder, present["tables"].get(name, {}), self._files.sizes(folder))
+
     def published_batches(self, table: str) -> list[str]:
-        """Return the folders of a table's batches that the snapshot includes."""
+        """Return the folders of a table's batches that the snapshot includes.
+
+        Raises BadInputError if a file of them is lost, not whole, or foreign.
+        """
         present = self.snapshot()
         if present is None:
             return []
-        folder = f"runs/{present['run']}/{table}"
-        there = self._files.names(folder)
-        return [f"{self.out}/{folder}/{name}" for name in map(_batch, present["batches"]) if name in there]
+        found = []
+        for batch in present["batches"]:
+            folder = f"runs/{present['run']}/{table}/{_batch(batch)}"
+            written = self._written(present["run"], batch).get(table)
+            self._refuse(self._damage(folder, written or {}, self._files.sizes(folder)), _ANEW)
+            if written is not None:
+                found.append(f"{self.out}/{folder}")
+        return found
 
     def _point_to(self, where: str) -> None:
         if not self._gold_is_foreign():
@@ -367,6 +418,9 @@ class Store:
         for table in self._tables(f"runs/{self._run}"):
             for name in old.intersection(self._files.names(table)):
                 self._files.delete_tree(f"{table}/{name}")
+        for number in self._numbers(f"runs/{self._run}/{_FILES}"):
+            if _batch(number) in old:
+                self._files.delete_tree(f"runs/{self._run}/{_FILES}/{number}.json")
 
     def _tables(self, folder: str) -> Iterator[str]:
         """Yield the folders below that hold batches."""
@@ -389,9 +443,6 @@ class Store:
         return found
 
     # -- files -----------------------------------------------------------------------------------------------------
-
-    def _data(self, folder: str) -> list[str]:
-        return [name for name in self._files.names(folder) if not name.startswith(("_", "."))]
 
     def _numbers(self, folder: str) -> list[int]:
         """Return the numbers of the files named ``N.json``, ascending."""

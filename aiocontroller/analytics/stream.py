@@ -16,7 +16,7 @@ facts of all batches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -233,19 +233,15 @@ def _timeline(store: Store, batches: Sequence[int], new: DataFrame) -> DataFrame
     )
 
 
-def refuse_damaged(store: Store, commit: Mapping[str, Any]) -> None:
-    """Raise BadInputError if batches can neither be added to nor be published, because a file of theirs is damaged."""
-    needed = {TIMELINE, *(f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.COUNTED))}
-    # Records are partitioned by their day, so that no records make no file.
-    store.refuse_damaged(TABLES, batches_of(commit), needed=needed, may_be_empty={EVENTS})
-
-
 def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
-    """Make and publish the gold tables of all committed batches, unless they are published."""
+    """Make and publish the gold tables of all committed batches, unless they are published and whole."""
     commit = store.last_commit()
     assert commit is not None, "nothing was ever added"
     if store.published() == commit["id"]:
-        return
+        problem = store.damage_of_gold()
+        if problem is None:
+            return
+        step(f"{problem}: making the gold tables anew")
     batches = batches_of(commit)
     stored = {name: store.read(f"{FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.COUNTED)}
     rows = store.read(TIMELINE, batches).where("NOT carried")

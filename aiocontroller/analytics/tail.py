@@ -29,7 +29,7 @@ from aiocontroller.analytics import compaction, stream
 from aiocontroller.analytics.journal_reader import journal_records
 from aiocontroller.analytics.lacks import JOURNAL_NAME
 from aiocontroller.analytics.schema import JOURNAL_SOURCE
-from aiocontroller.analytics.store import FOLLOWED, Store
+from aiocontroller.analytics.store import FOLLOWED, Store, batches_of
 from aiocontroller.core.errors import BadInputError
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def follow(
     try:
         commit = store.last_commit()
         if commit is not None:
-            stream.refuse_damaged(store, commit)
+            store.refuse_damaged(batches_of(commit))
             stream.publish(store, step)  # the process may have been killed between its last commit and the publication
     except BaseException:
         store.unlock()

@@ -115,28 +115,30 @@ def test_folder_of_any_name_holds_tables_and_reports_and_its_damaged_tables_are_
         (journal / "journal-7-1-1-000002.jsonl").write_bytes(b"".join(lines(history([4], topics=1))))
         (run,) = (out / "runs").iterdir()
         whole = everything(run)
-        needed = ["silver/timeline", *(f"silver/facts/{each.name}" for each in (run / "silver/facts").iterdir())]
-        assert len(needed) > 3
-        lengths = (0, 4, -9, -1) if by == DUCKDB else (-1,)
-        for table in (*needed, "bronze/events") if by == DUCKDB else needed[:2]:
+        tables = [
+            "silver/timeline",
+            "bronze/events",
+            *(f"silver/facts/{each.name}" for each in (run / "silver/facts").iterdir()),
+        ]
+        assert len(tables) > 4
+        for table in tables if by == DUCKDB else tables[:2]:
             folder = run / table / "batch=0"
             part = next(folder.rglob("[!._]*.parquet"))
             content = part.read_bytes()
-            for length in lengths:
-                part.write_bytes(content[:length])
-                with pytest.raises(BadInputError, match=f"{part.name}: found half a Parquet file, .* without --incr"):
+            for damaged in (b"", content[:4], content[:-9], content[:-1]) if by == DUCKDB else (content[:-1],):
+                part.write_bytes(damaged)
+                found = f"found {len(damaged):,} bytes, expected {len(content):,}"
+                with pytest.raises(BadInputError, match=f"{part.name}: {found}: give all input again without --incr"):
                     batch.run_incremental(session, [str(journal)], str(out))
-            part.write_bytes(content)
-            if table == "bronze/events":
-                continue
-            folder.rename(tmp_path / "away")
-            if table in ("silver/timeline", "silver/facts/tallies"):
-                with pytest.raises(BadInputError, match=f"{table}/batch=0: found no table there, .* without --incr"):
-                    batch.run_incremental(session, [str(journal)], str(out))
-            folder.mkdir()
-            with pytest.raises(BadInputError, match=f"{table}/batch=0: found no table there, .* without --incr"):
+            part.write_bytes(content[:-9] + bytes(9))  # as after a power loss
+            with pytest.raises(BadInputError, match=f"{part.name}: found half a Parquet file, .* without --incr"):
                 batch.run_incremental(session, [str(journal)], str(out))
-            folder.rmdir()
+            part.write_bytes(content)
+            folder.rename(tmp_path / "away")
+            with pytest.raises(
+                BadInputError, match=f"{part.name}: found no file there, expected one of .* without --i"
+            ):
+                batch.run_incremental(session, [str(journal)], str(out))
             (tmp_path / "away").rename(folder)
         assert everything(run) == whole
         if by == DUCKDB:  # the remedy helps
@@ -148,6 +150,116 @@ def test_folder_of_any_name_holds_tables_and_reports_and_its_damaged_tables_are_
         assert summarise(session, str(out))["records"] > 0
         write_report(session, str(out), tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size > 1000
+
+
+def several_files(out: Path) -> Path:
+    """Makes three files of a table's one, as Spark writes tables; returns the one in the middle."""
+    (run,) = (out / "runs").iterdir()
+    (part,) = (run / "silver/facts/tallies/batch=0").glob("*.parquet")
+    rows = pq.read_table(part)
+    third = rows.num_rows // 3
+    assert third
+    for number in range(3):
+        length = third if number < 2 else None
+        pq.write_table(rows.slice(number * third, length), part.with_name(f"part-0000{number}.parquet"))
+    part.unlink()
+    written = run / "_files" / "0.json"
+    tables = json.loads(written.read_text())
+    tables["tables"]["silver/facts/tallies"] = {
+        path.name: path.stat().st_size for path in part.parent.glob("*.parquet")
+    }
+    written.write_text(json.dumps(tables))
+    return part.with_name("part-00001.parquet")
+
+
+def test_lost_file_of_a_table_of_several_is_named(out: Path, again: list[str], journal: Path) -> None:
+    """The tables were computed without the rows of that file, and called complete."""
+    part = several_files(out)
+    session = cast(Any, SmallSession())
+    with computing_by(DUCKDB):
+        batch.run_incremental(session, again, str(out))  # they are what was written
+        part.unlink()
+        (journal / "journal-7-1-1-000002.jsonl").write_bytes(b"".join(lines(history([4], topics=1))))
+        with pytest.raises(
+            BadInputError, match=f"{part.name}: found no file there, expected one of [0-9,]+ bytes: give"
+        ):
+            batch.run_incremental(session, [*again, str(journal)], str(out))
+
+
+def test_file_of_others_within_a_table_is_named(out: Path, again: list[str]) -> None:
+    """A copy of a file counted its rows twice."""
+    (part,) = out.glob("runs/*/silver/facts/tallies/batch=0/*.parquet")
+    copy = part.with_name("copy of it.parquet")
+    shutil.copy(part, copy)
+    with computing_by(DUCKDB):
+        with pytest.raises(BadInputError, match=r"copy of it\.parquet: found a file that this program did not write"):
+            batch.run_incremental(cast(Any, SmallSession()), again, str(out))
+        copy.unlink()
+        (files,) = out.glob("runs/*/_files/0.json")
+        files.unlink()
+        with pytest.raises(BadInputError, match=r"_files/0\.json: found no file there, expected one of ours: give all"):
+            batch.run_incremental(cast(Any, SmallSession()), again, str(out))
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut off", "doubled"])
+def test_damaged_table_for_readers_is_named_and_made_anew(
+    out: Path, again: list[str], tmp_path: Path, damage: str
+) -> None:
+    session = cast(Any, SmallSession())
+    with computing_by(DUCKDB):
+        before = summarise(session, str(out))
+        (part,) = (out / "gold" / "incidents").glob("*.parquet")
+        if damage == "lost":
+            part.unlink()
+        elif damage == "cut off":
+            part.write_bytes(part.read_bytes()[:-1])
+        else:
+            shutil.copy(part, part.with_name("copy.parquet"))
+        what = {"lost": f"{part.name}: found no file there", "cut off": f"{part.name}: found [0-9,]+ bytes, expected"}
+        words = f"incidents/{what.get(damage, 'copy.parquet: found a file that this program did not write')}"
+        for reader in (
+            lambda: summarise(session, str(out)),
+            lambda: write_report(session, str(out), tmp_path / "page.html"),
+        ):
+            with pytest.raises(BadInputError, match=f"{words}.*: give the same input again with --incremental"):
+                reader()
+        said: list[str] = []
+        batch.run_incremental(session, again, str(out), said.append)
+        assert [words for words in said if "making the gold tables anew" in words]
+        assert summarise(session, str(out)) == before
+
+
+def test_damaged_tables_on_another_file_system_are_named(spark_itself: Any, tmp_path: Path, viewfs: str) -> None:
+    """Half-written files were found on this machine only, lost ones nowhere."""
+    with computing_by(SPARK):
+        store = Store(spark_itself, f"{viewfs}/out/tables")
+        with store.writing():
+            store.begin()
+            rows = spark_itself.createDataFrame([(n, n % 2) for n in range(9)], "id long, day long")
+            store.append("bronze/events", 0, rows, "day")
+            store.write("silver/timeline", 0, rows.repartition(3))
+            store.commit({"batch": 0, "parts": [[0, 0]], "seen": {}, "files": {}})
+            published(store, spark_itself, 1, "first")
+            store.refuse_damaged([0])
+            local = tmp_path / "out" / "tables"
+            parts = sorted(local.glob("runs/*/silver/timeline/batch=0/*.parquet"))
+            assert len(parts) == 3
+            of_a_day = next(local.glob("runs/*/bronze/events/batch=0/day=1/*.parquet"))
+            (of_gold,) = local.glob("runs/*/gold/*/a/*.parquet")
+            for part in (parts[1], of_a_day, of_gold):
+                content = part.read_bytes()
+                crc = part.with_name(f".{part.name}.crc")
+                crc.unlink(missing_ok=True)
+                for damaged in (content[:-9], None):
+                    part.unlink()
+                    if damaged is not None:
+                        part.write_bytes(damaged)
+                    what = "no file there" if damaged is None else f"{len(damaged):,} bytes, expected {len(content):,}"
+                    with pytest.raises(BadInputError, match=f"{part.name}: found {what}"):
+                        store.gold("a") if part is of_gold else store.refuse_damaged([0])
+                    part.write_bytes(content)
+            store.refuse_damaged([0])
+            store.gold("a")
 
 
 @pytest.mark.parametrize("foreign", ["folder", "link"])
@@ -294,7 +406,7 @@ def test_all_tables_change_at_once_and_readers_keep_what_they_have_open(spark: A
     again = Store(spark, str(tmp_path / "out"))
     assert again.published() == "third"
     files = again.snapshot()["tables"]["a"]  # type: ignore[index]
-    assert files == [path.name for path in sorted(Path(again.gold("a")).glob("part-*"))]
+    assert files == {path.name: path.stat().st_size for path in Path(again.gold("a")).glob("part-*")}
     store.unlock()
 
 
@@ -505,9 +617,13 @@ def keeps_the_contract(files: Files) -> None:
     with pytest.raises(FileExistsError):
         files.write_new("a/x.json", "another")
     assert files.read("a/x.json") == "ü"
+    files.write_new("a/day=1 [x]/y", "üü")
+    files.write_new("a/_z/y", "y")
+    assert files.sizes("a") == {"x.json": 2, "day=1 [x]/y": 4}
+    assert files.sizes("b") == {}
     files.write_new("top.json", "1")
     assert [name for name in files.names() if not name.startswith(".")] == ["a", "top.json"]
-    assert [name for name in files.names("a") if not name.startswith(".")] == ["x.json"]
+    assert [name for name in files.names("a") if not name.startswith(".")] == ["_z", "day=1 [x]", "x.json"]
     with pytest.raises(NotADirectoryError):
         files.names("top.json")
     files.delete_tree("a")
