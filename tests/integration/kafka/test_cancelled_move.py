@@ -76,3 +76,4 @@ async def test_throttled_move_that_is_taken_back_leaves_no_directory(
         await until(gone, "its directory is gone")
     finally:
         await admin.change_entity_configs("brokers", str(TARGET), {})
+        await admin.change_entity_configs("topics", topic, {})

@@ -8,7 +8,7 @@ import json
 import resource
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, read_cluster_tree
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from tests.integration.kafka.conftest import KafkaCluster, under_load
+from tests.integration.kafka.releases import number
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 VICTIM = 2
@@ -48,18 +49,35 @@ def led(tree: ClusterTree, topics: tuple[str, ...]) -> dict[TopicPartition, tupl
     }
 
 
-def foretold(found: Mapping[TopicPartition, Leadership], topics: tuple[str, ...]) -> dict[TopicPartition, object]:
+def foretold(
+    found: Mapping[TopicPartition, Leadership], topics: tuple[str, ...]
+) -> dict[TopicPartition, tuple[int, frozenset[int]]]:
     return {name: (each.leader, frozenset(each.isr)) for name, each in found.items() if name.topic in topics}
 
 
-async def test_a_healthy_cluster_is_healthy_and_a_death_ends_as_foretold(
-    stage: PlayedCluster, kafka: KafkaCluster
-) -> None:
+def leaders(found: Mapping[TopicPartition, tuple[int, frozenset[int]]]) -> dict[TopicPartition, int]:
+    return {name: leader for name, (leader, _) in found.items()}
+
+
+@pytest.fixture
+async def admin(stage: PlayedCluster) -> AsyncIterator[AdminZkClient]:
+    """It deletes the topics that a test has made, since later ones share the cluster."""
     ours = stage.controllers["aiocontroller"]
     assert isinstance(ours, OurController)
-    zk, clock = ours.zk, real_world().clock
+    admin = AdminZkClient(ours.zk)
+    before = await admin.list_topics()
+    yield admin
+    await stage.heal()
+    for topic in await admin.list_topics():
+        if topic not in (*before, *stage.topics) and not topic.startswith("__"):
+            await admin.delete_topic(topic)
+
+
+async def test_a_healthy_cluster_is_healthy_and_a_death_ends_as_foretold(
+    stage: PlayedCluster, kafka: KafkaCluster, admin: AdminZkClient
+) -> None:
+    zk, clock = admin.zk, real_world().clock
     await under_load(stage, kafka, kind="java")
-    admin = AdminZkClient(zk)
     await admin.create_topic("alone", {0: (VICTIM,)})
     await admin.create_topic("pair", {0: (1, VICTIM)})
     topics = (*stage.topics, "alone", "pair")
@@ -77,22 +95,23 @@ async def test_a_healthy_cluster_is_healthy_and_a_death_ends_as_foretold(
     await asyncio.to_thread(stage.brokers[VICTIM].kill)
     await until(lambda: gone(zk), "its session has expired", within_s=60)
 
+    # Up to 2.2 the successor of a dead controller leaves its broker in the ISRs of others (KAFKA-3143).
+    isrs_shrink = healthy.controller != VICTIM or number(kafka.version) >= (2, 3)
+
     async def as_foretold() -> bool:
-        return led(await read_cluster_tree(zk), topics) == foretold(tried.leaderships(), topics)
+        found = led(await read_cluster_tree(zk), topics), foretold(tried.leaderships(), topics)
+        return found[0] == found[1] if isrs_shrink else leaders(found[0]) == leaders(found[1])
 
     await until(as_foretold, "leaders and ISRs are those foretold", within_s=30)
     found = severe((await examine(zk, clock)).report, topics)
     assert ("offline", "alone-0") in found
     assert ("broker-away", f"broker {VICTIM}") in found
-    assert ("lost-with-a-broker", "pair-0") in found
+    assert ("lost-with-a-broker", "pair-0") in found or not isrs_shrink
     least = {
         ("at-min-isr", f"{topic}-{partition}") for topic, partition in stage.made()
     }  # two of three are left, and two are needed
     others = {"offline", "broker-away", "lost-with-a-broker", "under-replicated"}
-    assert {each for each in found if each[0] not in others} == least
-    await stage.heal()
-    await admin.delete_topic("alone")
-    await admin.delete_topic("pair")
+    assert {each for each in found if each[0] not in others} == least or not isrs_shrink
 
 
 async def gone(zk: KafkaZkClient) -> bool:
@@ -104,21 +123,19 @@ MINUTE_S = 60.0
 
 
 async def test_each_command_takes_less_than_a_minute_and_changes_nothing(
-    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+    kafka: KafkaCluster, tmp_path: Path, admin: AdminZkClient
 ) -> None:
     """Checks the commands on brokers with Kafka's own controller: check, which asks for settings, what-if, rehearse."""
-    ours = stage.controllers["aiocontroller"]
-    assert isinstance(ours, OurController)
-    admin = AdminZkClient(ours.zk)
+    zk = admin.zk
     await admin.create_topic("still", {0: (1, 2), 1: (2, 3), 2: (3, 1)})
 
     async def all_led() -> bool:
-        leaders = [leader for leader, _ in led(await read_cluster_tree(ours.zk), ("still",)).values()]
+        leaders = [leader for leader, _ in led(await read_cluster_tree(zk), ("still",)).values()]
         return len(leaders) == 3 and min(leaders) > 0
 
     await until(all_led, "every partition is led")
-    before, file = await versions(ours.zk), tmp_path / "tree.json"
-    tree = await read_cluster_tree(ours.zk)
+    before, file = await versions(zk), tmp_path / "tree.json"
+    tree = await read_cluster_tree(zk)
     assert tree.holder is not None
     assert tree.holder.controller_id in tree.live
 
@@ -139,8 +156,7 @@ async def test_each_command_takes_less_than_a_minute_and_changes_nothing(
     rehearsed = await run("rehearse")
     assert f"{len(tree.live)} registered; {len(tree.partitions)} partitions." in rehearsed
     assert "Verdict: no violation. Nothing was written." in rehearsed
-    assert await versions(ours.zk) == before
-    await admin.delete_topic("still")
+    assert await versions(zk) == before
 
 
 def processor_s() -> float:

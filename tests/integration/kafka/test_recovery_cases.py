@@ -259,6 +259,7 @@ async def test_a_replica_that_is_being_moved_is_asked_and_the_move_goes_on(
     assert set(ends) == {2, 3}
     assert ends[found["leader"]] == max(ends.values())
     await admin.change_entity_configs("brokers", "3", {})
+    await admin.change_entity_configs("topics", topic, CONFIGS)
     await start(stage, 1)
 
     async def moved() -> bool:
