@@ -17,13 +17,13 @@ from aiocontroller.config import load_config
 from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.shell import inter_broker_listener
-from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
+from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.net.ports import World
 from aiocontroller.security import Security
 from aiocontroller.wire import messages
 from aiocontroller.wire.apis import ApiKey, VersionRange, negotiate_api
-from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.errors import FrameError, UnsupportedApiError
 from aiocontroller.wire.frames import decode_response_header, request_frame
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
@@ -72,7 +72,7 @@ async def ask_controller(
 ) -> T:
     """The controller's answer; ``refused`` says whether an answer came from a node that is not the controller.
 
-    ControllerNotFoundError when there is no answer in time.
+    ControllerNotFoundError when there is no answer in time, BadInputError when the controller does not serve the API.
     """
     config, _ = load_config(None, os.environ)
     security = Security(config)
@@ -85,6 +85,8 @@ async def ask_controller(
             try:
                 at = await _find_controller(world, security, listener, bootstrap)
                 answer = await ask_node(world, security, at, api, encode, decode)
+            except UnsupportedApiError as error:
+                raise BadInputError(f"the active controller is a broker of an old release: {error}") from None
             except (OSError, FrameError) as error:
                 problem = str(error)
                 continue

@@ -85,6 +85,17 @@ class MovedCluster:
         """Ask brokers by DescribeLogDirs."""
         return (await ask_sizes(self._world, self._brokers, partitions)).of
 
+    async def check_controller(self) -> None:
+        """Send ListPartitionReassignments, which came in the same release, for no partition."""
+        await ask_controller(
+            self._world,
+            self._zk,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            lambda version: reassignments.encode_list_partition_reassignments_request(version, ()),
+            reassignments.decode_list_partition_reassignments_response,
+            lambda answer: answer.error_code == KafkaErrorCode.NOT_CONTROLLER,
+        )
+
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
         """Send AlterPartitionReassignments to the controller."""
         refused: dict[TopicPartition, str] = {}

@@ -66,6 +66,9 @@ class Cluster(Protocol):
     async def sizes(self, partitions: Sequence[TopicPartition]) -> Mapping[int, Mapping[TopicPartition, int]]:
         """Return broker -> bytes of its replicas of these partitions; brokers that do not answer are left out."""
 
+    async def check_controller(self) -> None:
+        """BadInputError if the active controller serves no reassignments, as Kafka's before 2.4."""
+
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
         """Ask the active controller to move partitions; None takes a move back.  Return refused partition -> reason."""
 
@@ -139,6 +142,8 @@ class Mover:
         left, and another run, with or without ``stop``, continues from there.
         """
         view = await self._again(self._cluster.look)
+        if not stop:
+            await self._again(self._cluster.check_controller)
         past = self._begun(view, stop)
         before = past.before or {}
         self._plan: Plan = {tp: before[tp] for tp in self._forward if tp in before} if self._reverse else self._forward

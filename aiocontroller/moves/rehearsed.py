@@ -32,6 +32,10 @@ class RehearsedCluster:
         """Ask the real cluster."""
         return await self._cluster.sizes(partitions)
 
+    async def check_controller(self) -> None:
+        """Ask the real cluster."""
+        await self._cluster.check_controller()
+
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
         """End every move at once."""
         assert self._view is not None

@@ -19,6 +19,7 @@ from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, read_cluster_tree
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
+from tests.integration.kafka.releases import number
 from tests.integration.kafka.test_cancelled_move import write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -80,6 +81,8 @@ async def ended(process: asyncio.subprocess.Process, code: int = 0) -> str:
 async def cluster(stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     ours = stage.controllers["aiocontroller"]
     assert isinstance(ours, OurController)
+    if request.param == "kafka" and number(kafka.version) < (2, 4):
+        pytest.skip("its own controller serves no reassignments")
     if request.param == "aiocontroller":
         await take_over(stage)
     cluster = Cluster(stage, kafka.zookeeper.address, tmp_path, ours.zk)
@@ -97,6 +100,23 @@ async def filled(cluster: Cluster, topic: str, partitions: int, replicas: tuple[
 
     await until(led, "the topic is led")
     await asyncio.to_thread(write, cluster.stage.bootstrap, topic)
+
+
+async def test_an_old_controller_is_refused_before_anything_is_set(
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    ours = stage.controllers["aiocontroller"]
+    assert isinstance(ours, OurController)
+    if number(kafka.version) >= (2, 4):
+        pytest.skip("its own controller serves reassignments")
+    cluster = Cluster(stage, kafka.zookeeper.address, tmp_path, ours.zk)
+    await AdminZkClient(ours.zk).create_topic("kept", {0: (1,)})
+    cluster.plan.write_text('{"version": 1, "partitions": [{"topic": "kept", "partition": 0, "replicas": [3]}]}')
+    for mode in ("--dry-run", "--keep-leaders"):
+        said = await cluster.move(mode, code=1)
+        assert "a broker of an old release: LIST_PARTITION_REASSIGNMENTS(46): peer offers versions none" in said
+    assert await cluster.replicas("kept") == {0: (1,)}
+    assert await cluster.throttles() == set()
 
 
 async def test_a_broker_is_drained_under_load_and_gets_everything_back(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aiocontroller.core.errors import AioControllerError
+from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.moving import Bounds, Now, View
 from aiocontroller.core.throttles import FOLLOWER_REPLICAS, NAMES, RATES, Entity, Settings, replicas
@@ -44,6 +44,7 @@ class Memory:
         self.configs: dict[Entity, Settings] = {}
         self.records: list[dict[str, Any]] = []
         self.most = 0
+        self.release_is_old = False
         self.silent = 0
         self.refused: dict[TopicPartition, str] = {}
         self.elected: list[TopicPartition] = []
@@ -70,6 +71,11 @@ class Memory:
             if self.records_left < 0:
                 raise NotWrittenError("audit: No space left on device")
         self.records.append({"what": what, **fields})
+
+    async def check_controller(self) -> None:
+        self._call()
+        if self.release_is_old:
+            raise BadInputError("the controller serves no reassignments")
 
     async def look(self) -> View:
         self._call()

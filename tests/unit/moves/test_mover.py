@@ -48,6 +48,26 @@ async def test_it_can_be_reversed_and_made_again() -> None:
 
 
 @virtual_time
+async def test_a_controller_that_serves_no_reassignments_leaves_everything_as_it_was() -> None:
+    """Throttles stayed on a cluster whose Kafka 2.2 controller could move nothing."""
+    memory = Memory()
+    memory.release_is_old = True
+    with pytest.raises(BadInputError, match="serves no reassignments"):
+        await moved(memory)
+    assert (memory.records, memory.configs) == ([], {})
+
+
+@virtual_time
+async def test_throttles_go_though_the_controller_serves_no_reassignments_any_more() -> None:
+    memory = Memory()
+    assert await killed_after(8, memory)
+    assert memory.throttles() != {}
+    memory.release_is_old = True
+    assert (await moved(memory, stop=True)).result == "stopped"
+    assert memory.throttles() == {}
+
+
+@virtual_time
 async def test_leaders_stay_if_so_wished() -> None:
     memory = Memory()
     await moved(memory, leaders=False)
