@@ -160,7 +160,9 @@ class Mover:
             await self._stop()
             await self._unthrottle()
             raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, BadInputError):  # the controller answers, but cannot go on
+                await self._unthrottle()
             self._records.write("end", result="failed", reasons=(), refused=_words(self._refused))
             raise
         await self._unthrottle()

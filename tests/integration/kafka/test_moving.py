@@ -240,7 +240,7 @@ async def test_a_destination_that_dies_holds_up_its_own_moves_only_and_gets_them
 
 @pytest.mark.slow_kafka
 async def test_a_controller_that_dies_in_the_middle_changes_nothing(
-    cluster: Cluster, request: pytest.FixtureRequest
+    cluster: Cluster, kafka: KafkaCluster, request: pytest.FixtureRequest
 ) -> None:
     if "aiocontroller" not in request.node.callspec.id:
         pytest.skip("Kafka's own controller dies with its broker, which is a source or a destination here")
@@ -251,7 +251,13 @@ async def test_a_controller_that_dies_in_the_middle_changes_nothing(
     await until(cluster.moving, "a partition moves")
     await cluster.stage.controller.kill()
     await cluster.stage.controller.succeeded()
-    assert "Result: moved." in await ended(process)
+    if number(kafka.version) < (2, 4):
+        assert "the active controller is a broker of an old release" in await ended(process, 1)
+        assert await cluster.throttles() == set()
+        await take_over(cluster.stage)
+        assert "Result: moved." in await cluster.move()
+    else:
+        assert "Result: moved." in await ended(process)
     assert set((await cluster.replicas(topic)).values()) == {(1, 3)}
     assert await cluster.throttles() == set()
     await AdminZkClient(cluster.zk).delete_topic(topic)

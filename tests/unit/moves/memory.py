@@ -104,6 +104,8 @@ class Memory:
 
     async def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, str]:
         self._call()
+        if self.release_is_old:
+            raise BadInputError("the controller serves no reassignments")
         for tp, target in targets.items():
             assignment = self.nows[tp].assignment
             for broker in set(target or ()).difference(assignment.replicas):

@@ -58,6 +58,21 @@ async def test_a_controller_that_serves_no_reassignments_leaves_everything_as_it
 
 
 @virtual_time
+async def test_throttles_go_when_an_old_controller_takes_over() -> None:
+    memory = Memory()
+
+    def fails_over(progress: Progress) -> None:
+        memory.release_is_old = True
+
+    with pytest.raises(BadInputError, match="serves no reassignments"):
+        await moved(memory, tell=fails_over)
+    assert memory.throttles() == {}
+    assert [each["what"] for each in memory.records][-2:] == ["unthrottled", "end"]
+    memory.release_is_old = False
+    assert (await moved(memory)).result == "moved"
+
+
+@virtual_time
 async def test_throttles_go_though_the_controller_serves_no_reassignments_any_more() -> None:
     memory = Memory()
     assert await killed_after(8, memory)
