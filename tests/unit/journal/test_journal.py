@@ -22,9 +22,10 @@ import msgspec
 import pytest
 
 import aiocontroller
-from aiocontroller.journal import FileJournal, MemoryJournal, NullJournal, Record, decode_record, encode_records
+from aiocontroller.journal.journal import MemoryJournal, NullJournal
+from aiocontroller.journal.records import Record, decode_record, encode_records
 from aiocontroller.journal.segments import Segment, SegmentName, SegmentWriter, adopt_leftovers, expire
-from aiocontroller.journal.writer import HANGS_AFTER_S, LINGER_S
+from aiocontroller.journal.writer import HANGS_AFTER_S, LINGER_S, FileJournal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealNetwork
@@ -286,7 +287,7 @@ def test_a_killed_process_leaves_its_records_and_its_file_can_be_completed(tmp_p
     program = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from aiocontroller.journal import FileJournal
+from aiocontroller.journal.writer import FileJournal
 from aiocontroller.net.real import real_world
 
 async def main():

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiocontroller.journal import Record, encode_records
 from aiocontroller.journal.reading import journal_files
+from aiocontroller.journal.records import Record, encode_records
 from aiocontroller.lab.cli.summary import count_events, percentile
 from aiocontroller.lab.cli.tail import JournalTail
 
