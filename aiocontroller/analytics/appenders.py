@@ -46,12 +46,14 @@ CORRECTED: Final = "facts in several logs: corrected"
 FEW: Final = "facts in several logs: too few"
 NO_ZONE: Final = "facts in several logs: no difference of time zones"
 CONTRARY: Final = "facts in several logs: others contradict"
+PARTLY: Final = "facts in several logs: in a part of the time"
 _WHY_NOT: Final = {
     FEW: "too few records show it",
     NO_ZONE: "no time zones differ by that",
     CONTRARY: "other records contradict it",
+    PARTLY: "the difference changed meanwhile",
 }
-_OTHER_US: Final = 60_000_000
+_OTHER_US: Final = 10_000_000
 """What is farther apart than this is another difference."""
 _SAME: Final = 0.8
 """A crowd at zero counts if it has this share of the largest one."""
@@ -215,18 +217,16 @@ Facts = Mapping[str, Mapping[Appender, Sequence[int]]]
 """When which appender wrote of each fact."""
 
 
-def _pairs(facts: Facts) -> Iterator[Pair]:
-    """Yield the pairs of logs of which facts tell how far one is ahead of the other."""
+def _moments(facts: Facts) -> dict[tuple[Appender, Appender], _Floats]:
+    """Return for each two logs of which some facts may be the same: (time in one, time in the other, weight)."""
     crowds: dict[tuple[Appender, Appender], list[_Floats]] = defaultdict(list)
     for fact in sorted(facts):
         times = {appender: _thinned(facts[fact][appender]) for appender in sorted(facts[fact])}
         for one, two in combinations(times, 2):
             if one.node == two.node or {one.source, two.source} != {CONTROLLER_LOG}:  # two controllers see other things
                 crowds[one, two].append(_differences(times[one], times[two]))
-    for (one, two), crowd in sorted(crowds.items()):
-        found = _crowded(*_by_moment(np.concatenate(crowd, axis=1)))
-        if found is not None:
-            yield Pair(one, two, *found)
+    found = {both: _by_moment(np.concatenate(crowd, axis=1)) for both, crowd in sorted(crowds.items())}
+    return {both: moments for both, moments in found.items() if moments.shape[1]}
 
 
 _Floats = np.ndarray[Any, Any]
@@ -248,24 +248,19 @@ def _differences(one: _Floats, two: _Floats) -> _Floats:
     return np.stack([one[of_one], two[of_two], weights[of_one]])
 
 
-def _by_moment(all_of_them: _Floats) -> tuple[_Floats, _Floats, _Floats]:
-    """Return the differences, their weights, and when they were in the one log.
-
-    Of facts of the same moment, such as the states of many partitions, one counts.
-    """
+def _by_moment(all_of_them: _Floats) -> _Floats:
+    """Return (time in ``one``, time in ``two``, weight) of facts of different moments, by their difference: of the
+    states of many partitions at one time one counts."""
     heaviest = all_of_them[:, np.argsort(-all_of_them[2], kind="stable")]
     _, first = np.unique(heaviest[:2] // _PIECE_US, axis=1, return_index=True)
-    one, two, weights = heaviest[:, first]
-    return two - one, weights, one // _PIECE_US
+    moments = heaviest[:, first]
+    return moments[:, np.argsort(moments[1] - moments[0], kind="stable")]
 
 
-def _crowded(apart: _Floats, weights: _Floats, moments: _Floats) -> tuple[int, int, int] | None:
+def _crowded(moments: _Floats) -> tuple[int, int, int] | None:
     """Return around what the differences crowd, how far half of them are from it, and of how many moments; None if that
     is not clear."""
-    if not len(apart):
-        return None
-    order = np.argsort(apart, kind="stable")
-    apart, weights, moments = apart[order], weights[order], moments[order]
+    apart, weights = moments[1] - moments[0], moments[2]
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     ends = np.searchsorted(apart, apart + 2 * NEAR_US, side="right")
     sizes = sums[ends] - sums[np.arange(len(apart))]
@@ -279,7 +274,8 @@ def _crowded(apart: _Floats, weights: _Floats, moments: _Floats) -> tuple[int, i
             return None
     members = apart[best : ends[best]]
     middle = int(np.median(members))
-    return middle, int(np.median(np.abs(members - middle))), len(np.unique(moments[best : ends[best]]))
+    number = len(np.unique(moments[0, best : ends[best]] // _PIECE_US))
+    return middle, int(np.median(np.abs(members - middle))), number
 
 
 # -- logs that differ --------------------------------------------------------------------------------------------------
@@ -305,21 +301,84 @@ class _Merge(NamedTuple):
 
 def differing(facts: Facts) -> Iterator[Shift]:
     """Yield the appenders of a cluster whose offset differs from that of their broker's others; ``file`` is empty."""
-    groups, merges = _grouped(sorted(_pairs(facts)))
+    moments = _moments(facts)
+    crowded = {both: _crowded(of) for both, of in moments.items()}
+    groups, merges = _grouped([Pair(*both, *found) for both, found in crowded.items() if found is not None])
+    partly = set()
+    for one in sorted({each for both in moments for each in both if each.source != JOURNAL_SOURCE}):
+        for shift in _partly(one, moments, groups):
+            partly.add(one)
+            yield shift
     for group in groups:
-        by_node: dict[int, list[Appender]] = defaultdict(list)
-        for appender in sorted(group.offsets):
-            if appender.source != JOURNAL_SOURCE:
-                by_node[appender.node].append(appender)
-        for own in by_node.values():
-            yield from _odd_of(own, group.offsets, merges)
+        for own in _by_node(group.offsets).values():
+            yield from (shift for shift in _odd_of(own, group.offsets, merges) if shift.appender not in partly)
+
+
+def _by_node(appenders: Iterable[Appender]) -> dict[int, list[Appender]]:
+    found: dict[int, list[Appender]] = defaultdict(list)
+    for appender in sorted(appenders):
+        if appender.source != JOURNAL_SOURCE:
+            found[appender.node].append(appender)
+    return found
+
+
+def _partly(
+    one: Appender, moments: Mapping[tuple[Appender, Appender], _Floats], groups: Sequence[_Group]
+) -> Iterator[Shift]:
+    """Yield the shift of an appender that differs from its broker's others in a part of the time, or by turns by two
+    zones."""
+    for group in groups:
+        siblings = [each for each in _by_node(group.offsets).get(one.node, ()) if each != one]
+        if not siblings:
+            continue
+        usual_us = group.offsets[_usual(siblings, group.offsets)]
+        times = []
+        for (first, second), of in moments.items():
+            other = second if first == one else first
+            if one in (first, second) and other in group.offsets:
+                own, others = (of[0], of[1]) if first == one else (of[1], of[0])
+                times.append(np.stack([own, own - others + group.offsets[other] - usual_us]))
+        found = _changed(np.concatenate(times, axis=1)) if times else None
+        if found is not None:
+            yield Shift(one, "", *found, PARTLY)
+            return
+
+
+def _changed(moments: _Floats) -> tuple[int, int, int] | None:
+    """Return by how much a log is ahead in a part of the time, 0, and how many facts show it.
+
+    ``moments`` are its times, and how far they are ahead of other logs.  Before some time most of its facts are ahead
+    by one difference of zones and none by the other, and after it the reverse.  Facts alone that are far apart say
+    nothing: a broker may be told the state of a partition hours later.
+    """
+    quarters = np.round(moments[1] / QUARTER_US)
+    exact = np.abs(moments[1] - quarters * QUARTER_US) <= 2 * NEAR_US
+    if not exact.any():
+        return None
+    usual, *others = sorted(
+        np.unique(quarters[exact]), key=lambda each: (-(exact & (quarters == each)).sum(), each != 0)
+    )
+    for times in (moments[0], moments[0] - moments[1]):  # as it says, and as others say
+        pieces = times // _PIECE_US
+        for other in others:
+            here, there = pieces[exact & (quarters == usual)], pieces[exact & (quarters == other)]
+            here, there = np.setdiff1d(here, there), np.setdiff1d(there, here)
+            enough = 1 if usual and not other else ENOUGH - 1
+            if len(here) >= ENOUGH and len(there) >= enough and _one_after_the_other(here, there, np.unique(pieces)):
+                return int(usual or other) * QUARTER_US, 0, len(here) + len(there)
+    return None
+
+
+def _one_after_the_other(one: _Floats, two: _Floats, every: _Floats) -> bool:
+    """Return whether all of the one are before all of the other, and either is most of what is there at its time."""
+    first, second = (one, two) if one.max() < two.min() else (two, one)
+    numbers = (every <= first.max()).sum(), (every >= second.min()).sum()
+    many = len(first) >= _CLEAR * numbers[0] and len(second) >= _CLEAR * numbers[1]
+    return bool(first.max() < second.min() and many)
 
 
 def _odd_of(own: Sequence[Appender], offsets: Mapping[Appender, int], merges: Sequence[_Merge]) -> Iterator[Shift]:
-    def alike(one: Appender, among: Iterable[Appender]) -> int:
-        return sum(abs(offsets[other] - offsets[one]) <= _OTHER_US for other in among)
-
-    usual = max(own, key=lambda one: (alike(one, own), alike(one, offsets), one.source))
+    usual = _usual(own, offsets)
     for one in own:
         ahead_us = offsets[one] - offsets[usual]
         if abs(ahead_us) > _OTHER_US:
@@ -329,6 +388,15 @@ def _odd_of(own: Sequence[Appender], offsets: Mapping[Appender, int], merges: Se
             if exact_us is not None and merge.facts < ENOUGH * max(1, merge.against):
                 method = CONTRARY if merge.against else FEW
             yield Shift(one, "", ahead_us if exact_us is None else exact_us, merge.error_us, merge.facts, method)
+
+
+def _usual(own: Sequence[Appender], offsets: Mapping[Appender, int]) -> Appender:
+    """Return one of a broker's appenders that are as most of them, else as most of the cluster."""
+
+    def alike(one: Appender, among: Iterable[Appender]) -> int:
+        return sum(abs(offsets[other] - offsets[one]) <= _OTHER_US for other in among)
+
+    return max(own, key=lambda one: (alike(one, own), alike(one, offsets), one.source))
 
 
 def _as_zones_differ(ahead_us: int) -> int | None:

@@ -11,6 +11,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from aiocontroller.analytics import schema
@@ -36,6 +37,8 @@ LATE_US: Final = 60_000_000
 """A broker may handle a request this long after a controller's last record, and clocks may differ."""
 SILENT_US: Final = 600_000_000
 SILENT_TIMES: Final = 3
+ALONE: Final = 0.5
+"""The share of the time in which only one log goes on that is one silence."""
 MANY: Final = 20
 """Lines of a broker before its silence means anything."""
 
@@ -108,6 +111,7 @@ def of_cluster(
         *_brokers(records, signs, holders),
         *(_logs(records) if any(row["source"] != JOURNAL_SOURCE for row in records) else ()),
         *_gaps(signs),
+        *_alone(records, signs),
         *_holes(in_files, holes or {}),
         *_lines(rejected, in_files, needs),
         *_files(lacks, in_files, needs),
@@ -205,6 +209,40 @@ def _ends_early(records: Sequence[Row], signs: Sequence[Row]) -> dict[int, tuple
                 continue
             why = f"those of others go on until {_moment(others_us)}, and no record says that it stopped"
         found[node] = f"the logs of broker {node} end at {_moment(end['ts_us'])}; {why}", node == ruler
+    return found
+
+
+def _alone(records: Iterable[Row], signs: Iterable[Row]) -> list[Row]:
+    """Return a row for a log that goes on, or begins, alone, at the other side of a silence longer than any of other
+    brokers: its clock was set there, or its appender changed its time zone.
+
+    Logs of a quiet cluster are silent for as long; those that were copied later go on without such a silence.
+    """
+    of_log: dict[tuple[str, int], list[Row]] = {}
+    for row in records:
+        if row["node"] is not None and row["first_us"] is not None and row["last_us"] is not None:
+            of_log.setdefault((row["source"], row["node"]), []).append(row)
+    spans = {log: _span(rows) for log, rows in of_log.items()}
+    silent_us: dict[int, int] = {}
+    for row in signs:
+        if row["kind"] == "log_end":
+            silent_us[row["node"]] = max(silent_us.get(row["node"], 0), row["duration_us"] or 0)
+    found = []
+    for at, sign, words in ((1, 1, "goes on until {0}, {1} after"), (0, -1, "begins at {0}, {1} before")):
+        *others, alone = sorted(spans, key=lambda log: sign * (spans[log][at] or 0)) or [("", -1)]
+        if not others or alone[0] == JOURNAL_SOURCE:
+            continue
+        from_us, to_us = spans[others[-1]][at] or 0, spans[alone][at] or 0
+        usual_us = max((us for node, us in silent_us.items() if node != alone[1]), default=None)
+        apart_us = abs(to_us - from_us)
+        if usual_us is None or apart_us <= max(SILENT_US, SILENT_TIMES * usual_us):
+            continue
+        if silent_us.get(alone[1], 0) >= ALONE * apart_us:
+            name = f"{alone[0]} of broker {alone[1]}"
+            text = words.format(_moment(to_us), timedelta(seconds=apart_us // 1_000_000))
+            row = _row("clock", f"clock of {name}", False, f"{name} {text} all other logs, beyond a long silence: its "
+                       "clock was set, or the others are not whole", *sorted((from_us, to_us)))  # fmt: skip
+            found.append({**row, "needed": True})
     return found
 
 

@@ -210,8 +210,11 @@ def _of_turn(turn: Row, cost: Row | None, signs: Signs, terms: Sequence[Row], ca
     elif turn["event"] == "bounced" and onset.how == "unknown":
         onset = replace(onset, how="restarted")
     onset_us, error_us, how = onset.us, onset.error_us, onset.how
-    ruling = [term for term in terms if term["epoch"] < turn["epoch"] + (not turn["missed"])]
-    after = [term for term in terms if term["epoch"] >= turn["epoch"]]
+    # Of a controller whose election and requests are lost, no record tells the epoch.
+    epoch = max((term["epoch"] for term in terms if term["ts_us"] <= noticed_us), default=0)
+    epoch = epoch if turn["epoch"] is None else turn["epoch"]
+    ruling = [term for term in terms if term["epoch"] < epoch + (not turn["missed"])]
+    after = [term for term in terms if term["epoch"] >= epoch]
     successor = after[0] if turn["missed"] and ruling and after else {}
     session_end_us = min(noticed_us, successor.get("ts_us") or noticed_us)
     if not turn["missed"] and len(ruling) > 1 and ruling[-1]["ts_us"] > onset_us + error_us:

@@ -17,6 +17,7 @@ from aiocontroller.analytics.appenders import (
     CORRECTED,
     FEW,
     NO_ZONE,
+    PARTLY,
     Appender,
     Shift,
     clocks_of_logs,
@@ -120,6 +121,30 @@ def test_facts_that_contradict_each_other_correct_nothing() -> None:
     assert found(facts) == [(OWN, HOUR_US, CONTRARY)]
 
 
+@pytest.mark.parametrize("first_us, then_us", [(0, HOUR_US), (2 * HOUR_US, HOUR_US), (HOUR_US, 0)])
+def test_a_log_whose_zone_changes_is_not_corrected(first_us: int, then_us: int) -> None:
+    facts = cluster()
+    half = TIMES[4]
+    for times in facts.values():
+        if OWN in times:
+            times[OWN] = [us + (first_us if us < half else then_us) for us in times[OWN]]
+    ((log, ahead_us, method),) = found(facts)
+    assert (log, method) == (OWN, PARTLY)
+    assert ahead_us in (HOUR_US, 2 * HOUR_US)
+
+
+def test_brokers_that_restart_by_the_clock_change_no_zone() -> None:
+    """Every quarter of an hour one restarts, and is told states that others were told a quarter before."""
+    quarters = [n * 900 * S for n in range(30)]
+    states = {f"led t-{n} 5": us for n, us in enumerate(quarters)}
+    rows = [(fact, STATES, [us]) for fact, us in states.items()]
+    rows += [
+        (fact, of(3, STATE_CHANGE_LOG), [us + (900 * S if n % 3 == 0 else 0)])
+        for n, (fact, us) in enumerate(states.items())
+    ]
+    assert found(facts_of(*rows)) == []
+
+
 def test_repetitions_at_regular_times_are_clear_only_where_other_facts_are() -> None:
     """Every five minutes, in both logs: any multiple of five minutes is as likely, as far as these tell."""
     regular = [n * 300 * S for n in range(40)]
@@ -166,11 +191,8 @@ def test_no_loss_of_lines_leads_to_a_wrong_correction(seed: int, kept: float, qu
     [
         (CORRECTED, 2 * HOUR_US, "is 2:00:00 ahead of its other logs, as in another time zone, and was corrected by "),
         (CORRECTED, -HOUR_US // 2, "is 0:30:00 behind its other logs, as in another time zone, and was corrected by"),
-        (
-            NO_ZONE,
-            433 * S,
-            "is 0:07:13 ahead of its other logs, and its times are unknown: no time zones differ by that",
-        ),
+        (NO_ZONE, 433 * S, "is 0:07:13 ahead of its other logs, and its times are unknown: no time zones differ"),
+        (PARTLY, HOUR_US, "is 1:00:00 ahead of its other logs, and its times are unknown: the difference changed"),
         (FEW, HOUR_US, "is 1:00:00 ahead of its other logs, and its times are unknown: too few records show it"),
         (CONTRARY, HOUR_US, "is 1:00:00 ahead of its other logs, and its times are unknown: other records contradict"),
     ],

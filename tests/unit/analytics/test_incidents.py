@@ -62,6 +62,15 @@ def test_the_fetchers_of_a_broker_that_shuts_down_tell_of_no_other_brokers_death
     assert (onset.us, onset.evidence) == (LOST["ts_us"], "peers")
 
 
+def test_a_death_in_a_term_that_no_record_numbers_is_told_by_its_time() -> None:
+    """A controller.log alone, which lost its election: it ended in a TypeError."""
+    elected = sign("elected", KILLED_US - 100 * S, node=1, epoch=4, controller_epoch=4)
+    (row,) = incidents_of("c", [turn(NOTICED_US, 2, "died", epoch=None)], [elected], [])
+    assert (row["what"], row["broker"], row["controller_before"]) == ("broker", 2, 1)
+    (row,) = incidents_of("c", [turn(NOTICED_US, 2, "died", epoch=None)], [], [])
+    assert (row["broker"], row["controller_before"]) == (2, None)
+
+
 def test_a_process_that_hung_says_so_when_it_goes_on() -> None:
     woke = sign("session", KILLED_US + 12 * S, node=2, detail="TIMED_OUT", duration_us=13 * S)
     onset = Signs([AGREED, woke]).onset(2, NOTICED_US, 1000, 500 * S)
@@ -372,6 +381,39 @@ def test_the_end_of_the_last_controllers_logs_makes_availability_unknown() -> No
     later = [tally("controller.log", 1, 2, kind, LONG_US, LONG_US) for kind in ("elected", "loaded")]
     later += [tally("state-change.log", 1, 2, "partition", S, LONG_US)]
     assert availability(completeness_of([*records, *later], ends, []))["known"]
+
+
+def went_on_alone(silent_us: int, others_silent_us: int = 30 * S, on_us: int = END_US + 3600 * S) -> list[str]:
+    """What is said of the server.log of broker 1, which ends at ``on_us``, an hour after all other logs."""
+    records = [tally("controller.log", 2, 1, kind, S, END_US) for kind in ("elected", "loaded")]
+    records += [tally("state-change.log", 2, 1, "partition", S, END_US), tally("server.log", 2, None, "isr", S, END_US)]
+    records += [
+        tally("state-change.log", 1, None, "received", S, END_US),
+        tally("server.log", 1, None, "isr", S, on_us),
+    ]
+    ends = [
+        sign("log_end", us, node=n, detail="shut down", count=99, duration_us=longest)
+        for n, us, longest in ((1, on_us, silent_us), (2, END_US, others_silent_us))
+    ]
+    return [row["words"] for row in completeness_of(records, ends, []) if row["what"] == "clock"]
+
+
+def test_a_log_that_goes_on_alone_beyond_a_long_silence_is_named() -> None:
+    """Its last lines were an hour late, and the hour counted as time in which all partitions had leaders."""
+    (words,) = went_on_alone(3590 * S)
+    assert words.startswith("server.log of broker 1 goes on until 1970-01-01 02:23:20, 1:00:00 after all other logs")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"silent_us": 60 * S},  # it was copied later, and had much to say
+        {"silent_us": 3590 * S, "others_silent_us": 1500 * S},  # a quiet cluster
+        {"silent_us": 290 * S, "on_us": END_US + 300 * S},
+    ],
+)
+def test_a_log_that_goes_on_alone_for_a_reason_is_not_named(how: dict[str, int]) -> None:
+    assert went_on_alone(**how) == []
 
 
 class Counted(dict[str, Any]):
