@@ -70,6 +70,7 @@ def run_incremental(
     store = Store(spark, out)
     found = find_files(spark, inputs, in_progress=in_progress, manifest=manifest)
     with store.writing():
+        store.refuse_lost()
         commit = store.last_commit()
         known = {} if commit is None else commit["files"]
         new = tuple(file for file in found.files if known.get(file.path) != file.size)

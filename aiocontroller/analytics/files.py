@@ -42,7 +42,7 @@ class Files(Protocol):
         """
 
     def read(self, name: str) -> str:
-        """Return the text of a UTF-8 file.  Raises FileNotFoundError on this machine, the JVM's error on Hadoop."""
+        """Return the text of a UTF-8 file.  Raises OSError if it cannot be read."""
 
     def write_new(self, name: str, text: str) -> None:
         """Create a file atomically.  Raises FileExistsError if it exists."""
@@ -189,12 +189,17 @@ class HadoopFiles:
         return found
 
     def read(self, name: str) -> str:
-        """Return the whole text.  Raises Py4JJavaError if the file does not exist."""
-        stream = self._system.open(self._path(name))
+        """Return the whole text.  Raises OSError with the JVM's words."""
+        from py4j.protocol import Py4JJavaError
+
         try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
-        finally:
-            stream.close()
+            stream = self._system.open(self._path(name))
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            raise OSError(str(error.java_exception)) from None
 
     def write_new(self, name: str, text: str) -> None:
         """Create a file by renaming; it appears as a whole, even where that is not atomic.  Raises FileExistsError."""

@@ -36,7 +36,9 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
+
+import msgspec
 
 from aiocontroller.analytics.dataframes import SPARK, DataFrame, SparkSession, engine
 from aiocontroller.analytics.files import Files, HadoopFiles, LocalFiles
@@ -58,13 +60,57 @@ _COMMITS: Final = "_commits"
 _FILES: Final = "_files"
 _GOLD: Final = "gold"
 OURS: Final = ("runs", "snapshots", _GOLD)
-_OF_COMMITS: Final = ("id", "batch", "parts", "files", "seen")
-_OF_SNAPSHOTS: Final = ("run", "gold", "commit", "batches", "tables")
-"""Keys without which a file is not ours."""
 _BATCH: Final = "batch="
 _ANEW: Final = "give all input again without --incremental and --follow, which makes all tables anew"
 _AGAIN: Final = "give the same input again with --incremental, which makes the tables that are read anew"
+_OURS_EXPECTED: Final = "expected a file of ours: give another --out"
 _RUN_NAME: Final = re.compile(r"[0-9]{6}-[0-9a-f]{8}")
+
+
+class _LackNeeds(TypedDict):
+    file: str
+    words: str
+    source: str
+    cluster: str | None
+    node: int | None
+    process: str
+
+
+class _Lack(_LackNeeds, total=False):
+    at_end: bool
+
+
+class _CommitNeeds(TypedDict):
+    id: str
+    batch: int
+    parts: list[tuple[int, int]]
+    files: dict[str, int]
+    seen: dict[str, dict[str, list[tuple[int, int]]]]
+
+
+class _Commit(_CommitNeeds, total=False):
+    """A complete batch; ``parts`` are (batch, level), ``files`` those that were read, with their sizes."""
+
+    engine: Literal["spark", "duckdb"]
+    remarks: dict[str, list[str]]
+    lacks: list[_Lack]
+    followed: int
+
+
+class _Snapshot(TypedDict):
+    """What readers see; ``tables`` are the files of each, with their sizes."""
+
+    run: str
+    gold: str
+    commit: str
+    batches: list[int]
+    tables: dict[str, dict[str, int]]
+
+
+class _Written(TypedDict):
+    """The files of a batch, with their sizes, by table."""
+
+    tables: dict[str, dict[str, int]]
 
 
 class Store:
@@ -92,10 +138,7 @@ class Store:
         except NotADirectoryError:
             raise BadInputError(f"{self.out}: found a file, expected a folder for the tables") from None
         if MARKER in names:
-            try:
-                found = _parsed(self._files.read(MARKER))
-            except IsADirectoryError:
-                raise BadInputError(f"{self.out}/{MARKER}: found a folder, expected the marker of ours") from None
+            found = _parsed(self._read(MARKER))
             for folder in ("runs", "snapshots"):
                 try:
                     self._files.names(folder)
@@ -176,7 +219,7 @@ class Store:
             for name in self._files.names("runs")
             if _RUN_NAME.fullmatch(name)
             and self._files.exists(f"runs/{name}/{_RUN_MARKER}")
-            and _is_of(_parsed(self._files.read(f"runs/{name}/{_RUN_MARKER}")), name)
+            and _is_of(_parsed(self._read(f"runs/{name}/{_RUN_MARKER}")), name)
         ]
 
     def begin(self) -> None:
@@ -205,7 +248,7 @@ class Store:
     def last_commit(self) -> dict[str, Any] | None:
         """Return the last complete batch's commit; None before the first."""
         numbers = self._numbers(f"runs/{self._run}/{_COMMITS}") if self._run is not None else []
-        return self._json(f"runs/{self._run}/{_COMMITS}/{numbers[-1]}.json", _OF_COMMITS) if numbers else None
+        return self._json(f"runs/{self._run}/{_COMMITS}/{numbers[-1]}.json", _Commit) if numbers else None
 
     def remarks(self) -> dict[str, list[str]]:
         """Return the assumptions about files and the reasons for skipping others, as of the last batch: text ->
@@ -255,6 +298,13 @@ class Store:
         part = _batch(batch)
         return {table: self._files.sizes(f"runs/{self._run}/{table}/{part}") for table in parts if part in parts[table]}
 
+    def refuse_lost(self) -> None:
+        """Raise BadInputError if readers see a run whose commits are lost: its records would not be in new tables."""
+        present = self.snapshot()
+        if present is not None and (self._run is None or self._run < present["run"]):
+            place = f"{self.out}/runs/{present['run']}"
+            raise BadInputError(f"{place}: found no commit of ours there, expected those of the tables: {_ANEW}")
+
     def refuse_damaged(self, batches: Iterable[int]) -> None:
         """Raise BadInputError for a file of these batches that is lost, is not as long as it was, or was half written,
         and for one that this program did not write."""
@@ -270,7 +320,7 @@ class Store:
         name = f"runs/{run}/{_FILES}/{batch}.json"
         if not self._files.exists(name):
             self._refuse(f"{self.out}/{name}: found no file there, expected one of ours", _ANEW)
-        return dict(self._json(name, ("tables",))["tables"])
+        return dict(self._json(name, _Written)["tables"])
 
     def _refuse(self, problem: str | None, remedy: str) -> None:
         if problem is not None:
@@ -325,7 +375,7 @@ class Store:
     def snapshot(self) -> dict[str, Any] | None:
         """Return what readers see; None before the first snapshot."""
         numbers = self._numbers("snapshots")
-        return self._json(f"snapshots/{numbers[-1]}.json", _OF_SNAPSHOTS) if numbers else None
+        return self._snapshot(numbers[-1]) if numbers else None
 
     def published(self) -> str | None:
         """Return the ``id`` of the commit that gold includes."""
@@ -393,7 +443,7 @@ class Store:
     def _clean(self) -> None:
         """Delete what no kept snapshot needs; readers may still have the kept ones open."""
         numbers = self._numbers("snapshots")
-        kept = [self._json(f"snapshots/{number}.json", _OF_SNAPSHOTS) for number in numbers[-SNAPSHOTS_KEPT:]]
+        kept = [self._snapshot(number) for number in numbers[-SNAPSHOTS_KEPT:]]
         for number in numbers[:-SNAPSHOTS_KEPT]:
             self._files.delete_tree(f"snapshots/{number}.json")
         runs, gold = {each["run"] for each in kept}, {each["gold"] for each in kept}
@@ -424,23 +474,50 @@ class Store:
 
     def _tables(self, folder: str) -> Iterator[str]:
         """Yield the folders below that hold batches."""
-        for name in self._files.names(folder):
+        try:
+            names = self._files.names(folder)
+        except NotADirectoryError:  # a file of somebody else's
+            return
+        for name in names:
             if name.startswith(_BATCH):
                 yield folder
                 return
             if not name.startswith("_") and name != _GOLD:
                 yield from self._tables(f"{folder}/{name}")
 
-    def _json(self, name: str, keys: Collection[str]) -> dict[str, Any]:
-        """Return what this program has written.  Raises BadInputError if something else is there."""
-        found = _parsed(self._files.read(name))
-        if not found:
-            raise BadInputError(f"{self.out}/{name}: found no JSON object, expected one of ours: give another --out")
-        if missing := [key for key in keys if key not in found]:
+    def _snapshot(self, number: int) -> dict[str, Any]:
+        name = f"snapshots/{number}.json"
+        found = self._json(name, _Snapshot)
+        if not _RUN_NAME.fullmatch(found["run"]) or not found["gold"].startswith(f"runs/{found['run']}/{_GOLD}/"):
             raise BadInputError(
-                f"{self.out}/{name}: found no {', '.join(missing)} in it, expected a file of ours: give another --out"
+                f"{self.out}/{name}: found run {found['run']!r} with tables in {found['gold']!r}, {_OURS_EXPECTED}"
             )
         return found
+
+    def _json(self, name: str, kind: Any) -> dict[str, Any]:
+        """Return what this program has written.  Raises BadInputError if something else is there."""
+        found = _parsed(self._read(name))
+        if not found:
+            raise BadInputError(f"{self.out}/{name}: found no JSON object, expected one of ours: give another --out")
+        if missing := [key for key in kind.__annotations__ if key in kind.__required_keys__ and key not in found]:
+            raise BadInputError(f"{self.out}/{name}: found no {', '.join(missing)} in it, {_OURS_EXPECTED}")
+        try:
+            msgspec.convert(found, kind)
+        except (msgspec.ValidationError, UnicodeError) as error:
+            raise BadInputError(
+                f"{self.out}/{name}: found a value of another kind ({error}), {_OURS_EXPECTED}"
+            ) from None
+        return found
+
+    def _read(self, name: str) -> str:
+        """Return the text of a file.  Raises BadInputError if it cannot be read."""
+        try:
+            return self._files.read(name)
+        except IsADirectoryError:
+            raise BadInputError(f"{self.out}/{name}: found a folder, {_OURS_EXPECTED}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise BadInputError(f"{self.out}/{name}: cannot be read ({why}), {_OURS_EXPECTED}") from None
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -479,6 +556,6 @@ def _is_of(marker: Mapping[str, Any], run: str) -> bool:
 def _parsed(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

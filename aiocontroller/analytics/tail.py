@@ -65,6 +65,7 @@ def follow(
     store = Store(spark, out)
     store.lock()
     try:
+        store.refuse_lost()
         commit = store.last_commit()
         if commit is not None:
             store.refuse_damaged(batches_of(commit))

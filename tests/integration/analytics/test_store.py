@@ -100,6 +100,80 @@ def test_commit_without_its_files_is_named(out: Path, again: list[str]) -> None:
                 batch.run_incremental(cast(Any, SmallSession()), again, str(out))
 
 
+@pytest.mark.parametrize(
+    "damaged, changed",
+    [
+        ("runs/*/_commits/0.json", {"parts": [[0]]}),
+        ("runs/*/_commits/0.json", {"files": ["a"]}),
+        ("runs/*/_commits/0.json", {"seen": {"c": {"p": [[1]]}}}),
+        ("runs/*/_commits/0.json", {"lacks": True}),
+        ("runs/*/_commits/0.json", {"lacks": [{"file": "x"}]}),
+        ("runs/*/_commits/0.json", {"remarks": None}),
+        ("runs/*/_commits/0.json", {"engine": "another"}),
+        ("runs/*/_files/0.json", {"tables": True}),
+        ("runs/*/_files/0.json", {"tables": {"bronze/events": 1e300}}),
+        ("runs/*/_files/0.json", {"tables": {"bronze/events": {"part": []}}}),
+        ("snapshots/1.json", {"gold": True}),
+        ("snapshots/1.json", {"gold": "runs/../../elsewhere"}),
+        ("snapshots/1.json", {"run": "../.."}),
+        ("snapshots/1.json", {"batches": "\ud800"}),
+        ("snapshots/1.json", {"tables": []}),
+    ],
+)
+def test_value_of_another_kind_in_the_store_is_named(
+    out: Path, again: list[str], damaged: str, changed: dict[str, Any]
+) -> None:
+    """They ended in TypeErrors, some of them after hours of computing."""
+    (file,) = out.glob(damaged)
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    with computing_by(DUCKDB), pytest.raises(BadInputError, match=f"{file.name}: found .*, expected a file of ours"):
+        batch.run_incremental(cast(Any, SmallSession()), again, str(out))
+
+
+@pytest.mark.parametrize("what", ["link", "folder", "no text"])
+@pytest.mark.parametrize(
+    "damaged", ["runs/*/_commits/0.json", "runs/*/_files/0.json", "runs/*/_run.json", "snapshots/1.json"]
+)
+def test_file_of_the_store_that_cannot_be_read_is_named(out: Path, again: list[str], damaged: str, what: str) -> None:
+    (file,) = out.glob(damaged)
+    file.unlink()
+    if what == "link":
+        file.symlink_to("nowhere")
+    elif what == "folder":
+        file.mkdir()
+    else:
+        file.write_bytes(b"\xff\xfe{}")
+    with computing_by(DUCKDB), pytest.raises(BadInputError, match=f"{file.name}: (found a folder|cannot be read)"):
+        batch.run_incremental(cast(Any, SmallSession()), again, str(out))
+
+
+@pytest.mark.parametrize("lost", ["runs/*/_commits", "runs/*/_run.json", "runs/*"])
+def test_tables_whose_commits_are_lost_are_not_begun_anew_in_silence(
+    out: Path, again: list[str], journal: Path, lost: str
+) -> None:
+    """Only what was given then was in the tables, and nobody said so."""
+    (folder,) = out.glob(lost)
+    shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+    with computing_by(DUCKDB):
+        session = cast(Any, SmallSession())
+        with pytest.raises(
+            BadInputError, match=r"found no commit of ours there, .*: give all input again without --incr"
+        ):
+            batch.run_incremental(session, [str(journal)], str(out))
+        batch.run(session, again, str(out))
+        batch.run_incremental(session, again, str(out))
+
+
+def test_file_of_others_beside_our_tables_stays(out: Path, again: list[str]) -> None:
+    (run,) = (out / "runs").iterdir()
+    for folder in (run, run / "silver", run / "silver/facts/tallies"):
+        (folder / "notes.txt").write_text("mine")
+    with computing_by(DUCKDB):
+        for run_it in (batch.run_incremental, batch.run):
+            run_it(cast(Any, SmallSession()), again, str(out))
+    assert (run / "silver/notes.txt").read_text() == "mine"
+
+
 @pytest.mark.parametrize("by", [DUCKDB, SPARK])
 def test_folder_of_any_name_holds_tables_and_reports_and_its_damaged_tables_are_named_with_the_remedy(
     request: pytest.FixtureRequest, tmp_path: Path, journal: Path, by: str
