@@ -350,7 +350,7 @@ async def test_a_tab_of_an_exchanged_controller_says_so(cluster: Cluster, chromi
     await page.evaluate("() => hear({ now_us: state.now_us, page: state.page })")
     assert not await page.locator("#outdated").is_visible()
     await page.evaluate("() => hear({ now_us: state.now_us, page: 'another' })")
-    assert "load it again" in await page.locator("#outdated").inner_text()
+    assert "reload the page" in await page.locator("#outdated").inner_text()
 
 
 async def test_one_page_more_than_there_may_be_asks_instead_of_hearing(cluster: Cluster, chromium: Any) -> None:
@@ -378,7 +378,7 @@ async def test_an_action_asked_of_a_controller_that_has_died_says_what_became_of
     await page.wait_for_selector("#act-said:has-text('Nothing is done yet.')")
     await page.route("**/confirm", lambda route: route.abort())
     await page.get_by_role("button", name="Do it").click()
-    await page.wait_for_selector("#act-said:has-text('It may have done it or not: the events of the one')")
+    await page.wait_for_selector("#act-said:has-text('It may have done it or not: see the events of the active controller')")
 
 
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:

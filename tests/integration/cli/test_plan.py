@@ -45,7 +45,7 @@ def test_a_plan_is_shown_with_its_cost_and_what_if_takes_it(cluster: str, tmp_pa
     said = aiocontroller("plan", "--drain", "3", "--zookeeper", cluster, "--out", str(out)).stdout
     assert said.startswith("3 partitions to change: 3 replicas to copy (0 B), 1 preferred leader to change.\n")
     assert f"The plan is in {out}. Next: aiocontroller move --plan {out}\n" in said
-    assert "Broker 1 does not tell its bytes: " in said
+    assert "Broker 1 did not report its bytes: " in said
     assert "The bytes of 3 replicas to copy are not known." in said
     assert read_plan(out).targets == {
         TopicPartition("t", 0): (1, 4),
@@ -92,7 +92,7 @@ def test_the_plan_of_a_move_that_was_cut_off_stays(tmp_path: Path) -> None:
         (["--drain", "2,3,4"], 1, "t-0: found 2 replicas for 1 brokers, expected a broker for each"),
         (["--replication-factor", "5"], 1, "replication factor: found 5 for 4 live brokers"),
         (["--replicas", "--topic", "no"], 1, "found topic 'no', expected one that exists"),
-        (["--bytes"], 1, "--bytes needs the sizes of all replicas, and broker 1 does not tell: "),
+        (["--bytes"], 1, "--bytes needs all replicas' sizes, and broker 1 did not report them: "),
         (["--drain", "3", "--out", "/proc/none/plan.json"], 1, "--out /proc/none/plan.json: "),
     ],
 )
