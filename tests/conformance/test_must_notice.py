@@ -23,7 +23,7 @@ A_TEST_FAILED = 1
 
 
 def test_each_of_them_has_a_mutant() -> None:
-    assert [name.rpartition("::")[2] for name in PLAYED] == list(kafkas())
+    assert sorted(name.rpartition("::")[2] for name in PLAYED) == sorted(kafkas())
     assert all(change.before != change.after for change in kafkas().values())
 
 
