@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from aiocontroller.analytics import batch
 from aiocontroller.analytics.dataframes import DUCKDB, SPARK, computing_by
 from aiocontroller.analytics.session import PipelineMissingError, spark_session
+from aiocontroller.analytics.small.session import SmallSession
 from aiocontroller.java import JavaMissingError
+from tests.integration.analytics.gold.build import lines
+from tests.integration.analytics.gold.histories import history
 
 TIMEOUT_S = 600
 SMALL = {
@@ -64,8 +69,6 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield session
         session.catalog.clearCache()
         return
-    from aiocontroller.analytics.small.session import SmallSession
-
     with computing_by(DUCKDB):
         yield SmallSession()
 
@@ -92,3 +95,35 @@ def spark_itself() -> Iterator[Any]:
         pytest.skip(str(error))
     yield session
     session.stop()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "journal-7-1-1-000001.jsonl").write_bytes(b"".join(lines(history([1, 2, 3], topics=2))))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder ``in`` of a journal, and ``out`` of the tables that DuckDB made of it; they stay as they are."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "in").mkdir()
+    (folder / "in" / "journal-7-1-1-000001.jsonl").write_bytes(b"".join(lines(history([1, 2, 3], topics=2))))
+    with computing_by(DUCKDB):
+        batch.run(cast(Any, SmallSession()), [str(folder / "in")], str(folder / "out"))
+    return folder
+
+
+@pytest.fixture
+def out(made: Path, tmp_path: Path) -> Path:
+    """A copy of the tables of ``made``."""
+    shutil.copytree(made / "out", tmp_path / "out", symlinks=True)
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def again(made: Path) -> list[str]:
+    """The inputs of ``out``."""
+    return [str(made / "in")]
