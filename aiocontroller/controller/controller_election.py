@@ -122,8 +122,10 @@ class ControllerElection:
     async def _seize(self, *, replacing: bool) -> bool:
         """Register with the standing permit; ``replacing``: the present holder is deposed."""
         known, self._known = self._known, None
+        if self.active:
+            return False
         standing = self._guard.standing_permit()
-        if known is None or standing is None or self.active or self.observes:
+        if known is None or standing is None or self.observes:
             log.info("Not registering at once: controller epoch %s, %s", known, self._guard.standing())
             return False
         zk, clock = self._shell.zk, self._shell.world.clock

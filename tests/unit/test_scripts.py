@@ -157,6 +157,16 @@ def test_bench_names_all_benchmarks(given: tuple[str, ...], code: int, said: str
     assert {line.strip() for line in lines[1:]} == {name for name in files if not name.startswith("_")}
 
 
+@pytest.mark.parametrize("version", ["--help", "2.2", "3.9.1/../..", "latest"])
+def test_kafka_jars_refuses_what_is_no_version_before_it_asks_maven(version: str, tmp_path: Path) -> None:
+    found = subprocess.run(
+        ["/bin/bash", ROOT / "scripts" / "kafka-jars", version, tmp_path / "jars"], capture_output=True, text=True
+    )
+    assert found.returncode == 2
+    assert f"found '{version}', expected a full version of Kafka" in found.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_each_test_is_in_one_half_of_a_run() -> None:
     """`scripts/test` runs both halves at the same time."""
     tests = ROOT / "tests"
