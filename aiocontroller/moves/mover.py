@@ -236,6 +236,7 @@ class Mover:
                 sized_s = at_s
             self._tell(self._meter.progress(step.phases, pace.rate if wanted else 0, step.held))
             await self._pause()
+            await self._again(self._cluster.check_controller)  # an old one would never end what is under way
             before, view = view, await self._again(self._cluster.look)
 
     async def _carry_out(self, begin: Plan, take_back: Sequence[TopicPartition]) -> None:
