@@ -37,8 +37,8 @@ SPLIT = f"starts in its own logs, which {CONTRADICTION}: no start in server.log 
 _NEAR_US = 60_000_000
 """More than a broker takes from its registration (server.log) to the start of its controller's thread
 (controller.log)."""
-_PIECE = 1000
-"""Records of a process whose times are compared as a whole: sorting all of a large journal would take seconds."""
+_PIECES = 200_000
+"""The number of pieces of journals whose times are compared: sorting all records of large ones would take seconds."""
 
 
 class Offset(NamedTuple):
@@ -72,9 +72,13 @@ def clocks(bronze: DataFrame) -> DataFrame:
 
 def set_back(journals: DataFrame) -> DataFrame:
     """Return ``schema.CLOCKS`` of the processes whose journals go back in time within a term by more than any drift;
-    ``error_us`` is by how much."""
+    ``error_us`` is by how much.
+
+    Few records are compared one by one: the next of a quiet journal may be later than the last before the step.
+    """
     term = ("cluster", "node", "process", "start_us", "epoch")
-    pieces = journals.groupBy(*term, F.expr(f"seq DIV {_PIECE}").alias("piece")).agg(
+    piece = F.expr(f"seq DIV {1 + journals.count() // _PIECES}")
+    pieces = journals.groupBy(*term, piece.alias("piece")).agg(
         F.min("ts").alias("first"), F.max("ts").alias("last"), F.max_by("ts", F.struct("seq", "ts")).alias("at_end")
     )
     earlier = Window.partitionBy(*term).orderBy("piece")
@@ -84,13 +88,16 @@ def set_back(journals: DataFrame) -> DataFrame:
     )
     by_node = pieces.withColumn("back_us", back_us).groupBy("cluster", "node")
     found = by_node.agg(F.max("back_us").alias("error_us"), F.count("*").alias("pairs"))
-    return _contradictory(found.where(f"error_us > {MOST_DRIFT_US}"), BACKWARDS)
+    return contradictory(found.where(f"error_us > {MOST_DRIFT_US}"), BACKWARDS)
 
 
-def _contradictory(found: DataFrame, method: str) -> DataFrame:
-    """Return ``schema.CLOCKS`` of nodes with (cluster, node, error_us, pairs), whose offset is not known."""
+def contradictory(found: DataFrame, method: str) -> DataFrame:
+    """Return ``schema.CLOCKS`` of nodes with (cluster, node, error_us, pairs), whose offset is not known, and perhaps
+    with the file that shows it."""
     nothing = F.lit(None)
-    made = {"offset_us": F.lit(0), "method": F.lit(method), "source": nothing, "file": nothing}
+    made = {"offset_us": F.lit(0), "method": F.lit(method), "source": nothing}
+    if "file" not in found.columns:
+        made["file"] = nothing
     return found.select(
         *(made.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name) for field in schema.CLOCKS)
     )
@@ -114,7 +121,7 @@ def split(logs: DataFrame) -> DataFrame:
         "apart_us", F.abs(F.col("ts") - F.col("thread_ts"))
     )
     by_node = apart.groupBy("cluster", "node").agg(F.min("apart_us").alias("error_us"), F.count("*").alias("pairs"))
-    return _contradictory(by_node.where(f"error_us > {_NEAR_US}"), SPLIT)
+    return contradictory(by_node.where(f"error_us > {_NEAR_US}"), SPLIT)
 
 
 def offsets(nodes: Iterable[int], least_us: Mapping[tuple[int, int], int], reference: int) -> dict[int, Offset]:

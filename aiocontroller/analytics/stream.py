@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from typing import Any, Final
 
 from aiocontroller.analytics import bronze, gold, journal_files, schema, silver
@@ -32,6 +33,7 @@ from aiocontroller.analytics.gold import leadership
 from aiocontroller.analytics.journal_reader import journal_records
 from aiocontroller.analytics.session import held, planned_anew, suited_to_little
 from aiocontroller.analytics.source_files import SourceFile
+from aiocontroller.analytics.steps_back import WENT_BACK, went_back
 from aiocontroller.analytics.store import Store, batches_of, read_parquet
 from aiocontroller.core.errors import BadInputError
 
@@ -182,7 +184,7 @@ def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
     of_logs = understood.where(~is_journal)
     store.write(f"{FACTS}/{READ}", batch, of_logs.groupBy("file").agg(F.count("*").alias("read")))
     clocks = clocks_of(understood)
-    odd = clocks.unionByName(backwards).unionByName(split(of_logs))
+    odd = clocks.unionByName(backwards).unionByName(split(of_logs)).unionByName(went_back(of_logs))
     store.write(CLOCKS, batch, odd.unionByName(store.spark.createDataFrame(clocks_of_logs(ahead), schema.CLOCKS.ddl)))
     kept: list[str] = []
 
@@ -306,6 +308,13 @@ def _of_clock(row: Any) -> dict[str, Any]:
         whose = f"clock of controller {node}"
         words = f"the {whose} was set back while it wrote its journal: {wrong_by}"
         return {"file": whose, "source": schema.JOURNAL_SOURCE, "words": words}
+    if row["method"] == WENT_BACK:
+        by = timedelta(seconds=row["error_us"] // 1_000_000)
+        words = (
+            f"the times of {row['file']} go back by {by}, and what happened meanwhile cannot be put in order: the "
+            f"{whose} was set back, as where summer time ends, or the file was put together of others"
+        )
+        return {"file": whose, "source": schema.CONTROLLER_LOG, "words": words}
     if row["method"] == SPLIT:
         words = (
             f"server.log and controller.log of broker {node} have no start in common: their time zones "

@@ -203,6 +203,14 @@ def summer_time_ends_in_one_log(to: Path) -> None:
     ahead_until(to / "broker-3" / "server.log", "02:10:38", timedelta(hours=2), timedelta(hours=1))
 
 
+def summer_time_ends_in_all_logs(to: Path) -> None:
+    """An hour comes twice: what lost its leader in the first one and got one in the second seemed to lose nothing."""
+    unpacked(to)
+    for log in to.rglob("*.log"):
+        ahead_until(log, "02:12:10", timedelta(0), timedelta(hours=6))  # quiet hours
+        ahead_until(log, "02:09:00", timedelta(0), timedelta(hours=-1))
+
+
 def end_of_one_log_in_another_zone(to: Path) -> None:
     """No fact of its last seconds stands in another log."""
     unpacked(to)
@@ -287,6 +295,16 @@ def clock_was_set_back(to: Path) -> None:
     path.write_text("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
 
 
+def clock_was_set_back_on_a_quiet_day(to: Path) -> None:
+    """By an hour, and within few records it passes the old time again."""
+    unpacked(to, of=OURS)
+    path = to / "journal-1000001-6-1795415822092228-000002.jsonl"
+    records = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for number, record in enumerate(records[300:]):
+        record["ts"] += -3_600_000_000 if number < 40 else 7_200_000_000
+    path.write_text("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
+
+
 def end_of_the_journal_is_missing(to: Path) -> None:
     """Only the brokers know that the controller went on."""
     unpacked(to, of=OURS)
@@ -319,6 +337,8 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     "logs, and its times are unknown: the difference changed meanwhile",
     summer_time_ends_in_one_log: r"server.log of broker 3 \(.*\) is [12]:00:00 ahead of its other logs, and its times "
     "are unknown: the difference changed meanwhile",
+    summer_time_ends_in_all_logs: r"the times of .*/broker-2/.*log go back by 0:5\d:\d\d, .*: the clock of "
+    "broker 2 was set back, as where summer time ends",
     end_of_one_log_in_another_zone: "server.log of broker 1 goes on until 2026-11-23 15:1.:.., 1[23]:.* after all "
     "other logs, beyond a long silence",
     beginning_of_one_log_before_the_clock_was_set: "server.log of broker 2 begins at 2002-.*, 8999 days, .* before all",
@@ -330,6 +350,7 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     lost_segment: "500 records are missing in or before the journal .*-000012.jsonl",
     lost_first_segment: "records are missing in or before the journal ",
     clock_was_set_back: r"clock of controller 1000001 was set back while it wrote its journal: .* by up to 3,[56]",
+    clock_was_set_back_on_a_quiet_day: r"clock of controller 1000001 was set back while it wrote .* 3,[56]",
     torn_journal: "1 lines of .*journal-1000001-4-.*-000002.jsonl were not understood",
     unread_end: "_journal-1000001-4-.*: --in-progress reads it",
     end_of_the_journal_is_missing: "journal of controller 1000001 in epoch 6 ends at .*, and brokers handled",

@@ -1,0 +1,71 @@
+"""Finds logs that go back in time: a broker's clock was set back, or summer time ended in its time zone.
+
+Lines of logs are ordered by their times, so a partition that lost its leader before such a step and got one behind it
+would look as if it had lost nothing.
+
+Some logs only seem to go back.  A thread that stood still writes its line late.  A file may be put together of several
+ones, in whatever order; then no two of its parts are of the same time, unless they are of several brokers or kinds of
+logs, which are told apart here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiocontroller.analytics.clocks import CONTRADICTION, contradictory
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
+
+WENT_BACK: Final = f"times of one of its logs, which {CONTRADICTION}: they go back"
+BACK_US: Final = 60_000_000
+"""Two lines in a row are hardly ever so late."""
+_ORDER_US: Final = 1_500_000
+"""Lines of several threads are in order but for less than this."""
+_MOST_STEPS: Final = 20
+"""The number of steps of one log that are looked at."""
+_PART: Final = """CASE
+    WHEN kind IN ('partition', 'replica', 'told', 'request', 'response', 'received') THEN 'states'
+    WHEN kind IN ('elected', 'failover', 'loaded', 'active', 'resigned', 'topic_deleted') OR kind = 'broker'
+        AND detail IN ('added', 'dead', 'bounced', 'controlled shutdown') THEN 'decisions'
+    WHEN kind IN ('isr', 'cluster_id', 'peer_lost', 'broker') THEN 'service' END"""
+"""The kind of log that has such a line; null for lines of any."""
+
+
+def went_back(logs: DataFrame) -> DataFrame:
+    """Return ``schema.CLOCKS`` of the brokers with a log that goes back by more than ``BACK_US`` and then has times
+    that it had before; ``error_us`` is by how much, ``file`` a log that shows it."""
+    lines = _of_one_kind(logs.where("ts IS NOT NULL AND node IS NOT NULL"))
+    log = ("cluster", "file", "node", "part")
+    in_order = Window.partitionBy(*log).orderBy("seq")
+    steps = lines.withColumns(
+        {
+            "from_us": F.max("ts").over(in_order.rowsBetween(-2, -1)),
+            "to_us": F.max("ts").over(in_order.rowsBetween(0, 1)),
+        }
+    ).where(f"from_us - to_us > {BACK_US}")
+    largest = Window.partitionBy(*log).orderBy(F.expr("to_us - from_us"), "seq")
+    few = (
+        steps.withColumn("rank", F.row_number().over(largest))
+        .where(f"rank <= {_MOST_STEPS}")
+        .selectExpr(*log, "seq AS step", "from_us", "to_us")
+    )
+    both_sides = lines.join(F.broadcast(few), list(log)).groupBy(*log, "step", "from_us", "to_us")
+    repeated = both_sides.agg(
+        F.min(F.expr("if(seq < step AND ts > to_us, ts, NULL)")).alias("first_us"),
+        F.max(F.expr("if(seq >= step, ts, NULL)")).alias("last_us"),
+    ).where(f"last_us - first_us > {_ORDER_US}")
+    by_node = repeated.groupBy("cluster", "node").agg(
+        F.max(F.expr("from_us - to_us")).alias("error_us"), F.count("*").alias("pairs"), F.min("file").alias("file")
+    )
+    return contradictory(by_node, WENT_BACK)
+
+
+def _of_one_kind(logs: DataFrame) -> DataFrame:
+    """Return (cluster, file, node, part, seq, ts): all lines of a log of one kind, and of one of several kinds those
+    that show of which they are."""
+    in_file = Window.partitionBy("cluster", "file")
+    lines = logs.selectExpr("cluster", "file", "node", "seq", "ts", f"{_PART} AS part").withColumns(
+        {"one": F.min("part").over(in_file), "other": F.max("part").over(in_file)}
+    )
+    return lines.where("one IS NULL OR one = other OR part IS NOT NULL").selectExpr(
+        "cluster", "file", "node", "if(one IS NULL OR one = other, 'all', part) AS part", "seq", "ts"
+    )
