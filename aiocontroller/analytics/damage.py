@@ -1,4 +1,5 @@
-"""Scans the files once before Spark reads them, for damage in packed files and for the cluster ids in logs."""
+"""Scans the files once before Spark reads them: for damage in packed files, and in logs for cluster ids and for records
+that begin otherwise than those of the head."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from aiocontroller.analytics.framing import LIKE_A_RECORD
 from aiocontroller.analytics.layouts import plain
 from aiocontroller.analytics.reading import (
     DamagedError,
@@ -42,8 +44,12 @@ def looked_through(spark: SparkSession, files: Sequence[SourceFile], temporary: 
     """Scan every file; Spark scans the plain logs that are not on this machine."""
     remote = [file for file in files if _is_plain_log(file) and not is_local(file.path)]
     ids = _ids_of_remote(spark, remote) if remote else {}
+    others = _with_others(spark, remote)
     return [
-        _whole(Looked(file, ids.get(file.path, frozenset())), last_byte(spark, file.path))
+        _whole(
+            Looked(_line_by_line(file, file.path in others), ids.get(file.path, frozenset())),
+            last_byte(spark, file.path),
+        )
         if file in remote
         else look_through(spark, file, temporary)
         for file in files
@@ -68,6 +74,24 @@ def _ids_of_remote(spark: SparkSession, files: Sequence[SourceFile]) -> dict[str
     return {file.path: frozenset(found.get(file.path, ())) for file in files}
 
 
+def _with_others(spark: SparkSession, files: Sequence[SourceFile]) -> set[str]:
+    """Return the paths of files of Hadoop's file systems that have records that begin otherwise than their head's."""
+    by_beginning: dict[str, list[SourceFile]] = {}
+    for file in files:
+        if file.framing is not None and file.framing.separator is not None:
+            by_beginning.setdefault(file.framing.separator[1:], []).append(file)
+    found: set[str] = set()
+    for beginning, group in by_beginning.items():
+        lines = spark.read.text([as_glob(file.path) for file in group])
+        other = lines.where(~lines.value.startswith(beginning) & lines.value.rlike(f"^{LIKE_A_RECORD}"))
+        found |= {unquote(path) for (path,) in other.select("_metadata.file_path").distinct().collect()}
+    return found
+
+
+def _line_by_line(file: SourceFile, has_others: bool) -> SourceFile:
+    return replace(file, framing=file.framing.line_by_line()) if has_others and file.framing is not None else file
+
+
 def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], Path]) -> Looked:
     """Scan a file.
 
@@ -79,6 +103,8 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
     if not packed and file.layout is None and not is_log:
         return Looked(file)
     ids: set[str] = set()
+    has_others = False
+    differs = file.framing.finder_of_others() if file.framing is not None else lambda _: False
     read = 0
     problem = lost = ""
     before = b""
@@ -88,6 +114,7 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
             if is_log:
                 ids.update(found.decode() for found in _CLUSTER_ID.findall(before + data))
                 before = (before + data)[-_LONGEST_BYTES:]
+                has_others = file.layout is None and differs(data)
     except DamagedError as error:
         problem = str(error)
     if problem and not read:
@@ -97,8 +124,10 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
         lost = f"damaged: {read:,} bytes of it could be {how}, what follows is not read: {problem}"
     if file.layout is not None:
         file = _made_plain(spark, file, file.layout, temporary())
+        has_others = any(differs(data) for data in chunks(spark, file.path))
     elif problem or (packed and not file.path.endswith(_FOR_SPARK)):
         file = _unpacked(spark, file, temporary())
+    file = _line_by_line(file, has_others)
     if lost:
         file = replace(file, remarks=(*file.remarks, lost))
     looked = Looked(file, frozenset(ids), lost=lost)

@@ -3,14 +3,16 @@ r"""How the records of a log are delimited in its file, determined from the file
 A record begins with its time, perhaps in a bracket, perhaps after a prefix that a container runtime puts before each
 line; a stack trace has no time.  If all records begin alike (``\n[``, ``\n20``, ``\n{"log":"[``, ``\nkafka-1  | [``),
 Spark separates them by that, and a stack trace stays with its record.  If the lines begin differently (CRI's own times,
-several containers in one file), they are read one by one.
+several containers in one file), they are read one by one.  So are those of a file whose layout changes after its head:
+otherwise the records of the other layout would be taken for stack traces.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from aiocontroller.analytics.kafka_logs import HEADER, HEADER_WITHOUT_DATE, as_python
 
@@ -26,13 +28,23 @@ _DATED, _DATELESS = (
     re.compile(rf"(?P<wrapper>{_ANY_WRAPPER})(?P<open>\[?)(?={as_python(header)})")
     for header in (HEADER, HEADER_WITHOUT_DATE)
 )
+_LEVEL = r"\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b"
+_CLOCK = r"(?:\d\d:\d\d:\d\d|\d{12,14})"
+LIKE_A_RECORD = (
+    rf"(?:[^\n]{{0,60}}?{_CLOCK}[^\n]{{0,40}}?{_LEVEL}|[^\n]{{0,12}}?{_LEVEL}[^\n]{{0,40}}?{_CLOCK}"
+    r'|\{[^\n]{0,400}?"(?:level|log\.level|severity)"\s*:)'
+)
+"""A time and a level at the beginning of a line, or a JSON object with a level: no part of a stack trace."""
+_LONGEST_BYTES = 600
+"""More than ``LIKE_A_RECORD`` looks at."""
 _OF_OURS = re.compile(r"\(aiocontroller\.[\w.]+\)$")
-_OF_KAFKA = re.compile(
+OF_KAFKA = (
     r"\((?:kafka\.|org\.apache\.kafka)|state\.change\.logger|kafka\.(?:controller|server|cluster)"
     r"|\[(?:Controller|Broker|KafkaServer) id=\d|\[Partition \S+ broker=\d"
     r"| (?:Controller|Broker) \d+ (?:epoch \d+ )?\w+"
     r"|\[Controller \d+\]|\[Kafka Server \d+\]"
 )
+_OF_KAFKA = re.compile(OF_KAFKA)
 _NODE = re.compile(
     r"\[(?:Controller|Broker|KafkaServer) id=(\d+)|\[(?:Controller|Kafka Server) (\d+)\]"
     r"|\[\S+ (?:controllerId|brokerId)=(\d+)"
@@ -55,7 +67,31 @@ class Framing:
     def header(self) -> str:
         """Return the regex for a whole record; Spark has removed the wrapper of all records but the first."""
         optional = "" if self.separator is None else "?"
-        return f"(?s)^(?:{self.wrapper}){optional}{HEADER if self.dated else HEADER_WITHOUT_DATE}"
+        return f"(?s)^\ufeff?(?:{self.wrapper}){optional}{HEADER if self.dated else HEADER_WITHOUT_DATE}"
+
+    def line_by_line(self) -> Framing:
+        """Return the framing of the same file with records that begin differently."""
+        return replace(self, separator=None, wrapper=_ANY_WRAPPER)
+
+    def finder_of_others(self) -> Callable[[bytes], bool]:
+        """Return a function that is given a file in pieces, and says whether a record that begins differently ended
+        in one of them yet."""
+        if self.separator is None:
+            return lambda _: False
+        begins = re.escape(self.separator[1:]).encode()
+        other = re.compile(rb"\n(?!" + begins + rb")" + LIKE_A_RECORD.encode())
+        found, rest = False, b""
+
+        def look(piece: bytes) -> bool:
+            nonlocal found, rest
+            if not found:
+                text = rest + piece
+                found = other.search(text) is not None
+                begun = len(text) - max(text.rfind(b"\n"), 0)
+                rest = text[-begun:] if begun < _LONGEST_BYTES else b""
+            return found
+
+        return look
 
 
 def framing_of(head: bytes) -> Framing | None:

@@ -11,7 +11,7 @@ from functools import reduce
 
 from aiocontroller.analytics import kafka_logs, schema
 from aiocontroller.analytics.dataframes import Column, DataFrame, F, SparkSession
-from aiocontroller.analytics.framing import Framing
+from aiocontroller.analytics.framing import LIKE_A_RECORD, OF_KAFKA, Framing
 from aiocontroller.analytics.kafka_logs import HEADER_SLOTS, PATTERNS, SELF, SEPARATOR, SLOTS
 from aiocontroller.analytics.lines import read_lines, sample
 from aiocontroller.analytics.source_files import SourceFile
@@ -20,6 +20,8 @@ MOST_DETAIL = 2000
 """The number of characters kept of a record without a matching pattern, or of a failure's stack trace."""
 CONTINUATION = "continuation"
 """The kind of a line without a time in a file that is read line by line: it belongs to the record before it."""
+UNKNOWN_LAYOUT = "its time has a form that is not known"
+"""The reason against such a line that looks like a record of Kafka's."""
 API_NAMES = {
     "LeaderAndIsr": "LEADER_AND_ISR",
     "StopReplica": "STOP_REPLICA",
@@ -110,7 +112,11 @@ def _why_rejected(framing: Framing) -> Column:
     no_header = F.size("header") != len(HEADER_SLOTS)
     no_time = F.when(no_header, F.lit("no time where a record of this file begins"))
     if framing.separator is None:
-        no_time = F.when(no_header, F.lit(None).cast("string"))  # a continuation
+        of_kafka = F.col("text").rlike(f"^{LIKE_A_RECORD}") & F.col("text").rlike(OF_KAFKA)
+        no_time = F.when(no_header & of_kafka, F.lit(UNKNOWN_LAYOUT)).when(
+            no_header,
+            F.lit(None).cast("string"),  # a continuation
+        )
     return no_time.when(
         _local_time().isNull(), F.lit("no date in it, nor in its file's name, nor in the manifest")
     ).when(F.col("utc").isNull(), F.lit("its time is none"))

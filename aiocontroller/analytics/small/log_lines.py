@@ -13,14 +13,16 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from aiocontroller.analytics import schema
+from aiocontroller.analytics.framing import LIKE_A_RECORD, OF_KAFKA
 from aiocontroller.analytics.kafka_logs import PATTERNS, SELF, Pattern, as_python, slot_of
-from aiocontroller.analytics.log_reader import API_NAMES, CONTINUATION, EVENT_NAMES, MOST_DETAIL
+from aiocontroller.analytics.log_reader import API_NAMES, CONTINUATION, EVENT_NAMES, MOST_DETAIL, UNKNOWN_LAYOUT
 from aiocontroller.analytics.source_files import SourceFile
 
 _WHITE: Final = " \t\r\n"
 _ESCAPED: Final = (('\\"', '"'), ("\\t", "\t"), ("\\u003c", "<"), ("\\u003e", ">"), ("\\u0026", "&"))
 _DOCKERS_TAIL: Final = re.compile(r'(?:\\n)?","(?:stream|time|attrs)":.*$')
 _OFFSET: Final = re.compile(r"^([+-]\d\d):?(\d\d)$", re.ASCII)
+_LIKE_A_RECORD, _OF_KAFKA = (re.compile(regex, re.ASCII) for regex in (LIKE_A_RECORD, OF_KAFKA))
 _NUMBER: Final = re.compile(r"-?\d+", re.ASCII)
 _BROKER_EPOCH: Final = re.compile(r"brokerEpoch=-?\d+", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -96,7 +98,7 @@ class LogParser:
         self._say(made, row, speaker, found is not None)
         if made.get("detail") is None and row.get("kind") in (None, "failed"):
             made["detail"] = (rest or text)[:MOST_DETAIL]
-        return made, text, self._why_rejected(found is not None, when, utc)
+        return made, text, self._why_rejected(text, found is not None, when, utc)
 
     def _say(self, made: dict[str, Any], row: dict[str, str], speaker: int | None, has_header: bool) -> None:
         kind = row.get("kind", "other") if has_header else CONTINUATION
@@ -124,9 +126,11 @@ class LogParser:
                 line = line.replace(escaped, plain)
         return line
 
-    def _why_rejected(self, has_header: bool, when: str | None, utc: int | None) -> str | None:
+    def _why_rejected(self, text: str, has_header: bool, when: str | None, utc: int | None) -> str | None:
         if not has_header:
-            return None if self._framing.separator is None else "no time where a record of this file begins"
+            if self._framing.separator is not None:
+                return "no time where a record of this file begins"
+            return UNKNOWN_LAYOUT if _LIKE_A_RECORD.match(text) and _OF_KAFKA.search(text) else None
         if when is None:
             return "no date in it, nor in its file's name, nor in the manifest"
         return "its time is none" if utc is None else None

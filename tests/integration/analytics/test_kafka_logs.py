@@ -155,6 +155,51 @@ def test_records_are_found_however_they_stand_in_a_file(spark: Any, tmp_path: Pa
         assert "badly" in failed["detail"], name
 
 
+LATER = f"{MESSAGE.replace('t-0', 't-1')} (state.change.logger)"
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_records_of_a_layout_that_changes_within_a_file_are_read_or_named(
+    request: pytest.FixtureRequest, spark: Any, tmp_path: Path, remote: bool
+) -> None:
+    """They were taken for stack traces: half of the outages vanished, and availability was called known."""
+    if remote and engine() != SPARK:
+        pytest.skip("DuckDB reads files of this machine only")
+    folder = tmp_path / "in"
+    folder.mkdir(exist_ok=True)
+    head = f"[2024-03-18 05:33:09,123] INFO {MESSAGE} (state.change.logger)\n" * 600
+    for name, other in (
+        ("bare", "2024-03-18 05:33:09,123 INFO "), ("iso", "[2024-03-18T05:33:09.123Z] INFO "),
+        ("date", "18 Mar 2024 05:33:09,123 INFO "), ("level", "INFO [2024/03/18 05:33:09.123] "),
+    ):  # fmt: skip
+        (folder / name).mkdir()
+        (folder / name / "state-change.log").write_text(f"{head}{other}{LATER}\n{TRACE}\n")
+    if remote:
+        mounted = f"{request.getfixturevalue('viewfs')}/in"
+        rows = list(read_logs(spark, find_files(spark, [mounted]).files).orderBy("file", "seq").collect())
+    else:
+        rows = read(spark, folder)
+    unknown = "its time has a form that is not known"
+    for name, ts, reason in (
+        ("bare", WHEN, None),
+        ("iso", WHEN, None),
+        ("date", None, unknown),
+        ("level", None, unknown),
+    ):
+        mine = [row for row in rows if row["file"].startswith(name)]
+        found = [(row["ts"], row["reason"]) for row in mine if row["partition"] == 1 or row["reason"] is not None]
+        assert found == [(ts, reason)], name
+        assert [row["ts"] for row in mine if row["topic"] == "t" and row["partition"] == 0] == [WHEN] * 600, name
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "state-change.log").write_text(
+        f"[2024-03-18 05:33:09,123] INFO {MESSAGE} (state.change.logger)\n" * 30, encoding="utf-8-sig"
+    )
+    rows = read(spark, tmp_path)
+    assert [(row["reason"], row["ts"], row["topic"]) for row in rows] == [(None, WHEN, "t")] * 30
+
+
 def test_times_without_date_and_of_many_zones(spark: Any, tmp_path: Path) -> None:
     def write(name: str, time: str) -> None:
         path = tmp_path / name

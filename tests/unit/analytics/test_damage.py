@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiocontroller.analytics import damage, reading
+from aiocontroller.analytics.framing import framing_of
 from aiocontroller.analytics.source_files import SourceFile
 
 ID = "RFdfHY2XTqOdVV1zfat4PA"
@@ -21,3 +22,38 @@ def test_a_cluster_id_across_two_pieces_is_one_id(tmp_path: Path, monkeypatch: p
     file = SourceFile(f"file:{log}", "server.log", log.stat().st_size, 0, source="server.log")
     looked = damage.look_through(None, file, lambda: tmp_path)  # type: ignore[arg-type]
     assert looked.cluster_ids == {ID}
+
+
+HEAD = "[2026-11-23 02:05:37,625] INFO [Controller id=1] a line (kafka.controller.KafkaController)\n"
+TRACE = (
+    "java.io.IOException: 404 ERROR\n\tat kafka.a.B(C.scala:12)\nCaused by: a.B: at 02:05:37 it failed\n\t... 5 more\n"
+)
+
+
+@pytest.mark.parametrize("size", [64, 1 << 20])
+@pytest.mark.parametrize(
+    "other",
+    [
+        "2026-11-23 02:05:38,001 INFO a line",
+        "23 Nov 2026 02:05:38,001 INFO a line",
+        "20261123020538,001 WARN a line",
+        "ERROR 11/23/2026 02:05:38 a line",
+        "kafka-2  | [2026-11-23 02:05:38,001] TRACE a line",
+        '{"instant":{"epochSecond":1795399538,"nanoOfSecond":1000000},"thread":"main","level":"INFO","message":"a"}',
+    ],
+)
+def test_a_file_with_records_that_begin_otherwise_is_read_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, size: int
+) -> None:
+    """They were taken for stack traces of the record before them, and nobody noticed."""
+    monkeypatch.setattr(reading, "CHUNK_BYTES", size)
+    log = tmp_path / "controller.log"
+    framing = framing_of((HEAD * 500).encode())
+    assert framing is not None
+    assert framing.separator == "\n["
+    for text, expected in ((HEAD + TRACE + HEAD * 2, "\n["), (HEAD + TRACE + HEAD + other + "\n" + HEAD, None)):
+        log.write_text(text)
+        file = SourceFile(f"file:{log}", log.name, log.stat().st_size, 0, source=log.name, framing=framing)
+        looked = damage.look_through(None, file, lambda: tmp_path)  # type: ignore[arg-type]
+        assert looked.file.framing is not None
+        assert looked.file.framing.separator == expected
