@@ -1,8 +1,9 @@
 """Checks that an election by evidence chooses the best of the logs that were reported to the controller (I15).
 
-The journal records which replicas have reported the ends of their logs, and for which leader epoch.  Without a leader,
-the logs stay as they were reported until the next epoch is written.  So none of these replicas that the controller
-could have elected instead may have a log with a later last epoch, or with the same last epoch and more records.
+The journal records which replicas have reported the ends of their logs, and for which leader epoch.  None of these
+replicas that the controller could have elected instead may have reported a log with a later last epoch, or with the
+same last epoch and more records.  What a log has gained since does not count: a broker whose session has expired
+appends records until it learns of another leader.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Told(NamedTuple):
 
 
 class BestLogs:
-    """``logs`` gives a partition's logs as the running brokers have them now."""
+    """``logs`` gives a partition's logs as the brokers have last reported them."""
 
     def __init__(
         self,

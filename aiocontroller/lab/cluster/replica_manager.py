@@ -33,7 +33,7 @@ from aiocontroller.lab.cluster.broker_requests import (
     TopicStates,
 )
 from aiocontroller.lab.cluster.generations import GENERATIONS, NEWEST, Generation, Protocol, TopicIds
-from aiocontroller.lab.cluster.logs import NO_OFFSET, Disk, StoredLog
+from aiocontroller.lab.cluster.logs import NO_OFFSET, Disk, Log, StoredLog
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
 from aiocontroller.lab.cluster.replication import NEVER_MS, FetchAnswer, Leading, take_answer
 
@@ -158,6 +158,8 @@ class ReplicaManager:
         self.disk = disk
         self.progressed: Callable[[Partition], None] = lambda _: None
         """Called when a leader's high watermark has risen or a replica has lost its role."""
+        self.tells_end: Callable[[str, int, Log], None] = lambda topic, partition, log: None
+        """Called when a client is told where a log ends."""
         self._now_ms = 0
         self.broker_id = broker_id
         self.generation = generation

@@ -1,7 +1,7 @@
 """The records of a simulation: its brokers' disks, clients that produce and read, and the check of the logs at the end.
 
 A disk outlives its broker's processes.  Only one process uses it at a time: the next one waits until its predecessor
-has ended, as with Kafka's lock file.
+has ended or is killed, as with Kafka's lock file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiocontroller.lab.checkers.records import Partition, Records
 from aiocontroller.lab.cluster import client_requests
 from aiocontroller.lab.cluster.data_client import Acknowledged, Address, DataClient
 from aiocontroller.lab.cluster.generations import generation, protocol_of
-from aiocontroller.lab.cluster.logs import Disk, Run
+from aiocontroller.lab.cluster.logs import Disk, Log, Run
 from aiocontroller.lab.cluster.replication import ALL
 from aiocontroller.lab.cluster.simulated_broker import LOOPBACK, SimulatedBroker
 from aiocontroller.lab.scenarios.plan import MIN_ISR
@@ -48,7 +48,7 @@ class SimulatedData:
         """Every acknowledgement of any kind, in order."""
         self._simulation = simulation
         self._checker = simulation.history.data
-        self.best_logs = BestLogs(simulation.history.complain, simulation.history.probe, self.logs)
+        self.best_logs = BestLogs(simulation.history.complain, simulation.history.probe, self._told_logs)
         simulation.history.on_election = self.best_logs.chosen
         simulation.history.told = self.best_logs.asked
         simulation.history.must_ask = self._must_ask
@@ -57,6 +57,8 @@ class SimulatedData:
         self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
         self._users: dict[int, Process] = {}
         self._clients: dict[asyncio.Task[None], DataClient] = {}
+        self._told: dict[Partition, dict[int, list[Run]]] = {}
+        """Each broker's log when the broker last told where it ends."""
         self._checker.eligible.min_isr = self._eligible_below
         simulation.history.running = self._running
 
@@ -116,12 +118,17 @@ class SimulatedData:
         number = broker.config.id
         before = self._users.get(number)
         self._users[number] = process
-        while before is not None and not before.task.done():
+        while before is not None and before.alive:
             await world.clock.sleep(LOCK_POLL_S)
         self._disks[number] = self._disks[number].reopen()
         broker.mount(self._disks[number])
         broker.replicas.min_isr_of = self._min_isr
         LogObserver(self._checker, broker, lambda: process.host.crashed)
+
+        def tells(topic: str, partition: int, log: Log) -> None:
+            self._told.setdefault((topic, partition), {})[number] = list(log.runs)
+
+        broker.replicas.tells_end = tells
 
     def power_cut(self, number: int) -> None:
         """Drop what a killed broker had not flushed."""
@@ -140,6 +147,9 @@ class SimulatedData:
         if record.event == "evidence" and row >= 0:
             told = Told(record.leader_epoch, record.replicas or (), lambda b: context.is_replica_online(row, b))
             self.best_logs.told((record.topic, record.partition), told)
+
+    def _told_logs(self, partition: Partition) -> dict[int, list[Run]]:
+        return self._told.get(partition, {})
 
     # -- clients ---------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.core import log_evidence
+from aiocontroller.lab.checkers.best_logs import BestLogs, Told
 from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
@@ -120,6 +121,37 @@ def test_a_truncated_log_is_not_proven_by_a_clean_stop(seed: int) -> None:
     assert not report.violations
     assert report.marks["probe/records lost with the power"] == 1
     assert not any("excused" in mark for mark in report.marks)
+
+
+EXPIRED = """
+cluster brokers=3 controllers=1 releases=3.9,3.9,3.9 data
+create-topic orders 1,3 then=3
+produce orders-0 20 all
+kill-broker 1 then=4
+start-broker 1 then=4
+expire-broker 1 then=0
+expire-broker 3 then=4
+"""
+"""Broker 3 leads.  Both sessions end before the controller looks: the partition has no leader, and both are asked."""
+
+
+def test_what_a_log_gains_after_it_was_reported_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker whose session has expired appends until it learns of another leader (seed 7027 once)."""
+    grown = []
+
+    def told(self: BestLogs, partition: tuple[str, int], known: Told) -> None:
+        original(self, partition, known)
+        leading = next(p for p in made.brokers[3][0].replicas.partitions() if p.topic == "orders").leading
+        assert leading is not None
+        grown.append(leading.log.append(leading.epoch, 3, 2))
+
+    original = BestLogs.told
+    monkeypatch.setattr(BestLogs, "told", told)
+    made = Simulation(parse_scenario(EXPIRED))
+    report = run(made.run())
+    assert len(grown) == 1
+    assert not report.violations
+    assert made.history.states["orders", 0].leader == 1
 
 
 # -- strategies, and an operator's choice ------------------------------------------------------------------------------
