@@ -29,6 +29,7 @@ from aiocontroller.core import states
 from aiocontroller.core.sickness import CPU, DISK, NETWORK_IN, NETWORK_OUT
 from aiocontroller.lab.cluster.generations import GENERATIONS
 from aiocontroller.lab.scenarios.fleet import PROTOCOLS
+from aiocontroller.lab.simulation.bounces import AS_ONE_CHANGE, AS_TWO_CHANGES
 
 Marks = Counter[str]
 
@@ -50,6 +51,8 @@ PROBES = (
     "a controller named as a replica",
     "a broker's file is changed",
     "a dynamic setting is changed",
+    AS_ONE_CHANGE,
+    AS_TWO_CHANGES,
 )
 """Marks that a campaign must reach; ``ZNodeHistory.probe`` and ``Simulation`` count them."""
 PROBES_OF_DATA = (

@@ -43,6 +43,7 @@ from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, Step, draw
 from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, run, running_loop
 from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
+from aiocontroller.lab.simulation.bounces import Bounces
 from aiocontroller.lab.simulation.broker_settings import IMBALANCE_CHECK, BrokerSettings
 from aiocontroller.lab.simulation.chance import Chance, FirstTimes, Lookout
 from aiocontroller.lab.simulation.data import RECOVERY_WITHIN_S, SimulatedData
@@ -179,7 +180,6 @@ class Simulation:
         self.denied: dict[str, bool] = {}
         """Znodes that got an ACL that denies them to all processes, and whether they still have it."""
         self.foreign_writes = 0
-        """Foreign writes so far."""
         self.repairs: list[Callable[[], None]] = []
         """Functions that end faults early; without them, these faults end by themselves later."""
         self.heard: Callable[[int, str], None] = lambda broker, api: None
@@ -193,6 +193,7 @@ class Simulation:
         self.wire.watch(self.network)
         self.data = SimulatedData(self) if plan.data else None
         self.leader_watch, self.sickness, self._witnesses = LeaderWatch(self), SicknessWatch(self), WitnessWatch(self)
+        self.bounces = Bounces(self)
         self._begun = 0
         """Steps that have begun."""
         self.processes: list[Process] = []
@@ -525,6 +526,7 @@ class Simulation:
 
     def _recorded(self, service: Service, record: Record) -> None:
         self._witnesses.recorded(service, record)
+        self.bounces.recorded(record)
         if record.kind == "suspicion":
             self.marks[f"suspicion/{record.state}/{record.event}/{record.detail}"] += 1
         if record.kind == "sickness":

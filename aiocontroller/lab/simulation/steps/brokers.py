@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from aiocontroller.lab.scenarios.arguments import known_number
@@ -18,13 +19,21 @@ class BrokerSteps(StepTaker):
         for broker in self._each(self.simulation.brokers):
             self.simulation.kill(self.simulation.brokers.pop(broker)[1])
 
-    def step_bounce_broker(self) -> None:
-        """Restart a broker before the controller notices; the step ends its session."""
+    async def step_bounce_broker(self) -> None:
+        """Restart a broker before the controller notices or, half of the time if the broker is drawn, a moment later.
+
+        The step ends the broker's session.
+        """
+        is_drawn = "brokers" not in self._given
         for broker in self._each(self.simulation.brokers):
-            process, actor = self.simulation.brokers.pop(broker)
-            self.simulation.kill(actor)
-            self._end_session(process.session_id)
-            self.simulation.start_broker(broker)
+            unseen = not is_drawn or self.chance.random() < 0.5
+            await self.simulation.bounces.bounce(broker, functools.partial(self._end_at_once, broker), unseen=unseen)
+
+    def _end_at_once(self, broker: int) -> None:
+        """Kill a broker and end its session."""
+        process, actor = self.simulation.brokers.pop(broker)
+        self.simulation.kill(actor)
+        self._end_session(process.session_id)
 
     def step_stop_broker(self) -> None:
         for broker in self._each(self.simulation.brokers):

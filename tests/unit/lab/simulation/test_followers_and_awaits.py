@@ -166,6 +166,8 @@ start-broker 1 then=5
 reassign orders-0 1,2 then=10
 configure-broker 2 then=3
 alter-broker-configs then=3
+bounce-broker 3 then=3
+bounce-broker seed=0 then=3
 """
 SMALL_LIMITS = (("zookeeper.writes.MAX_OPS", "2"), ("controller.isr.WRITTEN_AT_ONCE", "1"))
 
