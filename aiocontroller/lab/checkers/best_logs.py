@@ -2,7 +2,8 @@
 
 The journal records which replicas have reported the ends of their logs, and for which leader epoch.  None of these
 replicas that the controller could have elected instead may have reported a log with a later last epoch, or with the
-same last epoch and more records.  What a log has gained since does not count: a broker whose session has expired
+same last epoch and more records, unless it ends before another one begins, since only what is committed is ever
+deleted from the beginning of a log.  What a log has gained since does not count: a broker whose session has expired
 appends records until it learns of another leader.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from aiocontroller.lab.cluster.logs import Run, shown, spans
+from aiocontroller.lab.cluster.logs import Run, end_of, first_offset, shown, spans
 
 Partition = tuple[str, int]
 
@@ -74,8 +75,9 @@ class BestLogs:
                 )
             return
         self._probe("a complete replica leads by evidence" if complete else "unclean election by evidence")
+        deleted = max(map(first_offset, known.values()))
         for broker, runs in known.items():
-            if rank(runs) > rank(known[leader]):
+            if rank(runs) > rank(known[leader]) and end_of(runs) > deleted:
                 found = f"broker {leader} with {shown(known[leader])}, not {broker} with {shown(runs)}"
                 self._complain("I15", partition, f"an election by evidence chose {found}")
 

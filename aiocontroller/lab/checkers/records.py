@@ -14,8 +14,9 @@ newest leader began.  The rules give a record up if, after it was written,
  * all live members of the ISR had lost it, and a replica with a better log led in their place;
  * a foreign client wrote to the topic's znodes.
 
-Each is counted.  A deleted topic is forgotten, and so is one whose deletion was requested or has taken a replica;
-replicas of an earlier topic of the same name prove nothing about a new one.
+Each is counted.  What retention deletes from the beginning of a log is not lost, and no log may begin later than that.
+A deleted topic is forgotten, and so is one whose deletion was requested or has taken a replica; replicas of an earlier
+topic of the same name prove nothing about a new one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.lab.checkers.eligible import EligibleTwin
-from aiocontroller.lab.cluster.logs import Run, between, diverges_at, shown, spans
+from aiocontroller.lab.cluster.logs import (
+    Run,
+    are_the_same,
+    between,
+    diverges_at,
+    end_of,
+    first_offset,
+    shown,
+    spans,
+    with_beginning,
+)
 
 Partition = tuple[str, int]
 NO_ID = ""
@@ -43,7 +54,9 @@ class Records(NamedTuple):
         return f"offsets {self.start} to {self.end - 1} of epoch {self.epoch} by broker {self.leader}"
 
     def are_in(self, runs: Sequence[Run]) -> bool:
-        return between(runs, self.start, self.end) == [Run(self.epoch, self.leader, self.end)]
+        """Whether the log has the records, or has deleted them as old ones."""
+        kept_from = max(self.start, first_offset(runs))
+        return kept_from >= self.end or between(runs, kept_from, self.end) == [Run(self.epoch, self.leader, self.end)]
 
     def lost_from(self, offset: int, runs: Sequence[Run]) -> bool:
         """Whether the log lacks only records from the offset on: all below it are there."""
@@ -74,6 +87,8 @@ class Ledger:
         """The longest log that was below a high watermark."""
         self.excuses: list[Excuse] = []
         self.newest = Leadership(0, ())
+        self.deleted = 0
+        """Retention has deleted records before this offset; no log may begin later."""
 
     def excuse(self, records: Records, leader: Leadership, more: Iterable[Excuse] = ()) -> str | None:
         """Return why a leader may lack the records; None if it must have them.
@@ -167,6 +182,12 @@ class DataChecker:
         """A leader was elected from outside the ISR, and that was allowed."""
         self._ledgers.setdefault(partition, Ledger()).excuses.append(Excuse(leader_epoch, 0, "an unclean election"))
 
+    def deleted_old(self, partition: Partition, before: int, topic_id: str) -> None:
+        """Retention has deleted the records before this offset from a replica's log."""
+        ledger = self._ledger(partition, topic_id, to_go=True)
+        if ledger is not None:
+            ledger.deleted = max(ledger.deleted, before)
+
     def damaged(self, broker: int, partition: Partition, after: int, before: int) -> None:
         """The broker's log ended at ``before``, and lost everything from ``after`` on, with its power or its disk.
 
@@ -207,6 +228,7 @@ class DataChecker:
             return
         if self._deleting(partition[0]) and all(epoch != each.epoch for each in ledger.excuses):
             return  # but records given up in this epoch stay given up if the deletion is refused
+        self._check_beginning(broker, partition, ledger, runs)
         leader = Leadership(epoch, list(runs))
         after, _ = self._damaged.get((broker, partition), (None, None))
         damage = []
@@ -226,22 +248,23 @@ class DataChecker:
         self._check_committed(partition, ledger, leader, damage)
         ledger.excuses += damage
         ledger.newest = leader
-        self._settle(partition, _end(runs))
+        self._settle(partition, end_of(runs))
 
     def raised(
-        self, broker: int, partition: Partition, epoch: int, runs: Iterable[Run], hw: int, topic_id: str
+        self, broker: int, partition: Partition, epoch: int, runs: Sequence[Run], hw: int, topic_id: str
     ) -> None:
         """A replica at this leader epoch has a new high watermark."""
         ledger = self._ledger(partition, topic_id)
         if ledger is None or partition[0] in self._by_hand or any(epoch < e.epoch for e in ledger.excuses):
             return
+        self._check_beginning(broker, partition, ledger, runs)
         below = between(runs, 0, hw)
         at = diverges_at(ledger.committed, below)
         if at is not None:
             there = f"broker {broker} has {shown(below)}, committed is {shown(ledger.committed)}"
             self._complain("I14", partition, f"at offset {at}, below the high watermark {hw}: {there}")
         else:
-            ledger.committed = max(ledger.committed, below, key=_end)
+            ledger.committed = max(ledger.committed, with_beginning(below, ledger.committed), key=end_of)
 
     def ended(
         self, partition: Partition, leader: int, epoch: int, logs: Mapping[int, Sequence[Run]], topic_id: str
@@ -249,7 +272,7 @@ class DataChecker:
         """The cluster is whole, no client writes any more, and these are the logs of the partition's replicas."""
         self.led(leader, partition, epoch, logs[leader], topic_id)
         for broker, runs in logs.items():
-            if list(spans(runs)) != list(spans(logs[leader])):
+            if not are_the_same(runs, logs[leader]):
                 self._complain("I14", partition, f"broker {broker} has {shown(runs)}, its leader {shown(logs[leader])}")
 
     def _settle(self, partition: Partition, end: int) -> None:
@@ -266,11 +289,16 @@ class DataChecker:
 
     # -- judging ---------------------------------------------------------------------------------------------------
 
+    def _check_beginning(self, broker: int, partition: Partition, ledger: Ledger, runs: Sequence[Run]) -> None:
+        if first_offset(runs) > ledger.deleted:
+            begins = f"broker {broker} has {shown(runs)} and begins at {first_offset(runs)}"
+            self._complain("I14", partition, f"{begins}, and retention has deleted what is before {ledger.deleted}")
+
     def _check_committed(
         self, partition: Partition, ledger: Ledger, leader: Leadership, damage: Iterable[Excuse]
     ) -> None:
         at = diverges_at(ledger.committed, leader.runs)
-        at = _end(leader.runs) if at is None else at
+        at = end_of(leader.runs) if at is None else at
         for start, run in spans(ledger.committed):
             if run.end > at:
                 records = Records(run.epoch, run.leader, max(start, at), run.end)
@@ -285,7 +313,3 @@ class DataChecker:
             self._complain(rule, partition, f"the leader of epoch {epoch} has lost what was {what}: {records}")
         else:
             self._probe(f"{rule} excused: {excuse}")
-
-
-def _end(runs: Sequence[Run]) -> int:
-    return runs[-1].end if runs else 0

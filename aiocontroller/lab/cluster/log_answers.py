@@ -30,7 +30,7 @@ def answer_list_offsets(version: int, body: Buffer, find: Find, tells: Tells = l
 
     def offset(topic: str, asked: Any) -> dict[str, int]:
         log = find(topic, asked.partition_index)
-        known = {LATEST: log.end, EARLIEST: 0} if isinstance(log, Log) else {}
+        known = {LATEST: log.end, EARLIEST: log.start} if isinstance(log, Log) else {}
         if isinstance(log, KafkaErrorCode):
             code: int = log
         elif request.replica_id != DEBUGGING_CONSUMER or asked.timestamp not in known:
@@ -52,7 +52,7 @@ def answer_fetch(version: int, body: Buffer, find: Find) -> bytes:
 
     def end(topic: str, asked: Any) -> dict[str, Any]:
         log = find(topic, asked.partition)
-        answer = {"partition_index": asked.partition, "high_watermark": -1, "log_start_offset": -1}
+        answer: dict[str, Any] = {"partition_index": asked.partition, "high_watermark": -1, "log_start_offset": -1}
         if isinstance(log, KafkaErrorCode):
             return answer | {"error_code": int(log)}
         epoch = getattr(asked, "last_fetched_epoch", -1)
@@ -61,8 +61,8 @@ def answer_fetch(version: int, body: Buffer, find: Find) -> bytes:
             return answer | {"error_code": OFFSET_OUT_OF_RANGE}
         if found.epoch == epoch and asked.fetch_offset <= found.end:
             return answer | {"error_code": int(KafkaErrorCode.NOT_LEADER_OR_FOLLOWER)}
-        diverging = {"epoch": found.epoch, "end_offset": found.end}
-        return answer | {"error_code": 0, "high_watermark": log.hw, "log_start_offset": 0, "diverging_epoch": diverging}
+        answer["diverging_epoch"] = {"epoch": found.epoch, "end_offset": found.end}
+        return answer | {"error_code": 0, "high_watermark": log.hw, "log_start_offset": log.start}
 
     topics = [{"topic": t.topic, "partitions": [end(t.topic, asked) for asked in t.partitions]} for t in request.topics]
     message = cold.response(ApiKey.FETCH, version, responses=topics)

@@ -5,7 +5,8 @@ its last record.  The leader is part of a record's identity: if a bug lets two b
 epoch do not tell their records apart.  A run may be empty: as in Kafka, a leader (but not a follower) notes the
 beginning of its epoch in its log (Kafka's ``LeaderEpochFileCache``).
 
-Nothing is ever removed from the beginning of a log, so its first offset is 0.
+Retention deletes records from the beginning of a log, up to its high watermark.  A run of its own, ``deleted``, stands
+for them: it has no epoch and no leader, and agrees with whatever other logs have there.
 
 A ``Disk`` outlives its broker's process.  A killed process loses nothing, since the operating system has what it wrote;
 ``power_cut`` loses what was not flushed.
@@ -18,12 +19,18 @@ from typing import NamedTuple
 
 NO_EPOCH = -1
 NO_OFFSET = -1
+NO_LEADER = -1
 
 
 class Run(NamedTuple):
     epoch: int
     leader: int
     end: int
+
+
+def deleted(end: int) -> Run:
+    """Return the run that stands for the records before this offset."""
+    return Run(NO_EPOCH, NO_LEADER, end)
 
 
 class EpochEnd(NamedTuple):
@@ -59,6 +66,11 @@ class Log:
         return self.runs[-1].end if self.runs else 0
 
     @property
+    def start(self) -> int:
+        """The offset of the first record; ``end`` if there is none."""
+        return first_offset(self.runs)
+
+    @property
     def epoch(self) -> int:
         """The last epoch in the log; -1 if there is none."""
         return self.runs[-1].epoch if self.runs else NO_EPOCH
@@ -84,7 +96,7 @@ class Log:
 
     def between(self, start: int, end: int) -> list[Run]:
         """Return the records from offset ``start`` up to ``end``, exclusive, without empty runs."""
-        return between(self.runs, start, end)
+        return between(self.runs, max(start, self.start), end)
 
     def copy_from(self, start: int, runs: Sequence[Run]) -> None:
         """Append a leader's records, the first of which has offset ``start``; ValueError if that is not our end."""
@@ -99,10 +111,12 @@ class Log:
             return UNKNOWN_END
         if epoch == self.epoch:
             return EpochEnd(epoch, self.end)
-        found = EpochEnd(epoch, 0)  # an epoch older than all known ones ends where the first one begins
+        found = EpochEnd(epoch, self.start)  # an epoch older than all known ones ends where the first one begins
         for run in self.runs:
             if run.epoch > epoch:
                 break
+            if run.epoch == NO_EPOCH:
+                continue
             found = EpochEnd(run.epoch, run.end)
         return found
 
@@ -118,6 +132,31 @@ class Log:
         self.runs = kept
         self.hw, self.flushed = min(self.hw, self.end), min(self.flushed, self.end)
         self.checkpoint = min(self.checkpoint, self.end)
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the records before this offset, but none that is not committed.
+
+        The epoch at the first offset stays known, even if it has no records any more.  What is deleted need not be
+        flushed.
+        """
+        offset = min(offset, self.hw)
+        if offset <= self.start:
+            return
+        kept: list[Run] = []
+        begins = 0
+        for run in self.runs:
+            if begins <= offset:
+                kept.clear()
+            if run.epoch != NO_EPOCH:
+                kept.append(run)
+            begins = run.end
+        self.runs = [deleted(offset), *kept]
+        self.flushed = max(self.flushed, offset)
+
+    def start_at(self, offset: int) -> None:
+        """Delete everything, and begin anew at this offset, where the leader's log begins."""
+        self.runs = [deleted(offset)]
+        self.hw = self.flushed = self.checkpoint = offset
 
     def truncation(self, diverging: EpochEnd) -> tuple[int, bool]:
         """Return the offset to which a follower truncates after this answer, and whether that completes truncation.
@@ -148,7 +187,7 @@ class Log:
     def reopened(self) -> Log:
         """Return a copy of the log as a new process finds it; the dead process keeps the original."""
         found = Log(self.runs)
-        found.hw = found.checkpoint = min(self.checkpoint, self.end)
+        found.hw = found.checkpoint = max(min(self.checkpoint, self.end), self.start)
         found.flushed = self.flushed
         return found
 
@@ -187,6 +226,11 @@ class Disk:
         for stored in self.logs.values():
             stored.log.flush()
 
+    def retain(self, records: int) -> None:
+        """Delete old records where a log has more than this number."""
+        for stored in self.logs.values():
+            stored.log.delete_before(stored.log.end - records)
+
     def reopen(self) -> Disk:
         """Return the disk for the next process; whatever the previous process still writes is lost."""
         disk = Disk()
@@ -220,11 +264,37 @@ def between(runs: Iterable[Run], start: int, end: int) -> list[Run]:
     return found
 
 
+def first_offset(runs: Sequence[Run]) -> int:
+    """Return the offset before which everything is deleted."""
+    return runs[0].end if runs and runs[0].epoch == NO_EPOCH else 0
+
+
+def end_of(runs: Sequence[Run]) -> int:
+    return runs[-1].end if runs else 0
+
+
+def are_the_same(ours: Sequence[Run], theirs: Sequence[Run]) -> bool:
+    """Return whether two logs end at the same offset, and have the same records where neither has deleted them."""
+    start, end = max(first_offset(ours), first_offset(theirs)), end_of(ours)
+    return end == end_of(theirs) and between(ours, start, end) == between(theirs, start, end)
+
+
+def with_beginning(runs: Sequence[Run], earlier: Sequence[Run]) -> list[Run]:
+    """Return the runs with what an earlier log has of the part that they have deleted."""
+    start = first_offset(runs)
+    if start == 0 or end_of(earlier) < start:
+        return list(runs)
+    before, after = between(earlier, 0, start), list(runs[1:])
+    if before and after and before[-1][:2] == after[0][:2]:
+        before.pop()  # one run continues in the other
+    return [*before, *after]
+
+
 def spans(runs: Iterable[Run]) -> Iterator[tuple[int, Run]]:
-    """Yield each non-empty run with its first offset."""
+    """Yield each non-empty run of records with its first offset."""
     begins = 0
     for run in runs:
-        if run.end > begins:
+        if run.end > begins and run.epoch != NO_EPOCH:
             yield begins, run
         begins = run.end
 
@@ -235,14 +305,16 @@ def diverges_at(ours: Iterable[Run], theirs: Iterable[Run]) -> int | None:
     i = j = 0
     while i < len(left) and j < len(right):
         (start, run), (start_there, run_there) = left[i], right[j]
-        if run[:2] != run_there[:2]:
-            return max(start, start_there)
+        both = max(start, start_there)
+        if both < min(run.end, run_there.end) and run[:2] != run_there[:2]:
+            return both
         i += run.end <= run_there.end
         j += run_there.end <= run.end
     return None
 
 
-def shown(runs: Iterable[Run]) -> str:
+def shown(runs: Sequence[Run]) -> str:
     """Return text such as ``0-4 of epoch 2 by broker 1, 5-5 of epoch 3 by broker 2``."""
     parts = [f"{start}-{run.end - 1} of epoch {run.epoch} by broker {run.leader}" for start, run in spans(runs)]
-    return ", ".join(parts) or "nothing"
+    start = first_offset(runs)
+    return ", ".join(parts) or (f"nothing, and begins at {start}" if start else "nothing")

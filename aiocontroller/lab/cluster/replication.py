@@ -4,6 +4,8 @@
   fetch of the other partitions at the ends that it reported earlier (as in Kafka's fetch sessions).
 * A follower is in sync while its end equals the leader's, or did so within the last ``replica_lag_time_max_ms``.  So a
   dead follower stays in sync while there is nothing to fetch.
+* A follower whose log ends before the leader's begins deletes its log and begins there.  Otherwise it deletes what the
+  leader has deleted.
 * It may join the ISR when its end is at least the high watermark and the start of the leader's epoch.
 * The high watermark is the least end among the largest ISR that may be in force (KIP-497) and the followers that have
   just caught up.  Before 2.7, a leader that writes its ISR holds its lock meanwhile, so nothing moves.
@@ -33,6 +35,8 @@ class FetchAnswer(msgspec.Struct, array_like=True):
     start: int
     runs: list[Run]
     diverging: EpochEnd | None
+    log_start: int = 0
+    """Where the leader's log begins."""
 
 
 class FollowerEnd:
@@ -83,7 +87,7 @@ class Leading:
         known, log = self._known(follower), self.log
         diverging = self._diverging(known)
         if diverging is not None:
-            return FetchAnswer(topic, partition, self.epoch, log.hw, known.end, [], diverging)
+            return FetchAnswer(topic, partition, self.epoch, log.hw, known.end, [], diverging, log.start)
         if known.end >= log.end:
             known.caught_up_ms = max(known.caught_up_ms, now_ms)
         elif known.end >= known.leader_end:
@@ -93,9 +97,11 @@ class Leading:
         if not runs and known.sent_hw == log.hw:
             return None
         known.sent_hw = log.hw
-        return FetchAnswer(topic, partition, self.epoch, log.hw, known.end, runs, None)
+        return FetchAnswer(topic, partition, self.epoch, log.hw, known.end, runs, None, log.start)
 
     def _diverging(self, known: FollowerEnd) -> EpochEnd | None:
+        if NO_OFFSET < known.end < self.log.start:
+            return EpochEnd(NO_EPOCH, self.log.start)
         out_of_range = EpochEnd(NO_EPOCH, self.log.end)  # Kafka: OFFSET_OUT_OF_RANGE; a longer follower truncates to it
         if (
             known.epoch == NO_EPOCH
@@ -136,6 +142,9 @@ def take_answer(log: Log, answer: FetchAnswer) -> tuple[bool, bool]:
 
     Returns whether the log has changed, and whether the follower has to ask again where their logs diverge.
     """
+    if answer.log_start > log.end:
+        log.start_at(answer.log_start)
+        return True, False
     if answer.diverging is not None:
         before = log.end
         offset, agreed = log.truncation(answer.diverging)
@@ -144,5 +153,6 @@ def take_answer(log: Log, answer: FetchAnswer) -> tuple[bool, bool]:
     if answer.start != log.end:
         return True, False
     log.copy_from(answer.start, answer.runs)
-    log.hw = min(answer.hw, log.end)
+    log.hw = max(min(answer.hw, log.end), log.start)
+    log.delete_before(answer.log_start)
     return bool(answer.runs), False

@@ -64,6 +64,8 @@ LOOPBACK = "127.0.0.1"
 REGISTER_RETRY_S = 0.2
 FLUSH_INTERVAL_S = 5.0
 """The interval at which logs are flushed, as by an operating system, and high watermarks checkpointed, as by Kafka."""
+RETENTION_CHECK_S = 2.0
+"""The interval at which old records are deleted (``log.retention.check.interval.ms``)."""
 CLOSES_WITHIN_S = 0.2
 """The longest time between the end of a controlled shutdown and the flush of the broker's logs."""
 
@@ -88,6 +90,8 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """Empty: the release's default."""
     settings: Mapping[str, str] = {}
     """Further properties that the broker reports by DescribeConfigs but does not obey."""
+    retained_records: int = -1
+    """How many records each log keeps, as ``log.retention.bytes`` in records; -1: all."""
     tells_policy: bool = False
     """Whether the broker reports all settings that a controller obeys; a controller with other values must then keep
     its own."""
@@ -232,6 +236,8 @@ class SimulatedBroker:
                     running.append(tasks.create_task(self._isr_manager.propagate()))
                 if self._replicas.disk is not None:
                     running.append(tasks.create_task(self._flush(self._replicas.disk)))
+                    if self.config.retained_records >= 0:
+                        running.append(tasks.create_task(self._retain(self._replicas.disk)))
                 joining = tasks.create_task(self._join_cluster())
                 await self._stop.wait()
                 if joining.done() and self._controlled:
@@ -352,6 +358,11 @@ class SimulatedBroker:
         while True:
             await self._world.clock.sleep(FLUSH_INTERVAL_S)
             disk.flush()
+
+    async def _retain(self, disk: Disk) -> None:
+        while True:
+            await self._world.clock.sleep(RETENTION_CHECK_S)
+            disk.retain(self.config.retained_records)
 
 
 async def read_status(world: World, host: str, port: int, *, with_metadata: bool = False) -> BrokerStatus:

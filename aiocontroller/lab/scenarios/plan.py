@@ -72,6 +72,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Size limits of the program that are smaller than usual; see ``limits``."""
     data: bool = False
     """Brokers keep logs."""
+    retained: int = -1
+    """How many records each log keeps; older ones are deleted.  -1: all."""
     task_order: bool = False
     """Tasks that are ready at the same time run in a drawn order."""
     clients: int = 0
@@ -237,6 +239,10 @@ SICKNESS = ("sick_disk", "sick_disk", "lag", "block_brokers", "wait")
 """Added to the other kinds, and so drawn more often, where sickness is judged."""
 SICKNESS_SHARES = {False: 0.1, True: 0.6}
 """The share of seeds in which sickness is judged, without logs and with them: most of it shows only in logs."""
+RETAINED = (0, 3, 20)
+"""How many records logs keep where retention deletes any."""
+RETENTION_SHARE = 1 / 3
+"""The share of seeds with logs in which it does."""
 MIN_ISR = "min.insync.replicas"
 ELIGIBLE = "aiocontroller.eligible.leader.replicas"
 ROLLS = ("upgrade_broker",)
@@ -275,6 +281,7 @@ def restarts(seed: int) -> Plan:
         releases=",".join([chance.choice(("3.9", "3.9", "3.7"))] * len(BROKERS)),
         limits=draw_limits(seed),
         data=True,
+        retained=_retained(seed),
         task_order=chance.random() < 0.5,
         clients=2,
         warm=chance.random() < 2 / 3,
@@ -344,7 +351,15 @@ def _anything(seed: int) -> Plan:
         sickness=sick,
         login="refuse_login" in known and random.Random(f"login {seed}").random() < 0.5,
     )
-    return msgspec.structs.replace(drawn.with_data(), recovery=_strategy(seed)) if data else drawn
+    if not data:
+        return drawn
+    return msgspec.structs.replace(drawn.with_data(), recovery=_strategy(seed), retained=_retained(seed))
+
+
+def _retained(seed: int) -> int:
+    """Draw how many records logs keep from a generator of its own, so that the rest of a seed's plan stays the same."""
+    chance = random.Random(f"retention {seed}")
+    return chance.choice(RETAINED) if chance.random() < RETENTION_SHARE else -1
 
 
 def _strategy(seed: int) -> RecoveryStrategy:

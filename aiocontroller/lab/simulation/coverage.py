@@ -60,6 +60,8 @@ PROBES_OF_DATA = (
     "acks=1",
     "records read",
     "records lost with the power",
+    "old records deleted",
+    "a follower begins where its leader's log begins",
     "I13 excused: an unclean election",
     "I13 excused: lost power or a lost disk",
 )

@@ -7,20 +7,23 @@ has ended or is killed, as with Kafka's lock file.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.best_logs import BestLogs, Told
-from aiocontroller.lab.checkers.observers import LogObserver
+from aiocontroller.lab.checkers.observers import LogObserver, wrap
 from aiocontroller.lab.checkers.records import Partition, Records
 from aiocontroller.lab.cluster import client_requests
 from aiocontroller.lab.cluster.data_client import Acknowledged, Address, DataClient
 from aiocontroller.lab.cluster.generations import generation, protocol_of
 from aiocontroller.lab.cluster.logs import Disk, Log, Run
-from aiocontroller.lab.cluster.replication import ALL
+from aiocontroller.lab.cluster.replica_manager import Fetcher
+from aiocontroller.lab.cluster.replica_manager import Partition as Replica
+from aiocontroller.lab.cluster.replication import ALL, FetchAnswer
 from aiocontroller.lab.cluster.simulated_broker import LOOPBACK, SimulatedBroker
 from aiocontroller.lab.scenarios.plan import MIN_ISR
 from aiocontroller.net.ports import World
@@ -129,6 +132,21 @@ class SimulatedData:
             self._told.setdefault((topic, partition), {})[number] = list(log.runs)
 
         broker.replicas.tells_end = tells
+        wrap(self._disks[number], "retain", functools.partial(self._retains, self._disks[number]))
+        wrap(broker.replicas, "_take", self._takes)
+
+    def _retains(self, disk: Disk, original: Any, records: int) -> None:
+        before = {name: stored.log.start for name, stored in disk.logs.items()}
+        original(records)
+        for name, stored in disk.logs.items():
+            if stored.log.start > before[name]:
+                self._simulation.history.probe("old records deleted")
+                self._checker.deleted_old(name, stored.log.start, _text(stored.topic_id))
+
+    def _takes(self, original: Any, fetcher: Fetcher, partition: Replica, answer: FetchAnswer) -> bool:
+        if partition.stored is not None and answer.log_start > partition.stored.log.end:
+            self._simulation.history.probe("a follower begins where its leader's log begins")
+        return bool(original(fetcher, partition, answer))
 
     def power_cut(self, number: int) -> None:
         """Drop what a killed broker had not flushed."""

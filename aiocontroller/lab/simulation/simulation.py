@@ -366,6 +366,7 @@ class Simulation:
             release=self.fleet.brokers[broker].release,
             inter_broker_protocol_version=self.fleet.brokers[broker].protocol,
             settings=IMBALANCE_CHECK | self.settings.files[broker] | self._authorizer,
+            retained_records=self.plan.retained,
             tells_policy=True,
         )
         self._probe_fleet(broker)

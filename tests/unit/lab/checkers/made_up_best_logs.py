@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType
 
-from aiocontroller.lab.cluster.logs import Run
+from aiocontroller.lab.cluster.logs import Run, deleted
 from tests.unit.lab.checkers.history_story import Case
 
 T, U = ("t", 0), ("u", 0)
@@ -27,6 +27,9 @@ class Story:
             3: [Run(1, 1, 350), Run(2, 2, 401)],
             4: [Run(1, 1, 350), Run(2, 2, 400), Run(3, 4, 400)],
             5: [],
+            6: [deleted(399)],
+            7: [deleted(400)],
+            8: [deleted(300), Run(1, 1, 399)],
         }
         self.check = module.BestLogs(self.complain, self.probes.append, lambda partition: self.logs)
 
@@ -87,6 +90,31 @@ def equal_logs(it: Story) -> None:
 def an_empty_log_leads(it: Story) -> None:
     it.told(1, 5)
     it.chosen(5)
+
+
+@case()
+def a_log_that_ends_where_an_emptied_one_begins_does_not_lead(it: Story) -> None:
+    it.told(2, 7)
+    it.chosen(7)
+
+
+@case("I15")
+def an_emptied_log_leads_before_one_that_goes_on(it: Story) -> None:
+    it.told(2, 6)
+    it.chosen(6)
+
+
+@case("I15")
+def a_log_whose_beginning_is_deleted_leads_before_a_better_one(it: Story) -> None:
+    it.told(2, 8)
+    it.chosen(8)
+
+
+@case()
+def another_log_than_the_leaders_begins_late(it: Story) -> None:
+    it.told(1, 2, 7)
+    it.check.told(T, it.module.Told(7, (8, 2, 7), lambda broker: True))
+    it.chosen(8)
 
 
 @case()

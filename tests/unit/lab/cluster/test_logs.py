@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiocontroller.lab.cluster.logs import UNKNOWN_END, Disk, EpochEnd, Log, Run, between, shown
+from aiocontroller.lab.cluster.logs import (
+    UNKNOWN_END,
+    Disk,
+    EpochEnd,
+    Log,
+    Run,
+    are_the_same,
+    between,
+    deleted,
+    shown,
+    with_beginning,
+)
 
 Record = tuple[int, int]
 """(epoch, leader)"""
@@ -31,6 +42,17 @@ STEPS = st.lists(
     ),
     max_size=12,
 )
+WITH_DELETIONS = st.lists(
+    st.builds(
+        Step,
+        st.sampled_from(["append", "begin", "truncate", "delete"]),
+        st.integers(0, 2),
+        st.integers(1, 3),
+        st.integers(0, 4),
+    ),
+    max_size=12,
+)
+GONE: Record = (-1, -1)
 
 
 class Plain:
@@ -42,6 +64,11 @@ class Plain:
 
     def take(self, log: Log, step: Step) -> None:
         epoch = max((e for e, _ in self.began), default=0) + step.epoch
+        if step.kind == "delete":
+            log.hw = max(log.end - step.epoch, 0)
+            log.delete_before(log.end - step.number + step.leader)
+            self.delete(min(log.hw, len(self.records) - step.number + step.leader))
+            return
         if step.kind == "truncate":
             log.truncate(max(log.end - step.number, 0))
             del self.records[max(len(self.records) - step.number, 0) :]
@@ -54,6 +81,12 @@ class Plain:
         elif step.number:
             assert log.append(epoch, step.leader, step.number) == len(self.records)
             self.records += [(epoch, step.leader)] * step.number
+
+    def delete(self, before: int) -> None:
+        if before > self.records.count(GONE):
+            self.records[:before] = [GONE] * before
+            known = [epoch for epoch, at in self.began if at <= before][-1]
+            self.began = [(known, before), *((epoch, at) for epoch, at in self.began if at > before)]
 
     def end_for(self, epoch: int) -> EpochEnd:
         if not self.began or epoch > self.began[-1][0]:
@@ -77,21 +110,32 @@ def played(steps: list[Step]) -> tuple[Log, Plain]:
     return log, plain
 
 
-@given(STEPS)
+@given(WITH_DELETIONS)
 def test_it_holds_what_a_list_would(steps: list[Step]) -> None:
     log, plain = played(steps)
     assert records(log) == plain.records
-    assert log.end == len(plain.records)
+    assert (log.start, log.end) == (plain.records.count(GONE), len(plain.records))
     assert log.epoch == (plain.began[-1][0] if plain.began else -1)
     assert [log.end_for(epoch) for epoch in range(12)] == [plain.end_for(epoch) for epoch in range(12)]
 
 
-@given(STEPS, STEPS)
+@given(WITH_DELETIONS, WITH_DELETIONS)
 def test_where_two_logs_diverge(ours: list[Step], theirs: list[Step]) -> None:
     one, other = played(ours)[0], played(theirs)[0]
     pairs = enumerate(zip(records(one), records(other), strict=False))
-    expected = next((offset for offset, (left, right) in pairs if left != right), None)
+    both = ((offset, pair) for offset, pair in pairs if GONE not in pair)
+    expected = next((offset for offset, (left, right) in both if left != right), None)
     assert one.diverges_at(other) == other.diverges_at(one) == expected
+    same = expected is None and one.end == other.end
+    assert are_the_same(one.runs, other.runs) == are_the_same(other.runs, one.runs) == same
+
+
+@given(WITH_DELETIONS, WITH_DELETIONS)
+def test_what_a_log_has_deleted_is_taken_from_an_earlier_one(later: list[Step], earlier: list[Step]) -> None:
+    one, other = played(later)[0], played(earlier)[0]
+    found = records(Log(with_beginning(one.runs, other.runs)))
+    assert found[one.start :] == records(one)[one.start :]
+    assert found[: one.start] == (records(other) if other.end >= one.start else records(one))[: one.start]
 
 
 @given(STEPS, st.integers(0, 20), st.integers(0, 20))
@@ -186,6 +230,41 @@ def test_what_a_kill_and_what_a_loss_of_power_leaves() -> None:
     assert killed.find(("t", 0)) is None
 
 
+def test_retention_deletes_only_what_is_committed() -> None:
+    disk = Disk()
+    log = disk.create(("t", 0), bytes(16)).log
+    log.append(3, 1, 10)
+    disk.retain(2)
+    assert log.runs == [Run(3, 1, 10)]
+    log.hw = 9
+    disk.retain(2)
+    assert (log.runs, log.between(0, 9)) == ([deleted(8), Run(3, 1, 10)], [Run(3, 1, 9)])
+    disk.retain(0)
+    assert log.runs == [deleted(9), Run(3, 1, 10)]
+
+
+def test_an_emptied_log_still_knows_its_last_epoch() -> None:
+    log = Log()
+    log.append(3, 1, 10)
+    log.begin(5, 2)
+    log.hw = 10
+    log.delete_before(20)
+    assert (log.start, log.end, log.epoch, log.end_for(5)) == (10, 10, 5, EpochEnd(5, 10))
+    assert log.end_for(4) == EpochEnd(4, 10)
+
+
+def test_a_loss_of_power_takes_nothing_back_that_retention_has_deleted() -> None:
+    disk = Disk()
+    log = disk.create(("t", 0), bytes(16)).log
+    log.append(3, 1, 10)
+    log.hw = 10
+    disk.retain(2)
+    assert disk.power_cut() == {("t", 0): (8, 10)}
+    found = disk.reopen().logs["t", 0].log
+    assert (found.runs, found.hw) == ([deleted(8)], 8)
+
+
 def test_shown() -> None:
+    assert shown([deleted(7)]) == "nothing, and begins at 7"
     assert shown([Run(0, 1, 2), Run(1, 2, 2), Run(2, 1, 3)]) == "0-1 of epoch 0 by broker 1, 2-2 of epoch 2 by broker 1"
     assert repr(Log()) == "<nothing, hw 0>"

@@ -14,7 +14,7 @@ from aiocontroller.lab.cluster.broker_requests import (
     run_to_end,
 )
 from aiocontroller.lab.cluster.generations import GENERATIONS, Protocol
-from aiocontroller.lab.cluster.logs import Disk, Log, Run
+from aiocontroller.lab.cluster.logs import Disk, Log, Run, deleted
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
 from aiocontroller.lab.cluster.replica_manager import Partition, ReplicaManager
 
@@ -279,3 +279,61 @@ def test_stop_replica_deletes_the_log() -> None:
         disk = brokers.managers[2].disk
         assert disk is not None
         assert bool(disk.logs) is not delete
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", [None, OLD])
+def test_a_follower_that_ends_before_its_leader_begins_starts_anew(protocol: Protocol | None) -> None:
+    brokers = Brokers("2.4" if protocol else "3.9", protocol)
+    brokers.lead(1, (1, 2), epoch=0)
+    brokers.append(1, 5)
+    brokers.beat(2, 3)
+    brokers.lead(1, (1,), epoch=1)
+    brokers.append(1, 5)
+    brokers.log(1).delete_before(8)
+    assert brokers.log(1).runs == [deleted(8), Run(1, 1, 10)]
+    brokers.beat(2)
+    assert (brokers.log(2).runs, brokers.log(2).hw) == ([deleted(8)], 8)
+    brokers.beat(2)
+    assert brokers.log(2).runs == brokers.log(1).runs
+    assert brokers.asked(1) is None
+    brokers.beat(2)
+    assert brokers.asked(1) == (1, 2)
+
+
+def test_a_follower_deletes_what_its_leader_has_deleted() -> None:
+    brokers = Brokers()
+    brokers.lead(1, (1, 2), epoch=0)
+    brokers.append(1, 5)
+    brokers.beat(2, 2)
+    brokers.log(1).delete_before(4)
+    assert brokers.log(2).start == 0
+    brokers.append(1)
+    brokers.beat(2)
+    assert (brokers.log(2).start, brokers.log(2).hw) == (4, 5)
+
+
+def test_a_follower_keeps_what_it_does_not_know_to_be_committed() -> None:
+    brokers = Brokers()
+    brokers.lead(1, (1, 2), epoch=0)
+    brokers.append(1, 5)
+    brokers.beat(2, 2)
+    brokers.log(1).delete_before(4)
+    brokers.lead(2, (1, 2), epoch=1)
+    assert (brokers.log(2).start, brokers.log(2).hw) == (0, 0)
+    brokers.beat(1, 2)
+    assert brokers.log(2).hw == 5
+    assert (brokers.log(1).start, brokers.log(1).end) == (4, 5)
+
+
+def test_a_follower_removes_the_whole_log_if_its_leader_ends_before_it_begins() -> None:
+    brokers = Brokers()
+    brokers.lead(1, (1,), epoch=0)
+    brokers.append(1, 10)
+    brokers.log(1).delete_before(8)
+    brokers.lead(2, (2,), epoch=1)
+    brokers.append(2, 3)
+    brokers.beat(1, 4)
+    assert brokers.log(1).runs == brokers.log(2).runs == [Run(1, 2, 3)]
