@@ -1,16 +1,20 @@
 """Real brokers for every scenario: one cluster per release, shared by all tests, each with topics of its own.
 
-A test finds the cluster whole, with a broker as controller, and leaves it so.  ``--kafka`` chooses releases.
+A test finds the cluster whole and without topics, with a broker as controller, and leaves it so.  ``--kafka`` chooses
+releases.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.load.clients import kept_its_word
@@ -96,6 +100,16 @@ async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[PlayedClus
         finally:
             await stage.heal()
             await released(stage)
+    await until(functools.partial(asyncio.to_thread, topics_are_gone, stage.bootstrap), "the test's topics are deleted")
+
+
+def topics_are_gone(bootstrap: str) -> bool:
+    """Delete all topics but Kafka's own: those of another test keep brokers from being restarted, and fill logs."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = [topic for topic in admin.list_topics(timeout=30).topics if not topic.startswith("__")]
+    if topics:
+        admin.delete_topics(topics, operation_timeout=30)
+    return not topics
 
 
 async def released(stage: PlayedCluster) -> None:

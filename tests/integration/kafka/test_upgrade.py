@@ -23,6 +23,7 @@ from aiocontroller.lab.kafka.upgrade import Operator, Round, exchange, measured
 from aiocontroller.lab.kafka.view import led_by, moved_off, whole
 from aiocontroller.zookeeper.from_aiozk import exc
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, under_load
+from tests.integration.kafka.releases import number
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(900)]
 
@@ -31,13 +32,16 @@ VICTIM = 2
 OWED = "owed-by-a-dead-broker"
 
 
-async def owed(pair: ControllerPair) -> list[str]:
-    """Return the topics whose replicas the victim still has to delete, by ZooKeeper."""
+async def unfinished(pair: ControllerPair, version: str) -> bool:
+    """Whether the topic's deletion has left something to do, by ZooKeeper.
+
+    A debt of the victim; without topic ids, which came in 2.8, the deletion waits for it (docs/debts.md).
+    """
+    where = f"/aiocontroller_debts/{VICTIM}" if number(version) >= (2, 8) else "/admin/delete_topics"
     try:
-        found: list[str] = await pair.zk.client.get_children(f"/aiocontroller_debts/{VICTIM}")
+        return OWED in await pair.zk.client.get_children(where)
     except exc.NoNode:
-        return []
-    return found
+        return False
 
 
 def previous(folder: Path) -> Program:
@@ -81,16 +85,16 @@ async def test_a_pair_is_upgraded_and_downgraded_under_load(
             stage.brokers[VICTIM].kill()
             await stage.until(lambda view: moved_off(view, frozenset((VICTIM,))), "its leaders have moved")
             await stage.delete_topic(OWED)
-            await until(lambda: owed(pair), "a replica is owed")
+            await until(lambda: unfinished(pair, kafka.version), "the victim has a replica to delete")
 
         async def it_returns() -> None:
             await stage.start(stage.brokers[VICTIM])
             await stage.until(whole, "every replica is in sync")
 
-            async def paid() -> bool:
-                return not await owed(pair)
+            async def finished() -> bool:
+                return not await unfinished(pair, kafka.version)
 
-            await until(paid, "the replica is deleted")
+            await until(finished, "the replica is deleted")
             assert not (stage.brokers[VICTIM].data_dir / "logs" / f"{OWED}-0").exists()
 
         def check(found: Round, page: bool) -> None:
