@@ -268,14 +268,23 @@ class PlayedCluster:
 
     def _create_before_2_4(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
         """Create a topic with confluent-kafka: kafka-python cannot send an assignment to brokers before 2.4."""
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         replicas = [list(assignment[number]) for number in sorted(assignment)]
         wanted = NewTopic(topic, len(replicas), replica_assignment=replicas, config=dict(TOPIC_CONFIG))
         # keep a reference: without the client, the request ends
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        (made,) = admin.create_topics([wanted]).values()
-        made.result(ADMIN_WITHIN_S)
+        deadline = time.monotonic() + ADMIN_WITHIN_S
+        while True:
+            (made,) = admin.create_topics([wanted]).values()
+            try:
+                made.result(ADMIN_WITHIN_S)
+                return
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.NOT_CONTROLLER or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)  # the brokers have yet to learn who it is
 
     def _delete(self, topic: str) -> None:
         from kafka.errors import UnknownTopicOrPartitionError

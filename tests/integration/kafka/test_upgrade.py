@@ -108,8 +108,9 @@ async def test_a_pair_is_upgraded_and_downgraded_under_load(
         await operator.end(working)
         assert not operator.errors
         await check_nothing_lost(stage)
-        for instance in pair.instances.values():
-            assert "took the role, epoch" in told(instance, f"{topic}-1"), "each reads the other version's journal"
+        read = ["took the role, epoch" in told(instance, f"{topic}-1") for instance in pair.instances.values()]
+        # Before 2.7 brokers change ISRs themselves, so one of the two may have nothing to record of the partition.
+        assert all(read) if number(kafka.version) >= (2, 7) else any(read), "each reads the other version's journal"
     finally:
         working.cancel()
         stage.controller = stage.controllers["kafka"]
