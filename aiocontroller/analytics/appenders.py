@@ -1,15 +1,15 @@
-"""Finds logs whose clock differs from that of their broker's other logs: an appender's time zone or format is its own.
+"""Finds logs whose times differ from their broker's other logs, because their appender has its own zone or format.
 
-A broker has one clock, but each of its appenders formats times by itself.  The same facts stand in several logs, of
-one broker or of two: a registration, a controlled shutdown, what a controller noticed and sent, a partition's state.
-If two logs share enough facts, the differences of their times crowd around one value: by how much one is ahead of the
-other.  From such pairs follows how far each log is ahead of all others that it is connected with.
+A broker has one clock, but each of its appenders formats times separately.  Several logs, of one broker or of two,
+record the same facts: a registration, a controlled shutdown, what a controller noticed and sent, a partition's state.
+If two logs share enough facts, the differences between their times crowd around one value: how far one log is ahead of
+the other.  These pairs show how far each log is ahead of all logs connected to it.
 
 A log that is ahead of its broker's others by whole quarters of an hour, as time zones are, is corrected by exactly that
-much.  One that is ahead by any other time, or by facts that contradict each other, is named, and not corrected.
+much.  A log that is ahead by any other time, or whose facts contradict each other, is reported but not corrected.
 
-The work is about some thousand facts, however many lines there are: of states of partitions a sample is looked at, and
-of facts that repeat within seconds the first.
+The work covers a few thousand facts, however many lines there are: partition states are sampled, and of facts that
+repeat within seconds only the first counts.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVE
 QUARTER_US: Final = 900_000_000
 """Time zones differ by whole quarters of an hour."""
 NEAR_US: Final = 1_500_000
-"""Records of the same fact are hardly ever farther apart, as long as no process stands still."""
+"""Records of the same fact are rarely farther apart, unless a process is paused."""
 _PIECE_US: Final = 5_000_000
-"""Facts of the same kind within this time are one."""
+"""Equal facts within this time count as one."""
 FARTHEST_US: Final = 27 * 3_600_000_000
-"""More than any two time zones differ."""
+"""More than the difference between any two time zones."""
 SAMPLE: Final = 20_000
-"""Of about so many records of partitions' states the facts are compared."""
+"""About this many records of partition states are compared."""
 MOST: Final = 400
-"""The facts of one kind in one log that are compared; more are thinned out evenly."""
+"""At most this many times of one fact in one log are compared; more are thinned out evenly."""
 ENOUGH: Final = 3
-"""The facts that must agree before a log's times are corrected."""
+"""The number of facts that must agree before a log's times are corrected."""
 CORRECTED: Final = "facts in several logs: corrected"
 FEW: Final = "facts in several logs: too few"
 NO_ZONE: Final = "facts in several logs: no difference of time zones"
@@ -54,33 +54,33 @@ _WHY_NOT: Final = {
     PARTLY: "the difference changed meanwhile",
 }
 _OTHER_US: Final = 10_000_000
-"""What is farther apart than this is another difference."""
+"""Differences farther apart than this are not the same."""
 _SAME: Final = 0.8
-"""A crowd at zero counts if it has this share of the largest one."""
+"""A crowd at zero counts if it has at least this share of the largest one."""
 _CLEAR: Final = 0.6
-"""The largest crowd counts if no other one has more than this share of it."""
+"""The largest crowd counts unless another one has more than this share of it."""
 
 _STATES: Final = (
     "topic IS NOT NULL AND partition IS NOT NULL AND kind IN ('partition', 'isr', 'told', 'received', 'handled')"
 )
 _EACH: Final = "explode(transform(coalesce(brokers, array(broker)), b -> concat('up ', b)))"
 _FACTS: Final = (
-    # A broker came: its own server.log and controller.log, and whoever was controller.
+    # A broker registered: in its own server.log and controller.log, and in the controller's log.
     ("kind = 'broker' AND detail = 'registered'", "concat('up ', node)"),
     (f"event = '{EVENT_THREAD}'", "concat('up ', node)"),
     ("kind = 'broker' AND detail IN ('added', 'bounced')", _EACH),
-    # It asked for a controlled shutdown, and was allowed to.
+    # A broker requested a controlled shutdown, and was allowed to shut down.
     ("kind = 'broker' AND detail IN ('asks for a controlled shutdown', 'controlled shutdown', "
      "'was allowed to shut down') AND broker IS NOT NULL", "concat('leaves ', broker)"),
-    # It stopped being controller since it shut down, or lost its session.
+    # A controller resigned because it shut down or its session expired.
     (f"kind = 'resigned' AND source = '{CONTROLLER_LOG}'", "concat('ends ', node)"),
     ("kind = 'broker' AND detail = 'shut down' OR kind = 'session' AND detail = 'EXPIRED'", "concat('ends ', node)"),
-    # A controller's term began; of each log only the first record of it counts.
+    # A controller's term began; only the first record of each log counts.
     (f"source IN ('{CONTROLLER_LOG}', '{JOURNAL_SOURCE}') AND kind IN ('elected', 'failover', 'loaded')"
      " AND controller_epoch IS NOT NULL", "concat('term ', controller_epoch)"),
     (f"source = '{STATE_CHANGE_LOG}' AND kind IN ('request', 'told', 'partition', 'replica', 'received')"
      " AND coalesce(epoch, controller_epoch) IS NOT NULL", "concat('term ', coalesce(epoch, controller_epoch))"),
-    # A controller noticed something, and sent requests or changed states because of it.
+    # A controller noticed something, and sent requests or changed states in response.
     (f"source = '{CONTROLLER_LOG}' AND (kind = 'broker' AND detail IN ('added', 'dead', 'bounced', "
      "'controlled shutdown') OR kind IN ('elected', 'loaded'))", "concat('acts ', node)"),
     (f"source = '{STATE_CHANGE_LOG}' AND kind IN ('request', 'told', 'partition', 'replica')", "concat('acts ', node)"),
@@ -88,7 +88,7 @@ _FACTS: Final = (
     (f"source = '{SERVER_LOG}' AND event = '{FETCHERS}'", "concat('fetches ', node)"),
     (f"source = '{STATE_CHANGE_LOG}' AND kind = 'received' AND api = 'LEADER_AND_ISR'", "concat('fetches ', node)"),
 )  # fmt: skip
-"""(which records, the fact that each reports)"""
+"""(condition for the records, the fact that each reports)"""
 _OF_STATES: Final = (
     ("leader_epoch", "concat('led ', topic, '-', partition, ' ', leader_epoch)"),
     ("partition_epoch", "concat('state ', topic, '-', partition, ' ', partition_epoch)"),
@@ -97,7 +97,7 @@ _OF_STATES: Final = (
 
 
 class Appender(NamedTuple):
-    """Who wrote which kind of log; all files of that have the same format."""
+    """The writer of one kind of log on one broker; all its files have the same format."""
 
     cluster: str
     node: int
@@ -105,10 +105,10 @@ class Appender(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """An appender is ``ahead_us`` ahead of its broker's others; ``error_us``: how far facts are from that.
+    """An appender that is ``ahead_us`` ahead of its broker's others; ``error_us`` is how far facts deviate from that.
 
-    ``method`` is ``CORRECTED``, or says why its times cannot be corrected.  ``file`` is one of its files, ``facts`` the
-    number of facts.
+    ``method`` is ``CORRECTED``, or the reason why its times cannot be corrected.  ``file`` is one of its files,
+    ``facts`` the number of facts.
     """
 
     appender: Appender
@@ -120,7 +120,7 @@ class Shift(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """``two`` is ``ahead_us`` ahead of ``one``, by so many ``facts``, half of them at most ``error_us`` from that."""
+    """``two`` is ``ahead_us`` ahead of ``one``: ``facts`` facts show it, half of them to within ``error_us``."""
 
     one: Appender
     two: Appender
@@ -130,8 +130,8 @@ class Pair(NamedTuple):
 
 
 def shifts(bronze: DataFrame) -> list[Shift]:
-    """Return the appenders that differ from the others of their broker, in ``schema.EVENTS_BRONZE``; this is an action
-    with a small result."""
+    """Return the appenders in ``schema.EVENTS_BRONZE`` that differ from their broker's others; an action with a small
+    result."""
     rows = _facts(bronze).collect()
     facts: dict[str, dict[str, dict[Appender, list[int]]]] = defaultdict(lambda: defaultdict(dict))
     files: dict[Appender, str] = {}
@@ -146,8 +146,8 @@ def shifts(bronze: DataFrame) -> list[Shift]:
 
 
 def aligned(bronze: DataFrame, found: Sequence[Shift]) -> DataFrame:
-    """Return ``schema.EVENTS_BRONZE`` with the times of each broker's logs on one clock: those of appenders that were
-    found to be ahead are put back."""
+    """Return ``schema.EVENTS_BRONZE`` with each broker's logs on one clock: the times of appenders in ``found`` are
+    corrected if their method is ``CORRECTED``."""
     known = [(*shift.appender, shift.ahead_us) for shift in found if shift.method == CORRECTED]
     if not known:
         return bronze
@@ -171,13 +171,13 @@ def clocks_of_logs(found: Iterable[Shift]) -> list[tuple[Any, ...]]:
 
 
 def words_of(row: Any) -> str:
-    """Return a row of ``schema.CLOCKS`` in words."""
+    """Return a row of ``schema.CLOCKS`` as text."""
     by = timedelta(seconds=round(abs(row["offset_us"]) / 1_000_000))
     how = "ahead of" if row["offset_us"] > 0 else "behind"
     text = f"{row['source']} of broker {row['node']} ({row['file']}) is {by} {how} its other logs"
     if row["method"] == CORRECTED:
-        within = f"half of them to {row['error_us'] / 1_000_000:.1f} s"
-        return f"{text}, as in another time zone, and was corrected by that: {row['pairs']:,} facts agree, {within}"
+        within = f"half of them to within {row['error_us'] / 1_000_000:.1f} s"
+        return f"{text}, as in another time zone; its times were corrected: {row['pairs']:,} facts agree, {within}"
     return f"{text}, and its times are unknown: {_WHY_NOT[row['method']]}"
 
 
@@ -185,7 +185,7 @@ def words_of(row: Any) -> str:
 
 
 def _facts(bronze: DataFrame) -> DataFrame:
-    """Return (cluster, node, source, fact, ts, file): the facts, each but once in ``_PIECE_US``."""
+    """Return (cluster, node, source, fact, ts, file); each fact appears once within ``_PIECE_US``."""
     timed = bronze.where("ts IS NOT NULL AND node IS NOT NULL")
     states = timed.where(_STATES)
     every = 1 + states.count() // SAMPLE
@@ -214,16 +214,16 @@ _WHO: Final = ("cluster", "node", "source", "file", "ts")
 # -- pairs of logs -----------------------------------------------------------------------------------------------------
 
 Facts = Mapping[str, Mapping[Appender, Sequence[int]]]
-"""When which appender wrote of each fact."""
+"""Fact -> appender -> the times (µs) at which it logged the fact."""
 
 
 def _moments(facts: Facts) -> dict[tuple[Appender, Appender], _Floats]:
-    """Return for each two logs of which some facts may be the same: (time in one, time in the other, weight)."""
+    """Return (time in one, time in the other, weight) for each pair of logs that may share facts."""
     crowds: dict[tuple[Appender, Appender], list[_Floats]] = defaultdict(list)
     for fact in sorted(facts):
         times = {appender: _thinned(facts[fact][appender]) for appender in sorted(facts[fact])}
         for one, two in combinations(times, 2):
-            if one.node == two.node or {one.source, two.source} != {CONTROLLER_LOG}:  # two controllers see other things
+            if one.node == two.node or {one.source, two.source} != {CONTROLLER_LOG}:  # controllers see different things
                 crowds[one, two].append(_differences(times[one], times[two]))
     found = {both: _by_moment(np.concatenate(crowd, axis=1)) for both, crowd in sorted(crowds.items())}
     return {both: moments for both, moments in found.items() if moments.shape[1]}
@@ -238,8 +238,8 @@ def _thinned(times: Sequence[int]) -> _Floats:
 
 
 def _differences(one: _Floats, two: _Floats) -> _Floats:
-    """Return (time in ``one``, time in ``two``, weight) of all that may be the same; each time in the shorter log has
-    the weight 1, over all its differences."""
+    """Return (time in ``one``, time in ``two``, weight) of all pairs that may be the same fact; each time in the
+    shorter log has a total weight of 1, shared by its pairs."""
     if len(one) > len(two):
         return _differences(two, one)[[1, 0, 2]]
     inside = np.abs(two[None, :] - one[:, None]) <= FARTHEST_US
@@ -249,8 +249,8 @@ def _differences(one: _Floats, two: _Floats) -> _Floats:
 
 
 def _by_moment(all_of_them: _Floats) -> _Floats:
-    """Return (time in ``one``, time in ``two``, weight) of facts of different moments, by their difference: of the
-    states of many partitions at one time one counts."""
+    """Return (time in ``one``, time in ``two``, weight), sorted by difference, with one fact for each moment: the
+    states of many partitions at one time count once."""
     heaviest = all_of_them[:, np.argsort(-all_of_them[2], kind="stable")]
     _, first = np.unique(heaviest[:2] // _PIECE_US, axis=1, return_index=True)
     moments = heaviest[:, first]
@@ -258,8 +258,8 @@ def _by_moment(all_of_them: _Floats) -> _Floats:
 
 
 def _crowded(moments: _Floats) -> tuple[int, int, int] | None:
-    """Return around what the differences crowd, how far half of them are from it, and of how many moments; None if that
-    is not clear."""
+    """Return (centre of the crowd of differences, median distance from it, number of moments); None if no crowd is
+    clear."""
     apart, weights = moments[1] - moments[0], moments[2]
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     ends = np.searchsorted(apart, apart + 2 * NEAR_US, side="right")
@@ -282,14 +282,14 @@ def _crowded(moments: _Floats) -> tuple[int, int, int] | None:
 
 
 class _Group:
-    """Appenders, and how far each is ahead of the first of them."""
+    """Appenders, and how far each is ahead of the first one."""
 
     def __init__(self, first: Appender) -> None:
         self.offsets = {first: 0}
 
 
 class _Merge(NamedTuple):
-    """Two groups became one, by so many facts; ``against`` have other differences."""
+    """Two groups that became one because of ``facts`` facts; ``against`` facts show other differences."""
 
     one: Appender
     two: Appender
@@ -325,8 +325,8 @@ def _by_node(appenders: Iterable[Appender]) -> dict[int, list[Appender]]:
 def _partly(
     one: Appender, moments: Mapping[tuple[Appender, Appender], _Floats], groups: Sequence[_Group]
 ) -> Iterator[Shift]:
-    """Yield the shift of an appender that differs from its broker's others in a part of the time, or by turns by two
-    zones."""
+    """Yield the shift of an appender that differs from its broker's others part of the time, or by one zone and later
+    by another."""
     for group in groups:
         siblings = [each for each in _by_node(group.offsets).get(one.node, ()) if each != one]
         if not siblings:
@@ -345,11 +345,11 @@ def _partly(
 
 
 def _changed(moments: _Floats) -> tuple[int, int, int] | None:
-    """Return by how much a log is ahead in a part of the time, 0, and how many facts show it.
+    """Return (how far a log is ahead part of the time, 0, the number of facts that show it); None if it is not.
 
-    ``moments`` are its times, and how far they are ahead of other logs.  Before some time most of its facts are ahead
-    by one difference of zones and none by the other, and after it the reverse.  Facts alone that are far apart say
-    nothing: a broker may be told the state of a partition hours later.
+    ``moments`` are the log's times, and how far they are ahead of other logs.  Before the change, most facts are ahead
+    by one zone difference and none by the other; after it, the reverse.  Other facts that are far apart prove nothing:
+    a broker may receive the state of a partition hours later.
     """
     quarters = np.round(moments[1] / QUARTER_US)
     exact = np.abs(moments[1] - quarters * QUARTER_US) <= 2 * NEAR_US
@@ -358,7 +358,7 @@ def _changed(moments: _Floats) -> tuple[int, int, int] | None:
     usual, *others = sorted(
         np.unique(quarters[exact]), key=lambda each: (-(exact & (quarters == each)).sum(), each != 0)
     )
-    for times in (moments[0], moments[0] - moments[1]):  # as it says, and as others say
+    for times in (moments[0], moments[0] - moments[1]):  # by its own clock, and by the others'
         pieces = times // _PIECE_US
         for other in others:
             here, there = pieces[exact & (quarters == usual)], pieces[exact & (quarters == other)]
@@ -370,7 +370,7 @@ def _changed(moments: _Floats) -> tuple[int, int, int] | None:
 
 
 def _one_after_the_other(one: _Floats, two: _Floats, every: _Floats) -> bool:
-    """Return whether all of the one are before all of the other, and either is most of what is there at its time."""
+    """Return whether one set lies entirely before the other, and each holds most of the facts of its own period."""
     first, second = (one, two) if one.max() < two.min() else (two, one)
     numbers = (every <= first.max()).sum(), (every >= second.min()).sum()
     many = len(first) >= _CLEAR * numbers[0] and len(second) >= _CLEAR * numbers[1]
@@ -391,7 +391,7 @@ def _odd_of(own: Sequence[Appender], offsets: Mapping[Appender, int], merges: Se
 
 
 def _usual(own: Sequence[Appender], offsets: Mapping[Appender, int]) -> Appender:
-    """Return one of a broker's appenders that are as most of them, else as most of the cluster."""
+    """Return the appender that agrees with most of the broker's appenders; on a tie, with most of the cluster's."""
 
     def alike(one: Appender, among: Iterable[Appender]) -> int:
         return sum(abs(offsets[other] - offsets[one]) <= _OTHER_US for other in among)
@@ -400,13 +400,13 @@ def _usual(own: Sequence[Appender], offsets: Mapping[Appender, int]) -> Appender
 
 
 def _as_zones_differ(ahead_us: int) -> int | None:
-    """Return the nearest difference of two time zones; None if there is none near."""
+    """Return the nearest possible difference between two time zones; None if none is near."""
     exact_us = round(ahead_us / QUARTER_US) * QUARTER_US
     return exact_us if abs(ahead_us - exact_us) <= 2 * NEAR_US else None
 
 
 def _grouped(pairs: Sequence[Pair]) -> tuple[list[_Group], list[_Merge]]:
-    """Merge appenders of which facts tell how far they are apart, those with the most facts first."""
+    """Merge appenders into groups where facts show how far they are apart, those with the most facts first."""
     group_of: dict[Appender, _Group] = {}
     for pair in pairs:
         for appender in (pair.one, pair.two):
@@ -432,7 +432,7 @@ def _grouped(pairs: Sequence[Pair]) -> tuple[list[_Group], list[_Merge]]:
 
 
 def _merged(one: Appender, two: Appender, pairs: Sequence[Pair], group_of: Mapping[Appender, _Group]) -> _Merge | None:
-    """Return how far the group of ``two`` is ahead of that of ``one``, if enough facts of their logs tell it."""
+    """Return how far the group of ``two`` is ahead of that of ``one``; None if too few facts in their logs show it."""
     apart = []
     for pair in pairs:
         ahead_us = group_of[pair.one].offsets[pair.one] + pair.ahead_us - group_of[pair.two].offsets[pair.two]
@@ -445,7 +445,7 @@ def _merged(one: Appender, two: Appender, pairs: Sequence[Pair], group_of: Mappi
     best = max((near(us) for us, _ in apart), key=lambda crowd: sum(pair.facts for _, pair in crowd))
     facts = sum(pair.facts for _, pair in best)
     middle = max(best, key=lambda each: each[1].facts)[0]
-    # One fact may be late, or another one: it contradicts nothing.
+    # A single fact may be late, or not the same one: it contradicts nothing.
     against = sum(pair.facts for us, pair in apart if abs(us - middle) > 2 * NEAR_US and pair.facts > 1)
     enough = ENOUGH - 1 if _as_zones_differ(middle) is not None else 2 * ENOUGH
     if facts < enough or against > _CLEAR * facts:
@@ -454,7 +454,7 @@ def _merged(one: Appender, two: Appender, pairs: Sequence[Pair], group_of: Mappi
 
 
 def _merge_of(one: Appender, other: Appender, merges: Sequence[_Merge]) -> _Merge:
-    """Return the merge by which two appenders came into one group."""
+    """Return the merge that brought two appenders into one group."""
     groups: dict[Appender, set[Appender]] = {}
     for merge in merges:
         into = groups.setdefault(merge.one, {merge.one})

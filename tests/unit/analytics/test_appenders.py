@@ -189,8 +189,8 @@ def test_no_loss_of_lines_leads_to_a_wrong_correction(seed: int, kept: float, qu
 @pytest.mark.parametrize(
     "method, ahead_us, words",
     [
-        (CORRECTED, 2 * HOUR_US, "is 2:00:00 ahead of its other logs, as in another time zone, and was corrected by "),
-        (CORRECTED, -HOUR_US // 2, "is 0:30:00 behind its other logs, as in another time zone, and was corrected by"),
+        (CORRECTED, 2 * HOUR_US, "is 2:00:00 ahead of its other logs, as in another time zone; its times were "),
+        (CORRECTED, -HOUR_US // 2, "is 0:30:00 behind its other logs, as in another time zone; its times were "),
         (NO_ZONE, 433 * S, "is 0:07:13 ahead of its other logs, and its times are unknown: no time zones differ"),
         (PARTLY, HOUR_US, "is 1:00:00 ahead of its other logs, and its times are unknown: the difference changed"),
         (FEW, HOUR_US, "is 1:00:00 ahead of its other logs, and its times are unknown: too few records show it"),
@@ -201,7 +201,7 @@ def test_words_name_the_log_and_its_file(method: str, ahead_us: int, words: str)
     (row,) = clocks_of_logs([Shift(OWN, "b/server.log", ahead_us, 120_000, 7, method)])
     text = words_of(dict(zip(CLOCKS.names, row, strict=True)))
     assert text.startswith(f"server.log of broker 2 (b/server.log) {words}")
-    assert ("7 facts agree, half of them to 0.1 s" in text) == (method == CORRECTED)
+    assert ("7 facts agree, half of them to within 0.1 s" in text) == (method == CORRECTED)
 
 
 def test_thousands_of_brokers_take_seconds(record_property: Any) -> None:
