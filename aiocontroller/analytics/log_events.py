@@ -3,13 +3,13 @@
 * Every node's times are converted to one clock (``clocks``).
 * Lines without a controller epoch get the one that was active when they were written.
 * A line about several brokers becomes one event for each; a failover's step lasts until the line of the next step.
-* Up to 1.0 an election names only the leader; the request that follows has the leader epoch and the ISR. If a
+* Up to 1.0 an election names only the leader; the request that follows has the leader epoch and the ISR.  If a
   controller's log is missing, the requests that brokers received show its decisions.
 * From 2.6 on there is no log line for the end of a partition: its partitions end when the controller logs that the
   topic is deleted.
 * From 2.6 on there is no log line for a partition that goes offline.  If an election came *from* Offline, and the
   broker of the last leader was seen to fail in the same term, the partition went offline then.
-* Indirect evidence (``log_evidence``, ``log_gaps``): the end of a broker's log, the time since which its followers get
+* Indirect evidence (``log_evidence``, ``log_gaps``): the end of a broker's log, the time from which its followers get
   no answer from it, controllers that left no log, and what one log shows to be missing from another.
 """
 
@@ -36,8 +36,8 @@ def _history() -> WindowSpec:
 def log_events(bronze: DataFrame, clocks: DataFrame, keep: Keep = checkpointed) -> DataFrame:
     """Return ``schema.EVENTS`` of the logs in ``schema.EVENTS_BRONZE``.
 
-    Each step uses the one before several times, and a plan of Spark's is a tree: without ``keep``, which computes its
-    rows at once, the lines would be in it a thousand times.
+    Each step uses the previous one several times, and Spark's plans are trees: without ``keep``, which computes its
+    rows at once, a plan would contain the lines a thousand times.
     """
     lines = applied(bronze.where((F.col("kind") != CONTINUATION) & F.col("ts").isNotNull()), clocks)
     lines = lines.withColumn(
@@ -63,8 +63,8 @@ def log_events(bronze: DataFrame, clocks: DataFrame, keep: Keep = checkpointed) 
 def with_epochs(lines: DataFrame) -> DataFrame:
     """Fill ``epoch`` in lines without one with the term in which they were written.
 
-    A term begins with the election, whose line up to 2.2 does not have the epoch yet.  For a controller without a log
-    (ours has a journal) it begins with the first request that a broker received from it.
+    A term begins with the election, whose line lacks the epoch up to 2.2.  If the controller has no log (ours has a
+    journal), the term begins with the first request that a broker received from it.
     """
     epoch = F.coalesce("epoch", F.when(F.col("kind") != "stale", F.col("controller_epoch")))
     named = lines.withColumn("epoch", epoch)
@@ -96,15 +96,14 @@ def with_epochs(lines: DataFrame) -> DataFrame:
 
 
 def one_per_broker(lines: DataFrame) -> DataFrame:
-    """Make one row per broker of each line about several brokers."""
+    """Turn each line about several brokers into one row per broker."""
     several = F.col("kind").isin("broker", "request") & F.col("brokers").isNotNull()
     each = F.when(several, F.col("brokers")).otherwise(F.array("broker"))
     return lines.withColumn("one", F.explode(each)).withColumn("broker", F.col("one")).drop("one")
 
 
 def with_durations(lines: DataFrame) -> DataFrame:
-    """Add the durations of a failover's steps: a step lasts from its line to the next step's, or until all is
-    loaded."""
+    """Add the durations of a failover's steps: a step lasts until the line of the next step, or until all is loaded."""
     of_failovers = F.col("kind").isin("failover", "loaded")
     term = Window.partitionBy("cluster", "node", "epoch").orderBy("ts_us", "seq")
     steps = lines.where(of_failovers).withColumn(

@@ -1,12 +1,12 @@
 """Adds rows for what logs show only indirectly.
 
 * ``log_end``: the last line that a broker wrote before it started again, or the last of all; ``detail`` states whether
-  it had shut down.  Otherwise the process was killed, or the log was cut.  ``count`` is the number of its lines until
+  it had shut down; otherwise the process was killed, or the log was cut.  ``count`` is the number of its lines until
   then, ``duration_us`` the longest time between two of them while it ran.
-* ``peer_lost``: replicas' fetchers repeat such lines about every second; one row stands for a run of them, at the first
+* ``peer_lost``: replica fetchers repeat such lines about every second; one row stands for a run of them, at its first
   line, with its ``duration_us``.
-* ``term``: the controller ``broker`` of an epoch, according to a broker (``node``) that received its requests; it lasts
-  from the first request for ``duration_us``.
+* ``term``: the controller ``broker`` of an epoch, according to a broker (``node``) that received its requests, from the
+  first request on for ``duration_us``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ RUN_GAP_US: Final = 5_000_000
 STARTS: Final = "kind = 'broker' AND detail = 'starting'"
 SHUT_DOWN, ENDED = "shut down", "without a shutdown"
 _LAST_WORDS: Final = 20
-"""The number of lines that a process may still write after it logged that it has shut down."""
+"""The number of lines that a process may write after logging that it has shut down."""
 
 
 def with_evidence(lines: DataFrame, gaps: DataFrame) -> DataFrame:
     """Return the lines and the added rows, ``gaps`` among them.
 
-    The rows are few (one for each start, outage and term) and are computed here: as part of the plan, everything made
-    of the lines would be planned and computed several times.
+    The rows are few (one for each start, outage and term) and are computed here; otherwise everything they are made of
+    would be planned and computed several times.
     """
     few = _log_ends(lines).unionByName(_peers_lost(lines)).unionByName(_terms(lines)).unionByName(gaps)
     return lines.where("kind <> 'peer_lost'").unionByName(few.localCheckpoint())
@@ -100,7 +100,7 @@ def _terms(lines: DataFrame) -> DataFrame:
 
 
 def with_lives(lines: DataFrame) -> DataFrame:
-    """Add ``lived_until_us``, the last line of the node's process that wrote the line, in any of its logs."""
+    """Add ``lived_until_us``, the time of the last line, in any log, of the process that wrote the line."""
     in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", "seq")
     life = F.sum(F.expr(f"int({STARTS})")).over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     return lines.withColumn("life", life).withColumn(
@@ -112,11 +112,12 @@ _WHERE: Final = (
     "cluster", "source", "node", "process", "start_us", "seq", "ts", "ts_us", "ts_error_us", "kind", "event", "detail",
     "broker", "file", "reference", "duration_us", "joined",
 )  # fmt: skip
-"""The columns that a row takes over from its line; the others are null."""
+"""The columns that a row takes from its line; the others are null."""
 
 
 def rows(found: DataFrame, like: DataFrame, made: dict[str, Column]) -> DataFrame:
-    """Return ``found`` with the columns of ``like``: those of ``made``, else of the place of its line, else null."""
+    """Return ``found`` with the columns of ``like``, taken from ``made``, else from the row's line (``_WHERE``), else
+    null."""
     columns = []
     for field in like.schema:
         value = made.get(field.name, F.col(field.name) if field.name in _WHERE else F.lit(None))

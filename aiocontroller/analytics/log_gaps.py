@@ -1,7 +1,7 @@
 """What one Kafka log shows to be missing from another: rows of the kind ``gap``.
 
-``broker`` is the one whose log has the gap, ``detail`` says which log, and ``duration_us`` how long the records go on
-that show it.
+``broker`` is the one whose log has the gap, ``detail`` names the log, and ``duration_us`` is the time that the records
+showing the gap span.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from aiocontroller.analytics.log_evidence import rows, with_lives
 from aiocontroller.analytics.schema import CONTROLLER_LOG, SERVER_LOG, STATE_CHANGE_LOG
 
 UNHEARD: Final = "unheard"
-"""The ``event`` of gaps in what a broker wrote of itself, which says nothing of what it decided as a controller."""
+"""The ``event`` of gaps in what a broker wrote about itself, which do not affect its decisions as a controller."""
 RETRIED_FOR_US: Final = 120_000_000
-"""A broker that hung may handle a request this long after it was sent; after a longer time its session has ended, and
-with its new one come new requests."""
+"""A broker that hung may handle a request this long after it was sent; after a longer time its session has expired, and
+its new session brings new requests."""
 NEAR_US: Final = 60_000_000
-"""More than clocks differ, and more than a controller takes from noticing a broker to its requests."""
+"""More than clocks differ, and more than a controller takes from noticing a broker to sending requests."""
 AT_ONCE_US: Final = 1_000_000
-"""A controller sends what it has decided within this time, as long as its process lives."""
+"""A controller sends what it has decided within this time, unless its process dies."""
 SOON_US: Final = 30_000_000
-"""A broker writes lines when it registers, and the controller notices that within this time."""
+"""A broker that registers writes lines, and the controller notices it within this time."""
 BEAT_US: Final = 600_000_000
 """A controller that balances leaders writes a line every five minutes (``leader.imbalance.check.interval.seconds``)."""
 BEATS: Final = 12
@@ -32,7 +32,7 @@ _TO_ALL: Final = "kind = 'request' AND api = 'UPDATE_METADATA' AND size(brokers)
 
 
 def gaps(lines: DataFrame) -> DataFrame:
-    """Return the gaps that lines show by themselves; ``unregistered`` and ``skipped`` need more than lines."""
+    """Return the gaps that lines alone show; ``unregistered`` and ``skipped`` need more than lines."""
     found = unsent(lines)
     for more in (unheard, silences, unnoticed, unresigned):
         found = found.unionByName(more(lines))
@@ -40,11 +40,11 @@ def gaps(lines: DataFrame) -> DataFrame:
 
 
 def unsent(lines: DataFrame) -> DataFrame:
-    """Return the gaps in controllers' state changes: brokers handled its requests, or it noticed brokers itself, and no
-    line near says that it sent anything.
+    """Return the gaps in a controller's state-change.log: brokers handled its requests, or it noticed brokers itself,
+    but no line near that time shows that it sent anything.
 
-    A controller without state-change.log is not judged here: it is missing, or the controller keeps a journal.  What it
-    notices proves something only from 2.6 on, where it then always sends metadata.
+    A controller without a state-change.log is not checked here: the file is missing, or the controller keeps a journal.
+    What it notices proves a gap only from 2.6 on, where it always sends metadata afterwards.
     """
     sends = "kind IN ('request', 'told', 'partition', 'replica')"
     noticed = f"source = '{CONTROLLER_LOG}' AND kind = 'broker' AND detail IN ('dead', 'added', 'bounced')"
@@ -69,7 +69,8 @@ def unsent(lines: DataFrame) -> DataFrame:
             "of_requests": F.max(F.expr("kind = 'request'")).over(Window.partitionBy("cluster")),
         }
     )
-    # Clocks of brokers differ, and a request may be handled late; what a controller noticed itself, it answers at once.
+    # Brokers' clocks differ, and a request may be handled late; but a controller acts at once on what it noticed
+    # itself.
     handled = f"kind = 'received' AND coalesce(ts_us - before_us > {RETRIED_FOR_US}, true)"
     handled += " AND (before_us IS NOT NULL OR after_us IS NOT NULL)"
     saw = f"kind <> 'received' AND of_requests AND wrote AND lived_until_us - ts_us > {AT_ONCE_US}"
@@ -83,10 +84,10 @@ def unsent(lines: DataFrame) -> DataFrame:
 
 
 def unheard(lines: DataFrame) -> DataFrame:
-    """Return the gaps in what brokers received: controllers sent requests to a broker for longer than a session lasts,
-    or it answered one, and the broker has no line about it near.
+    """Return the gaps in what brokers received: controllers sent a broker requests for longer than a session lasts, or
+    it answered one, but the broker logged none near that time.
 
-    Before its first line it proves nothing: old files are deleted.
+    The time before its first line proves nothing, since old files are deleted.
     """
     named = (
         lines.where("kind IN ('request', 'response', 'received')")
@@ -122,10 +123,8 @@ def unheard(lines: DataFrame) -> DataFrame:
 def silences(lines: DataFrame) -> DataFrame:
     """Return the gaps in controller.log of active controllers.
 
-    Such a controller wrote every few minutes, before and after, wrote nothing for an hour, and was neither elected nor
-    deposed around it.
-
-    A log that is quiet by nature is never regular for so long, so it has no gaps here.
+    Such a controller wrote every few minutes before and after, but nothing for an hour, and was neither elected nor
+    deposed around that time.  A log that is quiet by nature is never that regular, so it has no gaps here.
     """
     narrow = lines.where(f"source = '{CONTROLLER_LOG}' AND node IS NOT NULL")
     in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", "seq")
@@ -150,9 +149,9 @@ def silences(lines: DataFrame) -> DataFrame:
 def unnoticed(lines: DataFrame) -> DataFrame:
     """Return the gaps in controller.log that the controller's own requests show.
 
-    It sends them before that log begins, or in a term whose election or first list of brokers is not there; to a broker
-    that is not alive by that log, or not to one that is; or that log shows a broker come, or go, twice.  A broker
-    without such a log is not judged here.
+    They were sent before the log begins, or in a term whose election or first list of brokers is missing; or went to a
+    broker that is dead according to the log, or not to one that is alive; or the log shows a broker added, or dead,
+    twice in a row.  A broker without a controller.log is not checked here.
     """
     by_peer = Window.partitionBy("cluster", "node", "begun", "peer").orderBy("ts_us", "seq")
     before = by_peer.rowsBetween(Window.unboundedPreceding, -1)
@@ -176,7 +175,7 @@ def unnoticed(lines: DataFrame) -> DataFrame:
         " AND (NOT alive AND (is_sent OR detail = 'dead') OR alive AND detail = 'added')"
     )
     stays = "if(is_sent, alive, coalesce(detail, 'listed') <> 'dead')"
-    # One request may be for brokers alone that came in the same moment.
+    # A single request may go only to brokers that came at that moment.
     vanishes = (
         f"peer <> node AND {stays}"
         f" AND (without > 1 OR after_us IS NULL AND without > 0 AND to_all_us - ts_us > {AT_ONCE_US})"
@@ -197,7 +196,7 @@ def unnoticed(lines: DataFrame) -> DataFrame:
 
 
 def _by_peer(lines: DataFrame) -> DataFrame:
-    """Return a row for each broker that a controller's requests, its elections' lists and its notices are about.
+    """Return a row for each broker that a controller's requests, broker lists and notices name.
 
     ``begun`` is the election or list before it, ``to_all`` the number of UpdateMetadata requests so far.
     """
@@ -237,8 +236,7 @@ def _by_peer(lines: DataFrame) -> DataFrame:
 
 
 def unresigned(lines: DataFrame) -> DataFrame:
-    """Return the gaps at the end of controller.log: a controller shut down, and that log does not say that it
-    resigned."""
+    """Return the gaps at the end of controller.log: the controller shut down, but the log has no resignation."""
     turns = f"source = '{CONTROLLER_LOG}' AND kind IN ('elected', 'resigned')"
     shut_down = "kind = 'broker' AND detail = 'shut down'"
     narrow = lines.where(f"node IS NOT NULL AND (source = '{CONTROLLER_LOG}' OR ({shut_down}))")
@@ -255,10 +253,10 @@ def unresigned(lines: DataFrame) -> DataFrame:
 
 
 def unregistered(events: DataFrame) -> DataFrame:
-    """Return the gaps in server.log of brokers that a controller saw come, as ``schema.EVENTS`` of journals and logs: a
-    broker that registers writes some lines.
+    """Return the gaps in server.log, from the ``schema.EVENTS`` of journals and logs: a controller saw a broker
+    register, but the broker, which then writes lines, has none near that time.
 
-    Before its first line it proves nothing: old files are deleted.
+    The time before its first line proves nothing, since old files are deleted.
     """
     came = "kind = 'broker' AND detail IN ('added', 'bounced')"
     own = f"source = '{SERVER_LOG}' AND NOT ({came})"
@@ -288,8 +286,8 @@ def unregistered(events: DataFrame) -> DataFrame:
 def skipped(histories: DataFrame, reassigning: DataFrame) -> DataFrame:
     """Return the gaps that partitions' histories show, one for each term.
 
-    They are a leader epoch that grew by more than one, and a partition that came out of OfflinePartition and was never
-    seen to go there.  A reassignment raises the leader epoch in lines that are no part of the histories.
+    They are a leader epoch that grew by more than one, and a partition that left OfflinePartition but was never seen to
+    enter it.  A reassignment raises the leader epoch in lines outside the histories (``reassigning``).
     """
     so_far = (
         Window.partitionBy("cluster", "topic", "partition")
