@@ -63,9 +63,8 @@ def tables(
     """Return every gold table.
 
     The inputs are merged ``facts``, each partition's last row, the counts of repeated records and of those read from
-    logs, and the quarantine.
-    ``pin`` caches what several tables share; it gets a name for it.  ``lacks`` are what the files lack, as a commit
-    holds it.
+    logs, and the quarantine.  ``pin`` caches a table that several others share, under a name.  ``lacks`` are what the
+    files lack, as in a commit.
     """
     milestones, tallies = pin("milestones", facts["milestones"]), pin("tallies", facts["tallies"])
     events = pin("events", broker_events(milestones))

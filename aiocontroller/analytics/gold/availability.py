@@ -13,11 +13,11 @@ NOT_AN_OUTAGE = ("creation", "deletion")
 def availability(lives: DataFrame, windows: DataFrame, span: DataFrame, unknown: Collection[str] = ()) -> DataFrame:
     """The table ``availability``.
 
-    ``partitions`` counts lives of partitions; for a broker, how often it became some partition's leader.
-    ``availability`` is 1 - unavailable time / (time of life), with both summed over partitions.  The windows of
-    partitions that a broker had led count against that broker.  ``availability`` counts from when a controller noticed,
-    ``onset_availability`` from when the failure happened, with an error of ``onset_error_us`` (also a sum).  For
-    clusters in ``unknown`` (see ``completeness``) both are null, and the times cover only what is known.
+    ``partitions`` counts lives of partitions; for a broker, how often it became a partition's leader.  ``availability``
+    is 1 - unavailable time / (time of life), with both summed over partitions.  The windows of partitions that a broker
+    had led count against that broker.  ``availability`` counts from when a controller noticed the failure,
+    ``onset_availability`` from when it happened, with an error of ``onset_error_us`` (also a sum).  For clusters in
+    ``unknown`` (see ``completeness``) both are null, and the times cover only what is known.
     """
     causes = ", ".join(f"'{cause}'" for cause in NOT_AN_OUTAGE)
     outages = windows.where(f"unavailable AND cause NOT IN ({causes})").selectExpr(

@@ -1,8 +1,9 @@
-"""When brokers died, came back, bounced and shut down, from their records and from what a new controller found.
+"""When brokers died, came back, bounced and shut down, from records of these events and from what a new controller
+found.
 
-A broker that is gone soon after a controlled shutdown has ``left`` and not died.  A death during a time without a
-controller has no record of its own: the next ``loaded`` record (``active`` for Kafka's own controllers) no longer names
-the broker.  This record stands for the death, which happened earlier by at most the time without a controller.  Such an
+A broker that is gone soon after a controlled shutdown has ``left`` and not died.  A death while there is no controller
+has no record of its own: the next ``loaded`` record (``active`` for Kafka's own controllers) no longer names the
+broker.  That record stands for the death, which happened earlier by at most the time without a controller.  Such an
 event is ``missed``.
 """
 

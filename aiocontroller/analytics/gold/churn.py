@@ -1,4 +1,4 @@
-"""Where leadership moves, and how far it is from the preferred leaders."""
+"""How leadership moves between brokers, and how far it is from the preferred leaders."""
 
 from __future__ import annotations
 

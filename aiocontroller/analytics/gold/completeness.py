@@ -1,11 +1,11 @@
 """What the tables are based on, and what is missing: brokers, controllers' terms, kinds of logs, files and lines.
 
-The leaderships of a term are known if the records of its controller are there, from the first to the last.  If they are
-missing for some term or a part of one, or if there is no record of any controller, the cluster's availability is
-*unknown*: null, and never 1.0.
+The leaderships of a term are known if all records of its controller are there, from the first to the last.  If they are
+missing for a term or a part of one, or if there is no record of any controller, the cluster's availability is
+*unknown*: null, never 1.0.
 
-The work is about one row for each broker, term and file, whatever the inputs, so plain Python over counted rows does
-it.
+There is about one row for each broker, term and file, however large the inputs, so plain Python over counted rows is
+enough.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ IN_CONTROLLER_LOG: Final = ("elected", "failover", "loaded", "active", "resigned
 IN_STATE_CHANGE_LOG: Final = ("partition", "replica", "told", "request", "response", "received")
 IN_SERVER_LOG: Final = ("isr", "cluster_id", "session", "peer_lost")
 WHILE_ACTIVE: Final = (*IN_CONTROLLER_LOG, "partition", "isr", "replica", "told", "request", "write", "reassigned")
-"""Kinds of records of a controller that others do not write, or not in its name."""
+"""Kinds of records that only a controller writes about its own actions."""
 OF_A_TRACE: Final = ("\t", " ", "java.", "org.apache.", "kafka.", "Caused by")
-"""How the rest of a stack trace begins, where the rotation of a log has cut one."""
+"""How the rest of a stack trace begins if log rotation cut it."""
 _RULES: Final = ("elected", "loaded", "request", "told", "replica")
 _CAME: Final = ("added", "bounced")
 _WENT: Final = ("dead", "controlled shutdown")
@@ -38,9 +38,9 @@ LATE_US: Final = 60_000_000
 SILENT_US: Final = 600_000_000
 SILENT_TIMES: Final = 3
 ALONE: Final = 0.5
-"""The share of the time in which only one log goes on that is one silence."""
+"""Of the time that only one log covers, the least share that must be a single silence."""
 MANY: Final = 20
-"""Lines of a broker before its silence means anything."""
+"""A broker's silence means nothing after fewer lines than this."""
 
 
 def completeness(
@@ -54,9 +54,9 @@ def completeness(
     """The table ``completeness``, and the clusters whose availability is unknown.
 
     ``what`` is ``cluster id``, ``broker``, ``term``, ``log``, ``file``, ``lines``, ``gap``, ``clock`` or
-    ``availability``.
-    ``known`` states whether the records are there, ``words`` explains it, and ``from_us`` and ``to_us`` are the time
-    that it concerns.  ``quality`` is the table ``data_quality``; ``lacks`` are those of the files (``lacks``).
+    ``availability``.  ``known`` states whether the records are there, ``words`` explains it, and ``from_us`` and
+    ``to_us`` are the time concerned.  ``quality`` is the table ``data_quality``; ``lacks`` are what the files lack
+    (``lacks``).
     """
     holes = {row["file"]: row for row in collected(quality.where("gaps > 0").select("file", "gaps"))}
     rejected = collected(quarantine.groupBy("cluster", "file", "source", "reason").agg(
@@ -101,9 +101,9 @@ def of_cluster(
     holes: Mapping[str, Row] | None = None,
     lacks: Sequence[Mapping[str, Any]] = (),
 ) -> list[Row]:
-    """``records``: tallies by source, node, process, epoch and kind; ``signs``: milestones; ``holders``: brokers that
-    hold replicas; ``rejected``: lines in quarantine; ``in_files``: who wrote each file; ``holes``: files by name from
-    whose process records are missing."""
+    """Return the rows of one cluster.  ``records``: tallies by source, node, process, epoch and kind; ``signs``:
+    milestones; ``holders``: brokers that hold replicas; ``rejected``: lines in quarantine; ``in_files``: the writers of
+    each file; ``holes``: files by name whose process lacks records."""
     terms = _terms(records, signs)
     needs = Needs(records, signs)
     found = [
@@ -122,9 +122,9 @@ def of_cluster(
     for row in found:
         row.pop("needed", None)
     if not any(row["known"] for row in terms):
-        none_at_all = "no record of any controller is there: no controller.log, state-change.log or journal"
+        none_at_all = "there is no record of any controller: no controller.log, state-change.log or journal"
         lacking = [none_at_all, *lacking]
-    words = "; ".join(lacking) if lacking else "every term of a controller that is named is recorded by it"
+    words = "; ".join(lacking) if lacking else "every controller term that a record names is recorded by its controller"
     return [*found, _row("availability", "cluster", not lacking, words, *_span(records))]
 
 
@@ -151,11 +151,11 @@ def _by_node(rows: Iterable[Row]) -> dict[int, list[Row]]:
 
 def _ids(signs: Iterable[Row]) -> list[Row]:
     ids = sorted({row["detail"] for row in signs if row["kind"] == "cluster_id" and row["detail"]})
-    return [_row("cluster id", each, len(ids) == 1, "as brokers say when they start") for each in ids]
+    return [_row("cluster id", each, len(ids) == 1, "as brokers log at startup") for each in ids]
 
 
 def _brokers(records: Sequence[Row], signs: Sequence[Row], holders: Iterable[Row]) -> list[Row]:
-    """Return a row for each broker that any record names."""
+    """Return a row for each broker that a record names."""
     logged = {row["node"] for row in records if row["source"] != JOURNAL_SOURCE and row["node"] is not None}
     named = {row["broker"] for row in holders} | logged
     for row in signs:
@@ -172,15 +172,15 @@ def _brokers(records: Sequence[Row], signs: Sequence[Row], holders: Iterable[Row
             row = _row("broker", str(each), each not in early, words, *_span(of_node[each]))
             found.append({**row, "needed": needed})
         else:
-            found.append(_row("broker", str(each), False, f"no log of broker {each}, which others name"))
+            found.append(_row("broker", str(each), False, f"no log of broker {each}, which other records name"))
     return found
 
 
 def _ends_early(records: Sequence[Row], signs: Sequence[Row]) -> dict[int, tuple[str, bool]]:
-    """Return the brokers whose logs end while others go on, and nothing says that they stopped: why, and whether a
-    controller's records are missing.
+    """Return (reason, whether a controller's records are missing) of the brokers whose logs end while others go on,
+    although no record shows that they stopped.
 
-    Logs may be silent.  What counts is a silence several times as long as any before, of any broker, or that a
+    Logs may be silent.  What counts is a silence several times as long as any earlier one of any broker, or that a
     controller saw the broker come back.
     """
     in_time = sorted(signs, key=lambda row: row["ts_us"])
@@ -207,16 +207,17 @@ def _ends_early(records: Sequence[Row], signs: Sequence[Row]) -> dict[int, tuple
             silent = others_us - end["ts_us"] > max(SILENT_US, SILENT_TIMES * usual_us)
             if went or away or not silent or (end["count"] or 0) < MANY:
                 continue
-            why = f"those of others go on until {_moment(others_us)}, and no record says that it stopped"
+            why = f"other brokers' logs go on until {_moment(others_us)}, and no record shows that it stopped"
         found[node] = f"the logs of broker {node} end at {_moment(end['ts_us'])}; {why}", node == ruler
     return found
 
 
 def _alone(records: Iterable[Row], signs: Iterable[Row]) -> list[Row]:
-    """Return a row for a log that goes on, or begins, alone, at the other side of a silence longer than any of other
-    brokers: its clock was set there, or its appender changed its time zone.
+    """Return a row for a log that alone goes on after, or begins before, a silence longer than any of other brokers:
+    its clock was set then, or its appender changed its time zone.
 
-    Logs of a quiet cluster are silent for as long; those that were copied later go on without such a silence.
+    In a quiet cluster, other logs are silent as long; a log that was copied later than others goes on without such a
+    silence.
     """
     of_log: dict[tuple[str, int], list[Row]] = {}
     for row in records:
@@ -241,7 +242,7 @@ def _alone(records: Iterable[Row], signs: Iterable[Row]) -> list[Row]:
             name = f"{alone[0]} of broker {alone[1]}"
             text = words.format(_moment(to_us), timedelta(seconds=apart_us // 1_000_000))
             row = _row("clock", f"clock of {name}", False, f"{name} {text} all other logs, beyond a long silence: its "
-                       "clock was set, or the others are not whole", *sorted((from_us, to_us)))  # fmt: skip
+                       "clock was set, or the others are incomplete", *sorted((from_us, to_us)))  # fmt: skip
             found.append({**row, "needed": True})
     return found
 
@@ -280,13 +281,14 @@ def _terms(records: Sequence[Row], signs: Sequence[Row]) -> list[Row]:
             else f"the controller of epoch {epoch}"
         )
         when = "" if from_us is None else f" (seen from {_moment(from_us)} to {_moment(to_us)})"
-        words = f"no record of {who}{when}: who led what in that term is unknown"
+        words = f"no record of {who}{when}: the leaders in that term are unknown"
         found.append(_row("term", str(epoch), False, words, from_us, to_us))
     return found
 
 
 def _recorded(epoch: int, who: int, own: Sequence[Row], requests: Iterable[Row]) -> Row:
-    """Return the row of a term with records; ``requests`` say when brokers handled the controller's (kind ``term``)."""
+    """Return the row of a term with records; ``requests`` (kind ``term``) show when brokers handled the controller's
+    requests."""
     from_us, to_us = _span(own)
     if all(row["source"] == JOURNAL_SOURCE for row in own) and to_us is not None and from_us is not None:
         handled_us = max((row["ts_us"] + (row["duration_us"] or 0) for row in requests), default=to_us)
@@ -305,12 +307,12 @@ def _unnamed(first: int, last: int) -> list[Row]:
         return []
     one = first == last
     who = f"the controller of epoch {first}" if one else f"the controllers of epochs {first} to {last}"
-    words = f"no record of {who}: who led what in {'that term' if one else 'those terms'} is unknown"
+    words = f"no record of {who}: the leaders in {'that term' if one else 'those terms'} are unknown"
     return [_row("term", str(first) if one else f"{first} to {last}", False, words)]
 
 
 def _decides(row: Row, controller: int | None) -> bool:
-    if controller is not None and row["node"] != controller:  # a request's receiver, or who resigned meanwhile
+    if controller is not None and row["node"] != controller:  # a request's receiver, or one that had resigned
         return False
     if row["source"] == JOURNAL_SOURCE:
         return row["kind"] in WHILE_ACTIVE
@@ -336,7 +338,7 @@ def _logs(records: Sequence[Row]) -> list[Row]:
             there = there or any(row["kind"] in kinds and _not_from_requests(row, log) for row in own)
             needed = node in ruled and log != SERVER_LOG
             if log == CONTROLLER_LOG and ruled and not there and not needed:
-                continue  # a broker that never was the controller may have an empty one
+                continue  # it may be empty if the broker never was the controller
             words = f"{log} of broker {node}" + ("" if there else " is missing")
             if not there and needed:
                 words += ", which was controller"
@@ -349,7 +351,7 @@ def _not_from_requests(row: Row, log: str) -> bool:
 
 
 def _gaps(signs: Iterable[Row]) -> list[Row]:
-    """Return what one log shows to be missing from another (``log_gaps``)."""
+    """Return what one log shows another to lack (``log_gaps``)."""
     found = []
     for row in signs:
         if row["kind"] != "gap":
@@ -365,7 +367,7 @@ def _gaps(signs: Iterable[Row]) -> list[Row]:
 
 
 def _holes(in_files: Iterable[Row], holes: Mapping[str, Row]) -> list[Row]:
-    """Return the journals of which records are missing."""
+    """Return the journals that lack records."""
     names = sorted({row["file"] for row in in_files} & holes.keys())
     return [
         {
@@ -377,7 +379,7 @@ def _holes(in_files: Iterable[Row], holes: Mapping[str, Row]) -> list[Row]:
 
 
 def _lines(rejected: Iterable[Row], in_files: Iterable[Row], needs: Needs) -> list[Row]:
-    """Return the lines that were not understood.  The rest of a stack trace that a rotation cut is not missed."""
+    """Return the lines that were not understood, except the rest of a stack trace that log rotation cut."""
     writers: dict[str, set[int | None]] = {}
     for row in in_files:
         writers.setdefault(row["file"], set()).add(row["node"])
@@ -395,7 +397,7 @@ def _files(lacks: Iterable[Mapping[str, Any]], in_files: Iterable[Row], needs: N
     found = []
     for lack in lacks:
         needed = needs.the(lack["source"], lack["node"])
-        # The end of a journal or a log is missed only where other records go on.
+        # The end of a journal or a log is needed only if other records go on.
         if lack["process"]:
             needed = needs.goes_on_after_process(lack["process"])
         elif lack.get("at_end"):
@@ -406,7 +408,7 @@ def _files(lacks: Iterable[Mapping[str, Any]], in_files: Iterable[Row], needs: N
 
 
 class Needs:
-    """Which records the leaderships rest on: journals, and the logs of brokers that were controllers."""
+    """Which records show the leaderships: journals, and the logs of brokers that were controllers."""
 
     def __init__(self, records: Sequence[Row], signs: Iterable[Row]) -> None:
         self._records = records
@@ -424,7 +426,7 @@ class Needs:
         return bool(among) if node is None else node in among
 
     def goes_on_after_process(self, process: str) -> bool:
-        """Return whether there are records of any process after the last one of this process, or it has none."""
+        """Return whether any process has records after the last one of this process; True if it has none."""
         return self.goes_on_after(
             max((row["last_us"] for row in self._records if row["process"] == process), default=None)
         )

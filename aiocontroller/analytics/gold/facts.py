@@ -17,7 +17,7 @@ retracted and made again: they carry a weight ``n`` of -1 or 1, and facts whose 
 | ``balance`` | minute and broker: change of what it leads and holds |
 | ``lives`` | topic, broker, cluster: births and ends of partitions, and their times summed |
 
-``windows`` and ``findings`` are not stored as tables: each is taken from a row of a history (``history``).
+``windows`` and ``findings`` are not stored as tables: each comes from a row of a history (``history``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SLOW_US: Final = 60_000_000
 LARGEST_ZNODE_BYTES: Final = 1_048_575
 """ZooKeeper's default ``jute.maxbuffer`` (I11)."""
 WRITTEN_BY_ANOTHER: Final = "already written by another controller"
-"""Kafka's reason for refusing an election: the partition's state has a controller epoch above the controller's."""
+"""Kafka's reason for refusing an election: the state has a controller epoch above the controller's own."""
 MINUTE_US: Final = 60_000_000
 HOUR_US: Final = 3_600_000_000
 
@@ -122,7 +122,7 @@ def history(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
     """Return ``leadership.timeline`` with only those columns of each predecessor that facts need, to keep the rows
     narrow.
 
-    ``prev_held`` are the previous replicas if the partition existed and they have changed; otherwise null.
+    ``prev_held`` are the previous replicas if they have changed, empty without a previous row, and otherwise null.
     """
     rows = leadership.timeline(new, last)
     return rows.withColumns({name: F.expr(how) for name, how in _OF_PREDECESSORS.items()}).drop("prev", "hidden")
@@ -237,7 +237,7 @@ OF_PARTITIONS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
 }
 
 COUNTED: Final = ("churn", "balance", "lives")
-"""The facts of ``OF_PARTITIONS`` that are stored as tables; the others are taken from the histories, row by row."""
+"""The facts of ``OF_PARTITIONS`` that are stored as tables; the others come from the histories, row by row."""
 
 _SUMMED: Final = {
     "latencies": ("n",),
@@ -253,7 +253,7 @@ _MERGED_TALLY: Final = {
 
 
 def merge(name: str, facts: DataFrame) -> DataFrame:
-    """Merge one table of the facts of several batches, and drop what was retracted."""
+    """Merge the facts of several batches in one table, and drop what was retracted."""
     if name == "milestones":
         return facts
     if name == "tallies":

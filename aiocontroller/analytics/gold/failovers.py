@@ -1,4 +1,4 @@
-"""The steps by which each controller took office."""
+"""The steps in which each controller took the role."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
 
 def failovers(milestones: DataFrame) -> DataFrame:
-    """The table ``failovers``, from the election to the end of the last step; times of steps that were not reached are
-    null."""
+    """The table ``failovers``, from the election to the end of the last step; times of steps not reached are null."""
     office = milestones.where("kind IN ('elected', 'loaded', 'failover')").groupBy(
         "cluster", "node", "process", "epoch"
     )

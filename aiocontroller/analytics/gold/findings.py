@@ -42,14 +42,15 @@ _FRESH: Final = (
 _NEXT_VERSION: Final = "partition_epoch = prev.partition_epoch + 1"
 _ANOTHER_CONTROLLER: Final = "epoch > prev.epoch AND process <> prev.process"
 _BY_LEADER: Final = "(source <> 'journal' AND prev.to_state IS NULL AND prev.process = concat('broker-', prev.leader))"
-"""Below protocol 2.7 leaders write ISRs themselves, without a fence, even after a new controller has read the state."""
+"""Before protocol 2.7, leaders write ISRs themselves, without a fence, even after a new controller has read the
+state."""
 _ALLOWED: Final = ", ".join(f"'{before} {after}'" for before, after in sorted(TRANSITIONS))
 _OUTSIDE: Final = "leader >= 0 AND leader <> prev.leader AND NOT array_contains(prev.isr, leader)"
 
 
 _NEXT_BY_LOGS: Final = f"({_NEXT_VERSION} OR prev.leader = -1 AND leader_epoch = prev.leader_epoch + 1)"
-"""Without a leader, only a controller changes the ISR, and each change by a controller raises the leader epoch.
-Lines of 2.6 to 3.1 on replicas that a controller removes from an ISR name no version of the state."""
+"""Without a leader, only a controller changes the ISR, and each change by a controller raises the leader epoch.  In 2.6
+to 3.1, lines about replicas that a controller removes from an ISR have no version of the state."""
 UNCLEAN_BY_LOGS: Final = (
     f"coalesce(unclean OR source <> 'journal' AND NOT {_FRESH} AND {_NEXT_BY_LOGS} AND {_OUTSIDE}, false)"
 )
@@ -87,7 +88,7 @@ RULES: Final = (
     Rule(
         "I2",
         "source = 'journal' AND controller_epoch > epoch",
-        "concat('the state bears controller epoch ', controller_epoch, ', the controller''s is ', epoch)",
+        "concat('the state has controller epoch ', controller_epoch, ', the controller''s is ', epoch)",
     ),
     Rule(
         "I3",
@@ -118,7 +119,7 @@ RULES: Final = (
     ),
     Rule(
         "I4",
-        # Logs do not show whether an election may be unclean, so it counts as unclean there (``UNCLEAN_BY_LOGS``).
+        # Logs do not show whether an election was allowed to be unclean, so it counts as unclean (``UNCLEAN_BY_LOGS``).
         f"NOT {_FRESH} AND source = 'journal' AND {_NEXT_VERSION} AND NOT unclean AND {_OUTSIDE}",
         f"concat('leader ', leader, ' comes from outside the ISR ', {_list('prev.isr')})",
     ),

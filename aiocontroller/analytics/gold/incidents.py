@@ -64,9 +64,9 @@ def with_onsets(windows: DataFrame, onsets: DataFrame) -> DataFrame:
     """Return the windows with their onsets: a window that a death began starts at the death, not when the controller
     noticed.
 
-    A broker that only lost its session went on serving until its partition was taken from it, between the controller's
-    first record (``start_us``) and the write to ZooKeeper.  That follows the controller's decision (``decided_us``)
-    within ``WRITES_US`` and precedes the record of the next leader.
+    A broker that only lost its session went on serving a partition until it lost the leadership, between the
+    controller's first record (``start_us``) and the write to ZooKeeper.  That follows the controller's decision
+    (``decided_us``) within ``WRITES_US`` and precedes the record of the next leader.
     """
     of_dead = "unavailable AND onset_us IS NOT NULL AND leader_before = broker"
     served = "unavailable AND onset_us IS NULL AND onset_evidence IS NOT NULL AND leader_before = broker"
@@ -84,7 +84,8 @@ def with_onsets(windows: DataFrame, onsets: DataFrame) -> DataFrame:
 
 
 def _count_once(windows: DataFrame, found: Sequence[Row]) -> None:
-    """Correct the counts of incidents that add up several groups of windows: a partition may be in more than one."""
+    """Correct the counts of incidents that add up several groups of windows, since a partition may be in more than
+    one."""
     several = [row for row in found if len(_groups_of(row)) > 1]
     if not several:
         return
@@ -104,7 +105,7 @@ def _count_once(windows: DataFrame, found: Sequence[Row]) -> None:
 
 
 def _groups_of(row: Row) -> list[tuple[Any, ...]]:
-    """Return the groups of windows (``_GROUP``) of which an incident consists, if there may be several."""
+    """Return the groups of windows (``_GROUP``) in an incident, if there may be several."""
     return [*row.get("groups", ()), *((culprit, None, broker) for culprit, broker in row.get("served", ()))]
 
 
@@ -193,7 +194,7 @@ def _came_us(rows: Iterable[Row]) -> dict[int, list[int]]:
 
 
 def _last_before(came: Mapping[int, Sequence[int]], turn: Row) -> int:
-    """Return when the broker was last known to start before this event; 0 if no record shows it."""
+    """Return the time of the broker's last known start before this event; 0 if no record shows one."""
     times = came.get(turn["broker"], ())
     before = bisect_left(times, turn["ts_us"])
     return times[before - 1] if before else 0
@@ -210,7 +211,7 @@ def _of_turn(turn: Row, cost: Row | None, signs: Signs, terms: Sequence[Row], ca
     elif turn["event"] == "bounced" and onset.how == "unknown":
         onset = replace(onset, how="restarted")
     onset_us, error_us, how = onset.us, onset.error_us, onset.how
-    # Of a controller whose election and requests are lost, no record tells the epoch.
+    # If a controller's election and requests are lost, no record shows its epoch.
     epoch = max((term["epoch"] for term in terms if term["ts_us"] <= noticed_us), default=0)
     epoch = epoch if turn["epoch"] is None else turn["epoch"]
     ruling = [term for term in terms if term["epoch"] < epoch + (not turn["missed"])]
@@ -248,7 +249,7 @@ def _of_turn(turn: Row, cost: Row | None, signs: Signs, terms: Sequence[Row], ca
 
 
 def _apart(rows: Iterable[Row], stalls: Sequence[Stall]) -> tuple[list[Row], list[tuple[Stall, list[Row]]]]:
-    """Split the rows into those that stand alone, and those that a stall of ZooKeeper explains.
+    """Split the rows into independent ones and those that a stall of ZooKeeper explains.
 
     A stall explains why a broker or controller that was cut off from ZooKeeper seemed dead, but not the end of a
     process.
@@ -290,7 +291,7 @@ def _of_stall(stall: Stall, of_it: Sequence[Row], terms: Sequence[Row]) -> list[
     )
     for name in ("partitions", "under_replicated", "unavailable_us", "still_open"):
         row[name] = sum(each[name] for each in of_it)
-    # these are bounds of the numbers that ``_count_once`` finds: several brokers may have led the same partitions
+    # bounds on the numbers that ``_count_once`` finds: several brokers may have led the same partitions
     row["topics"] = max((each["topics"] for each in of_it), default=0)
     for name in ("led_again_us", "in_sync_us", "longest_us"):
         row[name] = max((each[name] for each in of_it if each[name] is not None), default=None)
@@ -350,7 +351,7 @@ def _together(rows: Iterable[Row]) -> list[Row]:
 
 
 def _number(broker: int | None) -> int:
-    """Return where a broker stands in an order; 0 is a broker's number, too."""
+    """Return a sort key for a broker; 0 is a valid broker id."""
     return -1 if broker is None else broker
 
 

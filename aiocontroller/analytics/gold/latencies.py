@@ -8,8 +8,8 @@ _P = "percentile(value_us, array(0.5D, 0.9D, 0.99D, 0.999D), n) AS p"
 
 
 def latencies(counts: DataFrame) -> DataFrame:
-    """The table ``latencies``: for requests by broker and, with ``broker`` null, in total.  Percentiles are
-    interpolated."""
+    """The table ``latencies``; requests have a row for each broker, and one in total with ``broker`` null.  Percentiles
+    are interpolated."""
     everybody = counts.where("what = 'request' AND broker IS NOT NULL").withColumn(
         "broker", F.expr("CAST(NULL AS INT)")
     )

@@ -5,12 +5,12 @@ A *row* is a record about a partition's leadership (kinds ``partition`` and ``is
 ``up`` (Online with a leader), ``down`` (it exists and has no leader) or ``gone`` (NonExistent).
 
 Windows open and close on rows: ``down_since`` and ``under_since`` hold the start of the current window, and
-``down_ends`` and ``under_ends`` mark the row that closes it.  One kind of start has no row of its own: when a leader
-dies while there is no controller, the next controller finds it dead, and its first row for the partition comes *from*
-Offline or has no leader.  Such a window is ``hidden``: it began after the previous row and not later than the row that
+``down_ends`` and ``under_ends`` mark the row that closes it.  One kind of start has no row of its own: if a leader dies
+while there is no controller, the next controller finds it dead, and its first row for the partition comes *from*
+Offline or has no leader.  Such a window is ``hidden``: it began after the previous row, and no later than the row that
 shows it.
 
-To continue later, the last row of each partition is enough: ``timeline(new, last)`` takes those rows of an earlier call
+Each partition's last row is enough to continue later: ``timeline(new, last)`` takes those rows of an earlier call
 (``is_last``), and returns for the new rows what one call over all rows would have returned.
 """
 
@@ -46,8 +46,8 @@ HIDDEN: Final = """
                 AND prev.phase = 'up' AND epoch > prev.epoch, false)"""
 """Whether a window began unseen.
 
-From 2.6 on, a new controller first removes the dead broker from the ISR, which leaves the partition without a leader
-(``leader = -1``), and only then elects another one, from Offline.
+From 2.6 on, a new controller first removes the dead broker from the ISR, which leaves no leader (``leader = -1``), and
+only then elects another one, from Offline.
 """
 PLACE: Final = "coalesce(reference, concat(process, ':', seq))"
 """Where a person can find the record."""
@@ -74,8 +74,8 @@ _UNDER_BEGINS: Final = "NOT carried AND under AND NOT coalesce(prev.under, false
 def ordered(events: DataFrame) -> DataFrame:
     """Add the columns of ``ORDER``.
 
-    The process numbers a journal's records.  Log lines have no lasting numbers, so they are ordered by the clock, over
-    all files of the cluster.
+    A journal's records are numbered by their process.  Log lines have no lasting numbers, so they are ordered by time,
+    over all files of the cluster.
     """
     journal = "source = 'journal'"
     return events.withColumns(

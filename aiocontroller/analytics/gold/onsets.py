@@ -1,11 +1,11 @@
-"""When a broker was really gone, before its controller noticed: the computation for one death.
+"""When a broker really died, before its controller noticed: the computation for one death.
 
-A broker's ZooKeeper session outlives its process by the session timeout.  Earlier evidence, best first:
+A broker's ZooKeeper session outlives its process by up to the session timeout.  The evidence, best first:
 
 * ``peers``: a replica's fetcher lost its connection to the broker.  A dying process ends its connections, and fetchers
   send requests all the time, so the broker was alive ``NOTICED_WITHIN_US`` before; the last line of its own log may be
   later.
-* ``own session``: a process that was paused logs, when it goes on, how long it has not heard from ZooKeeper.
+* ``own session``: a paused process logs, when it resumes, how long it has not heard from ZooKeeper.
 * ``session``: only the end of the session, which comes a timeout after its last sign of life.
 """
 
@@ -34,7 +34,7 @@ AWAKE_WITHIN_US: Final = 600_000_000
 
 @dataclass(frozen=True)
 class Onset:
-    """It happened at ``us``, with an error of ``error_us``; ``evidence`` is its kind, ``places`` are the records."""
+    """A failure happened at ``us`` ± ``error_us``; ``evidence`` is the kind of evidence, ``places`` are the records."""
 
     us: int
     error_us: int
@@ -44,7 +44,7 @@ class Onset:
 
 
 class Signs:
-    """What the records of one cluster show of brokers' processes: rows of ``facts.milestones``."""
+    """What the records of one cluster show about brokers' processes: rows of ``facts.milestones``."""
 
     def __init__(self, milestones: Sequence[Row]) -> None:
         self._by: dict[tuple[str, int], list[Row]] = {}
@@ -58,7 +58,7 @@ class Signs:
                            if (rows := [r for r in all_rows if r["detail"] == "ESTABLISHED"])}  # fmt: skip
 
     def session_us(self, broker: int) -> int:
-        """Return the last negotiated timeout of the broker, or the longest of the others if it has logged none."""
+        """Return the broker's last negotiated timeout, or the longest of the others if it has logged none."""
         return int(self._agreed_us.get(broker) or self._longest_us)
 
     def onset(self, broker: int, noticed_us: int, error_us: int, came_us: int) -> Onset:
@@ -100,13 +100,13 @@ class Signs:
         return any(0 <= r["ts_us"] - lost["ts_us"] + r["ts_error_us"] <= LEAVES_WITHIN_US for r in ends)
 
     def _log_end(self, broker: int, came_us: int, noticed_us: int) -> Row | None:
-        """Return the last record of the log's end: a broker writes nothing after its death."""
+        """Return the last ``log_end`` up to the death, since a broker writes nothing afterwards."""
         ends = [r for r in self._of("log_end", broker) if came_us - r["ts_error_us"] <= r["ts_us"]]
         ends = [r for r in ends if r["ts_us"] <= noticed_us + r["ts_error_us"]]
         return ends[-1] if ends else None
 
     def _hung(self, broker: int, noticed_us: int) -> Row | None:
-        """Return the record in which a process that went on reported its lost session."""
+        """Return the record in which a resumed process reported its lost session."""
         return next(
             (
                 row

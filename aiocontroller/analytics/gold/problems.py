@@ -11,8 +11,8 @@
 | ``stale_zk_version`` | a leader that can no longer write its ISR (KAFKA-2729) |
 | ``broker_id_taken`` | a broker that finds its id registered by another session (KAFKA-7165) |
 
-A running client gives up a silent session after two thirds of it, or all of it while it connects; so one that was
-silent for longer did not run.
+A running client gives up a silent session after two thirds of the timeout, or all of it while connecting, so a client
+that was silent for longer was not running.
 
 The engine counts.  Plain Python makes the rows, a few for each problem and broker, as for incidents.
 """
@@ -37,7 +37,7 @@ REBALANCES: Final = 20
 PER_MEMBER: Final = 3
 """How often a group rebalances when one member restarts: it leaves, it joins, and the group's leader joins again."""
 UNKNOWN_MEMBERS: Final = 20
-"""The size of a group that no record tells (before 2.8)."""
+"""The assumed size of a group if no record shows it (before 2.8)."""
 STUCK_US: Final = HOUR_US
 EVIDENCE: Final = 5
 """The number of records that a finding names."""
@@ -51,13 +51,13 @@ ADVICE: Final = {
     "quotas before raising replica.lag.time.max.ms.",
     "rebalance_storm": "Look for members that miss max.poll.interval.ms or session.timeout.ms or restart in a loop; "
     "static membership (group.instance.id) spares restarts.",
-    "stuck_reassignment": "See that the new replicas' brokers are alive and that no throttle is below the producers' "
+    "stuck_reassignment": "Check that the new replicas' brokers are alive and that no throttle is below the producers' "
     "rate; otherwise cancel the reassignment and submit it again.",
-    "epoch_regression": "Let no broker or controller restart until /controller_epoch is above every controller epoch "
-    "in the partitions' states (Kafka's notes on rolling back a migration say how).",
+    "epoch_regression": "Do not restart any broker or controller until /controller_epoch is above every controller "
+    "epoch in the partitions' states (Kafka's notes on rolling back a migration say how).",
     "stale_zk_version": "Restart that broker in a controlled way; from 2.8 on Kafka changes ISRs through the "
     "controller and does not get into this state.",
-    "broker_id_taken": "See that no second broker has this id; otherwise wait until the old session has ended, and "
+    "broker_id_taken": "Check that no second broker has this id; otherwise wait until the old session has ended, and "
     "update to 2.2 or later.",
 }
 _NAMED: Final = {"KAFKA-2729": "stale_zk_version", "KAFKA-7165": "broker_id_taken"}
@@ -124,7 +124,7 @@ def _led_by_outsiders(windows: DataFrame) -> DataFrame:
 
 
 def _often_shrunk(windows: DataFrame) -> DataFrame:
-    """Return the hours in which partitions were under-replicated many times, and no event explains it."""
+    """Return the hours in which partitions were under-replicated many times without an event that explains it."""
     shrunk = windows.where("NOT unavailable AND cause = 'unknown' AND broker IS NOT NULL").withColumn(
         "until_us", F.expr("coalesce(end_us, start_us)")
     )
@@ -176,7 +176,7 @@ def _places() -> list[Any]:
 
 
 def _known_until(tallies: DataFrame, span: DataFrame) -> DataFrame:
-    """Return (cluster, to_us): how long the records of controllers last; without any, those of brokers."""
+    """Return (cluster, to_us): the end of the controllers' records, or of all records if there are none."""
     controllers = tallies.where(f"source IN ('{schema.JOURNAL_SOURCE}', 'controller.log')").groupBy("cluster").agg(
         F.max("last_us").alias("controlled_us")
     )  # fmt: skip
@@ -184,7 +184,7 @@ def _known_until(tallies: DataFrame, span: DataFrame) -> DataFrame:
 
 
 def _not_ended(milestones: DataFrame, last_rows: DataFrame, windows: DataFrame, until: DataFrame) -> DataFrame:
-    """Return partitions with a replica that has yet to join, by the last log line of a reassignment or by the last
+    """Return partitions with a replica that has not joined yet, by the last log line of a reassignment or by the last
     state."""
     values = milestones.where("kind = 'reassigning'").groupBy(*KEY).agg(
         F.expr("max_by(struct(ts_us, place, detail), struct(ts_us, seq)) AS r")
@@ -273,7 +273,7 @@ def _thrashing(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         words = (
             f"broker {row['broker']} left the ISR of {plural(row['partitions'], 'partition')} {row['times']:,} times "
-            f"and was alive all the while"
+            f"while it was alive"
         )
         values = {"broker": row["broker"], "partitions": row["partitions"], **_one(row), **_span(row)}
         yield _row("isr_thrashing", words, [*(row["first"] or ()), *(row["last"] or ())], **values)
@@ -290,8 +290,9 @@ def _stuck(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         longest_us = row["to_us"] - row["from_us"]
         words = (
-            f"{plural(row['times'], 'partition')} with a replica that is being added, and nothing changed about "
-            f"{row['one']['topic']}-{row['one']['partition']} for {longest_us / HOUR_US:.1f} h, until the records end"
+            f"{plural(row['times'], 'partition')} with a replica that is being added; "
+            f"{row['one']['topic']}-{row['one']['partition']} did not change for {longest_us / HOUR_US:.1f} h, "
+            f"until the records end"
         )
         values = {"partitions": row["times"], **_one({**row, "partitions": row["times"]}), **_span(row)}
         yield _row("stuck_reassignment", words, [row["first"], row["last"]], **values)
@@ -335,7 +336,7 @@ def _pauses(cluster: str, signs: Sequence[Row], deaths: Sequence[Row]) -> Iterat
         agreed_us = next((r["duration_us"] for r in own if _agrees(r)), session_us)
         for row in own:
             if _agrees(row):
-                agreed_us = row["duration_us"]  # each start may agree on another one
+                agreed_us = row["duration_us"]  # each start may negotiate another timeout
             if row["detail"] != "TIMED_OUT" or (row["duration_us"] or 0) < agreed_us * 5 // 4:
                 continue
             session_us = agreed_us
@@ -349,7 +350,7 @@ def _pauses(cluster: str, signs: Sequence[Row], deaths: Sequence[Row]) -> Iterat
         longest_us = max(row["duration_us"] for row, _ in pauses)
         often = "once" if len(pauses) == 1 else f"{len(pauses):,} times"
         words = (
-            f"broker {broker} stood still for up to {_seconds(longest_us)} and lost its ZooKeeper session of "
+            f"broker {broker} was paused for up to {_seconds(longest_us)} and lost its ZooKeeper session of "
             f"{_seconds(session_us)} {often}"
         )
         yield _row(
@@ -372,8 +373,8 @@ def _lost(pause: Row, own: Sequence[Row], deaths: Sequence[Row]) -> str | None:
 
 
 def _epochs_of_controllers(cluster: str, signs: Sequence[Row], outranked: Sequence[Row]) -> Iterator[Row]:
-    """Yield controllers that were elected after one with a higher epoch, and elections that they refused for this
-    reason."""
+    """Yield controllers that were elected after one with a higher epoch, and the elections that they refused because of
+    it."""
     seen = sorted((r for r in signs if r["kind"] in ("elected", "term") and r["epoch"]), key=lambda r: r["ts_us"])
     highest: Row | None = None
     for row in seen:
@@ -381,8 +382,8 @@ def _epochs_of_controllers(cluster: str, signs: Sequence[Row], outranked: Sequen
             highest = row
         elif row["kind"] == "elected" and row["epoch"] < highest["epoch"] and _after(row, highest):
             words = (
-                f"controller {row['node']} was elected with epoch {row['epoch']} after epoch {highest['epoch']} had "
-                f"ruled: brokers refuse what it says"
+                f"controller {row['node']} was elected with epoch {row['epoch']} after epoch {highest['epoch']}: "
+                f"brokers refuse its requests"
             )
             yield _row("epoch_regression", words, [highest["place"], row["place"]], cluster=cluster, times=1,
                        from_us=row["ts_us"], to_us=row["ts_us"])  # fmt: skip
@@ -390,17 +391,17 @@ def _epochs_of_controllers(cluster: str, signs: Sequence[Row], outranked: Sequen
         named = _OTHERS_EPOCH.search(row["detail"] or "")
         other = int(named[1]) if named else None
         if any(r["epoch"] == other and r["ts_us"] >= _elected_us(row, signs) for r in seen):
-            continue  # a successor was elected in time: this controller had lost its office and is about to resign
+            continue  # a successor was elected in time: this controller had lost the role and is about to resign
         above = "a higher epoch" if other is None else f"epoch {other}"
         words = (
             f"controller {row['node']} of epoch {row['epoch']} elected no leader for "
-            f"{plural(row['partitions'], 'partition')}, whose states bear {above}"
+            f"{plural(row['partitions'], 'partition')}, whose states have {above}"
         )
         yield _row("epoch_regression", words, [row["first"], row["last"]], partitions=row["partitions"], **_span(row))
 
 
 def _after(row: Row, before: Row) -> bool:
-    """Return whether a row is later even if the clocks are wrong by their errors."""
+    """Return whether a row is later, clock errors included."""
     return bool(row["ts_us"] - before["ts_us"] > (row["ts_error_us"] or 0) + (before["ts_error_us"] or 0))
 
 

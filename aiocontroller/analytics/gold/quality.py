@@ -17,8 +17,8 @@ def data_quality(tallies: DataFrame, repeated: DataFrame, read: DataFrame, quara
     """The table ``data_quality``; ``repeated`` has (file, duplicates), ``read`` (file, read) of logs, and
     ``quarantine`` is bronze's.
 
-    ``gaps`` counts the records of the process that are missing between the end of the file before and the end of this
-    one.  If files of a process overlap, its first file has all missing records.
+    ``gaps`` counts the process's records that are missing between the end of the previous file and the end of this one.
+    If files of a process overlap, its first file counts all of its missing records.
     """
     files = tallies.groupBy("file", "source", "cluster", "process").agg(
         F.expr("sum(n) AS records"), F.expr("min(first_seq) AS first_seq"), F.expr("max(last_seq) AS last_seq"),

@@ -1,8 +1,8 @@
 """When ZooKeeper did not answer: several processes that heard nothing from it at the same time.
 
 If one process heard nothing from ZooKeeper, the process itself may have been paused.  If several did, the fault is
-ZooKeeper's or the network's.  It may end many sessions at once without the end of a process: brokers that went on
-serving their clients seem dead if the next controller does not find them registered.
+ZooKeeper's or the network's.  It may end many sessions at once although no process ended: brokers that went on serving
+clients seem dead if the next controller does not find them registered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aiocontroller.analytics.gold.rows import Row
 
 FEWEST: Final = 2
 READ_LATE_US: Final = 100_000
-"""A client on a busy machine reads an answer this long after it was sent."""
+"""A client on a busy machine may read an answer this long after it was sent."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Stall:
     nodes: tuple[int, ...]
     places: tuple[str, ...]
     followed_us: int
-    """Until then, events of brokers and controllers may be its consequence."""
+    """Until then, events of brokers and controllers may be consequences of the stall."""
 
     def explains(self, at_us: int) -> bool:
-        """Return whether an event at this time (µs since 1970) may be its consequence, clock errors included."""
+        """Return whether an event at this time (µs since 1970) may be a consequence, clock errors included."""
         return self.low_us - self.error_us <= at_us <= self.followed_us + self.error_us
 
 

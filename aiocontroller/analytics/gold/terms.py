@@ -1,9 +1,9 @@
 """Controllers' terms, and those that ended without notice: the computation for one cluster.
 
-A controller that resigns records it before the next one is elected.  One whose process dies records nothing more; one
-that is paused or cut off from ZooKeeper records it when it finds out, and by then another controller is active.
-Brokers go on leading meanwhile, but there is no controller to elect, create or reassign, so this is a failure even if
-no broker died.
+A controller that resigns records it before the next one is elected.  If its process dies, it records nothing more; if
+it is paused or cut off from ZooKeeper, it records the loss when it finds out, and by then another controller is active.
+Brokers go on leading meanwhile, but no controller can elect leaders, create topics or reassign partitions, so this is a
+failure even if no broker died.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from aiocontroller.analytics.gold.onsets import EXPIRY_US, Signs
 from aiocontroller.analytics.gold.rows import Row
 
 PROMPT_US: Final = 2_000_000
-"""A resignation this soon after the next election is voluntary or forced by hand (``/controller`` was deleted)."""
+"""A resignation this soon after the next election is voluntary, or an operator deleted ``/controller``."""
 
 
 class Lost(NamedTuple):
-    """A controller that lost its office; ``after`` is the term that followed."""
+    """A controller that lost the role; ``after`` is the next term."""
 
     before: Row
     after: Row
@@ -48,10 +48,7 @@ def last_records(tallies: DataFrame) -> DataFrame:
 
 
 def lost_controllers(signs: Sequence[Row], last: Iterable[Row], known: Signs) -> list[Lost]:
-    """Return the lost terms of controllers with a journal.
-
-    For a broker that is the controller, the broker's own events show it.
-    """
+    """Return the lost terms of controllers with a journal; if a broker is the controller, its own events show it."""
     last_us = {(row["process"], row["epoch"]): row["last_us"] for row in last}
     resigned: dict[tuple[str, int], list[Row]] = {}
     for row in signs:

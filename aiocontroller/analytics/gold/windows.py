@@ -6,9 +6,9 @@ A window is one row from its start to its end, however many records lie between:
 * ``no_leader``: no replica could lead: no live replica in the ISR, or a partition that is new or being deleted.
 * ``under_replicated``: the ISR is smaller than the replicas.
 
-The cause is the last event of the broker that left (``brokers.broker_events``), by the controller's order of records
-and not by clocks.  A death that the same term recorded starts the window: the partition's own record follows it by the
-controller's reaction time.
+The cause is the last event of the broker that left (``brokers.broker_events``), in the order of the controller's
+records and not by clocks.  A death recorded in the same term starts the window: the partition's own record follows
+after the controller's reaction time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ HIDDEN = """
     AND NOT (gone AND coalesce(turn.event NOT IN ('died', 'left'), true))"""
 """Whether the window began while there was no controller.
 
-It also did if the new controller changed the partition's ISR before it took the dead leader from it.
-It did not if its own term recorded the broker's event, or if there is no such event and the topic was deleted.
+It also did if the new controller changed the partition's ISR before it removed the dead leader.  It did not if its own
+term recorded the broker's event, or if there is no such event and the topic was deleted.
 """
 CAUSE = """
     CASE WHEN unavailable AND since.born THEN 'creation'
@@ -62,7 +62,7 @@ UNSEEN_US = """
 BY_CONTROLLER = """
     source = 'journal' OR kind IN ('partition', 'replica', 'told', 'request', 'response', 'elected', 'failover',
                                    'loaded', 'active', 'resigned', 'topic_deleted')"""
-"""Records that a controller makes of its own actions."""
+"""Records that a controller writes about its own actions."""
 
 
 def still_open(last_rows: DataFrame) -> DataFrame:
@@ -94,7 +94,7 @@ def spans(tallies: DataFrame) -> DataFrame:
 def _with_turns(windows: DataFrame, events: DataFrame) -> DataFrame:
     """Add ``turn``, the last event of the ``suspect`` up to ``at``.
 
-    One sort of both by broker; a join would compare each window with every event of its broker.
+    This sorts both by broker once; a join would compare each window with every event of its broker.
     """
     turn = F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place", "handled", "missed")
     turns = events.where("broker IS NOT NULL").select("cluster", F.col("broker").alias("suspect"), turn.alias("turn"))

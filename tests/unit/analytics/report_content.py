@@ -60,8 +60,10 @@ def cluster(name: str = "prod", *, hours: int = 8) -> Cluster:
     ]  # fmt: skip
     found.incidents_count = 2
     found.completeness = [
-        row(what="broker", name="4", known=False, words="no log of broker 4, which others name"),
-        row(what="availability", name="cluster", known=True, words="every term of a controller is recorded by it"),
+        row(what="broker", name="4", known=False, words="no log of broker 4, which other records name"),
+        row(
+            what="availability", name="cluster", known=True, words="every controller term is recorded by its controller"
+        ),
     ]
     found.problems = [
         row(problem="unclean_election", broker=2, topic=None, partition=None, from_us=DAY_US + HOUR_US,

@@ -344,7 +344,8 @@ def test_logs_that_end_while_others_go_on_are_named() -> None:
     row = ended(on_us=LONG_US)
     assert not row["known"]
     assert (
-        "logs of broker 2 end at 1970-01-01 01:23:20; those of others go on until 1970-01-01 01:35:00" in row["words"]
+        "logs of broker 2 end at 1970-01-01 01:23:20; other brokers' logs go on until 1970-01-01 01:35:00"
+        in row["words"]
     )
     returned = ended(of_2("dead", END_US + 7 * S), of_2("added", END_US + 90 * S), on_us=END_US + 100 * S)
     assert not returned["known"]

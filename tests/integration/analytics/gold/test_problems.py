@@ -297,10 +297,10 @@ def test_words_say_who_how_often_and_how_long(problems: dict[str, list[dict[str,
     words |= {
         row["problem"]: row["words"] for name in ("thrashing", "storm", "paused", "unclean") for row in problems[name]
     }
-    assert words["isr_thrashing"] == "broker 3 left the ISR of 1 partition 6 times and was alive all the while"
+    assert words["isr_thrashing"] == "broker 3 left the ISR of 1 partition 6 times while it was alive"
     assert words["rebalance_storm"] == "consumer group billing of 4 members rebalanced 20 times"
     assert words["session_lost_to_pause"] == (
-        "broker 2 stood still for up to 11.0 s and lost its ZooKeeper session of 6.0 s once"
+        "broker 2 was paused for up to 11.0 s and lost its ZooKeeper session of 6.0 s once"
     )
     assert words["unclean_election"] == (
         "1 partition got a leader from outside the ISR after broker 1 was lost: data may be lost"
@@ -309,11 +309,11 @@ def test_words_say_who_how_often_and_how_long(problems: dict[str, list[dict[str,
         "broker 2 could not change the ISR of 2 partitions: its version of the state is not ZooKeeper's (KAFKA-2729)"
     )
     (stuck,) = problems["stuck"]
-    assert "nothing changed about t-0 for 2.0 h" in stuck["words"]
+    assert "t-0 did not change for 2.0 h" in stuck["words"]
     assert (stuck["topic"], stuck["partition"], stuck["partitions"]) == ("t", 0, 1)
     (regressed,) = problems["rolled back"]
-    assert regressed["words"].startswith("controller 2 was elected with epoch 11 after epoch 100 had ruled")
+    assert regressed["words"].startswith("controller 2 was elected with epoch 11 after epoch 100: brokers")
     (given_up,) = problems["outranked"]
     assert given_up["words"] == (
-        "controller 1 of epoch 11 elected no leader for 1 partition, whose states bear epoch 100"
+        "controller 1 of epoch 11 elected no leader for 1 partition, whose states have epoch 100"
     )
