@@ -1,8 +1,8 @@
-"""The report: one HTML file for people.  ``gather`` reads gold, ``words`` and ``charts`` describe it, ``page``
+"""The report: one HTML file for people.  ``gather`` reads gold, ``words`` and ``charts`` describe it, and ``page``
 assembles it.
 
-Nothing here grows with the data: tables show the worst rows, charts have a fixed number of bins, so ten partitions and
-a million make pages of the same size.
+Nothing here grows with the data: tables show the worst rows and charts have a fixed number of bins, so ten partitions
+and a million give pages of the same size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The charts, as SVG within the page: they use its colours, scale, print, and load nothing.
+"""The charts, as SVG within the page: they use its colours, scale, print well, and load nothing.
 
-Each chart is None if there is nothing to draw.  Colours are classes of ``page.css``; the units are pixels at the width
-of a desktop.
+Each chart is None if there is nothing to draw.  Colours are classes of ``page.css``; units are pixels at desktop width.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _STEPS_S: Final = (
 )
 TICKS: Final = 8
 CHURN_COLUMNS: Final = 48
-"""Beyond these, neighbouring hours or brokers are merged: the page of a month would otherwise have megabytes."""
+"""Beyond these, neighbouring hours or brokers are merged; otherwise a month's page would have megabytes."""
 PHASES: Final = 8
 """The colours of stacked phases: classes ``p0`` to ``p7``."""
 
@@ -79,7 +78,7 @@ def timeline(cluster: Cluster, anchors: dict[int, str]) -> Markup | None:
 
 
 def _area(name: str, values: Sequence[int], cluster: Cluster, x: Scale, y: Scale) -> Markup:
-    """Return a path that changes where the values do."""
+    """Return the area below the values as a path that changes only where they do."""
     moves, before = [f"M{_n(x(cluster.from_us))} {_n(y(0))}"], 0
     for number, value in enumerate(values):
         if value != before:
@@ -97,7 +96,7 @@ _NOTICED = {"controller": "its session over", "zookeeper": "ZooKeeper answered a
 
 
 def steps_of(row: Row) -> list[tuple[str, int, int | None]]:
-    """Return (phase, start, end) of an incident, in order; a phase that is not known to have ended has no end."""
+    """Return (phase, start, end) for each phase of an incident, in order; the end is None if it is not known."""
     moments = [
         (_NOTICED.get(row["what"], "noticed by the controller"), row["noticed_us"]),
         ("another controller elected", row["elected_us"]),
@@ -116,8 +115,8 @@ def steps_of(row: Row) -> list[tuple[str, int, int | None]]:
 
 
 def incident(row: Row) -> Markup | None:
-    """From the onset until all replicas are in sync again; phases without duration have no width and are listed
-    below."""
+    """The course from the onset until all replicas are in sync again; phases without a duration appear only in the list
+    below the chart."""
     steps = steps_of(row)
     ended = [until for _, _, until in steps if until is not None]
     if not ended or max(ended) <= row["onset_us"]:
@@ -141,7 +140,7 @@ def incident(row: Row) -> Markup | None:
 
 
 def offset(us: int | None, onset_us: int) -> str:
-    """Return ``+6.7 s`` after the onset."""
+    """Return a time relative to the onset, such as ``+6.7 s``."""
     return "until the records end" if us is None else f"+{duration(max(0, us - onset_us))}"
 
 
@@ -285,7 +284,7 @@ def _time_scale(from_us: int, to_us: int) -> Scale:
 
 
 def _time_axis(x: Scale, from_us: int, to_us: int, y: float, since_us: int | None = None) -> list[Markup]:
-    """Return the label of a time of day, or of the time since ``since_us``."""
+    """Return the axis and its ticks, labelled with the time of day or with the time since ``since_us``."""
     long_s = (to_us - from_us) / 1e6
     many_years_s = _STEPS_S[-1] * math.ceil(long_s / _STEPS_S[-1] / TICKS)
     step_s = next((each for each in _STEPS_S if long_s / each <= TICKS), many_years_s)
@@ -345,7 +344,7 @@ def _n(value: float) -> str:
 
 
 def _tag(name: str, **attributes: float | str) -> Markup:
-    """``class_`` stands for ``class``, and ``fill_opacity`` for ``fill-opacity``."""
+    """Return an element; ``class_`` stands for ``class``, and ``fill_opacity`` for ``fill-opacity``."""
     written = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value if isinstance(value, str) else _n(value))
         for key, value in attributes.items()

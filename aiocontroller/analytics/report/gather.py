@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Cluster:
-    """One cluster's figures; every list is in the order in which it is shown."""
+    """One cluster's figures; every list is in display order."""
 
     name: str
     from_us: int
@@ -45,7 +45,7 @@ class Cluster:
     partitions: int
     unavailable_us: int
     availability: float | None
-    """As the controller saw it; None if it is unknown."""
+    """As the controller saw it; None if unknown."""
     onset_availability: float | None = None
     """Counted from when brokers failed, not from when the controller noticed."""
     onset_unavailable_us: int | None = None
@@ -59,7 +59,7 @@ class Cluster:
     topics_seen: int = 0
     bin_us: int = 1
     without_leader: list[int] = field(default_factory=list)
-    """For each bin of ``bin_us`` from ``from_us``: an upper bound of the partitions without a leader at the same
+    """For each bin of ``bin_us`` from ``from_us``: an upper bound on the partitions without a leader at the same
     time."""
     under_replicated: list[int] = field(default_factory=list)
     causes: list[Row] = field(default_factory=list)
@@ -221,10 +221,10 @@ def _cluster(tables: dict[str, DataFrame], whole: Row) -> Cluster:
 
 
 def _most_at_once(windows: DataFrame, from_us: int, to_us: int, bin_us: int) -> list[int]:
-    """For each bin, add the windows that were open when it began and those that began in it.
+    """Return, for each bin, the number of windows that were open when it began plus those that began in it.
 
-    This takes two counts for each bin, whatever the number of windows.  If windows are shorter than a bin, it is an
-    upper bound.
+    This takes two counts for each bin, however many windows there are.  With windows shorter than a bin, it is an upper
+    bound.
     """
     bins = (to_us - from_us) // bin_us + 1
 

@@ -19,7 +19,7 @@ Cell = Callable[[Row], str]
 
 
 class Card(NamedTuple):
-    """A figure at the head of a page; ``mood`` is ``good``, ``bad`` or neither."""
+    """A figure at the head of a cluster's section; ``mood`` is ``good``, ``bad`` or empty."""
 
     name: str
     value: str
@@ -27,7 +27,7 @@ class Card(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A heading with a chart, a table or both; it is left out without either."""
+    """A heading with a chart, a table or both; left out without either."""
 
     heading: str
     note: str
@@ -102,24 +102,25 @@ def _parts(cluster: Cluster) -> list[Part]:
     by = "hours" if cluster.churn_by_hour else "the brokers that became leader"
     failovers = "Each election of a controller, by the steps of its failover; at most the 20 slowest."
     return [
-        Part("Violations of invariants", "What must never be, with the records that prove it (at most 50).",
+        Part("Violations of invariants", "What must never happen, with the records that prove it (at most 50).",
              rows=cluster.violations, columns=VIOLATIONS),
-        Part("Causes", "Times without a leader, or with too few replicas in sync, by what caused them (the 50 that "
-             "cost most). Creating and deleting topics does not count.", rows=cluster.causes, columns=CAUSES),
+        Part("Causes", "Times without a leader, or with too few replicas in sync, by cause (the 50 that cost most). "
+             "Creating and deleting topics does not count.", rows=cluster.causes, columns=CAUSES),
         Part("The longest times without a leader", "By partition. They begin when the controller learns of a failure; "
-             "the incidents tell when it happened.", rows=cluster.windows, columns=WINDOWS),
+             "the incidents show when it happened.", rows=cluster.windows, columns=WINDOWS),
         Part("Brokers", f"When they came and went, by time (the first {len(cluster.life)}).",
              rows=cluster.life, columns=LIFE),
         Part("Failovers", failovers, charts.phases(cluster), cluster.failovers, FAILOVERS),
         Part("How long things took", "From the median to the maximum; percentiles are exact. The axis is logarithmic.",
              charts.percentiles(cluster)),
-        Part("Changes of leaders", f"Topics whose leaders changed most, against {by}.", charts.churn(cluster)),
-        Part("Imbalance of leaders", "The share of the partitions that prefer a broker and that another one leads.",
+        Part("Changes of leaders", f"Topics whose leaders changed most often, against {by}.", charts.churn(cluster)),
+        Part("Imbalance of leaders", "The share of the partitions that prefer a broker but are led by another one.",
              charts.imbalance(cluster)),
         Part("Requests to brokers", "The slowest round trips first.", rows=cluster.requests, columns=REQUESTS),
         Part("Topics", "The least available first.", rows=cluster.worst_topics, columns=ACCOUNTS),
-        Part("Availability by broker", "Of what each led.", rows=cluster.broker_accounts, columns=ACCOUNTS),
-        Part("What is known of this cluster", "Which records there are, what is missing, and what that means.",
+        Part("Availability by broker", "Of the partitions that each led.",
+             rows=cluster.broker_accounts, columns=ACCOUNTS),
+        Part("What is known of this cluster", "Which records there are, which are missing, and what that means.",
              rows=cluster.completeness, columns=COMPLETENESS),
     ]  # fmt: skip
 
@@ -176,7 +177,7 @@ def _leaders(row: Row) -> str:
 
 
 def _evidence(row: Row) -> str:
-    """Return each reference as a piece that breaks only if a whole line is too short for it."""
+    """Return each reference as code that wraps only if it is longer than a line."""
     parts = evidence(row["evidence"]).split(", ")
     return Markup(" ").join(
         Markup("<code>{}</code>").format(each) for each in [*(f"{e}," for e in parts[:-1]), parts[-1]]

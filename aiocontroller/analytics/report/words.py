@@ -26,25 +26,25 @@ _HOW = {
 """Values of the table ``incidents`` as verbs."""
 
 _WHY = {
-    "broker_death": "the broker's process ended, or stood still",
+    "broker_death": "the broker's process ended, or was paused",
     "unclean": "the broker's process ended; then a replica from outside the ISR was elected (unclean election)",
     "controlled_shutdown": "the broker was shut down in a controlled way",
-    "controller_failover": "it happened while no controller ruled",
+    "controller_failover": "it happened while there was no controller",
     "zookeeper": (
-        "several brokers did not hear from ZooKeeper at the same time: it stood still, or the network to it did; "
-        "brokers went on serving until the next controller took them for dead"
+        "several brokers heard nothing from ZooKeeper at the same time: it, or the network to it, had stopped; "
+        "brokers went on serving until the next controller considered them dead"
     ),
 }
 
 _WHY_CONTROLLER = {
-    "killed": "its journal ends without a resignation: the process was killed or crashed, or the journal is not whole",
-    "expired": "it stood still or was cut off from ZooKeeper: it resigned only after another one was elected",
+    "killed": "its journal ends without a resignation: the process was killed or crashed, or the journal is incomplete",
+    "expired": "it was paused or cut off from ZooKeeper: it resigned only after another one was elected",
 }
 
 CERTAINTY = {
     "certain": "Several independent records agree.",
-    "likely": "One record tells it; nothing speaks against it.",
-    "unknown": "No record tells the cause.",
+    "likely": "One record shows it, and none contradicts it.",
+    "unknown": "No record shows the cause.",
 }
 ONSET = {
     "peers": "when another broker lost its connection to it",
@@ -59,7 +59,7 @@ ONSET = {
 def headline(content: Content) -> str:
     """Return one sentence about all clusters, for the page's title and the terminal."""
     if not content.clusters:
-        return "Nothing is known: no record tells of a partition."
+        return "Nothing is known: no record mentions a partition."
     violations = sum(row["count"] for cluster in content.clusters for row in cluster.violated)
     incidents = sum(cluster.incidents_count for cluster in content.clusters)
     first = content.clusters[0]
@@ -78,8 +78,8 @@ def headline(content: Content) -> str:
 
 
 def onsets_are_known(cluster: Cluster) -> bool:
-    """Return whether the onsets are precise enough for the headline: if only ends of sessions show them, the error may
-    exceed the figure."""
+    """Return whether the onsets are precise enough for the headline: if only the ends of sessions show them, the error
+    may exceed the figure."""
     lost_us, error_us = cluster.onset_unavailable_us, cluster.onset_error_us
     known = cluster.onset_availability is not None and lost_us is not None
     return known and (error_us or 0) * SURE <= (lost_us or 0)
@@ -107,8 +107,8 @@ def impact(row: Row) -> str:
     if row["what"] == "controller":
         ruled_not_us = row["elected_us"] - row["onset_us"] + (row["onset_error_us"] or 0)
         return (
-            f"there was no controller for up to {duration(ruled_not_us)}: brokers went on with the leaders that they "
-            "had, but no leader could be elected; what needed one stands at the broker that died"
+            f"there was no controller for up to {duration(ruled_not_us)}: partitions kept their leaders, but no "
+            "leader could be elected; partitions that needed one are listed with the broker that died"
         )
     if not row["partitions"]:
         under = row["under_replicated"]
@@ -126,7 +126,7 @@ def impact(row: Row) -> str:
 
 
 def why(row: Row) -> str:
-    """Return the cause of a window or incident in words; a cause without words of its own as it is named in gold."""
+    """Return the cause of an incident in words; a cause without its own text keeps gold's name, without underscores."""
     if row["what"] == "controller":
         return _WHY_CONTROLLER.get(row["how"], "unknown")
     cause = row["cause"] or "unknown"
@@ -155,7 +155,7 @@ def how_long(row: Row) -> str:
 
 
 def onset(row: Row) -> str:
-    """Return when a failure began, UTC, with its error as ``±`` where there is one."""
+    """Return when a failure began, UTC, with its error after ``±`` if there is one."""
     error_us = row["onset_error_us"]
     bound = f" ± {duration(error_us)}" if error_us else ""
     return f"{moment(row['onset_us'])}{bound}"
@@ -194,7 +194,7 @@ def _availability(cluster: Cluster) -> str:
 
 
 def missing(cluster: Cluster) -> str:
-    """Return what the records lack; empty if nothing is known to be missing."""
+    """Return what the records lack; empty if they are not known to lack anything."""
     lacking = [row["words"] for row in cluster.completeness if not row["known"] and row["what"] != "availability"]
     if not lacking:
         return next((f"{row['words']}." for row in cluster.completeness if not row["known"]), "")
@@ -281,7 +281,7 @@ def quality(content: Content) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return the share with as many digits as distinguish it from 100 %."""
+    """Return the share with enough digits to distinguish it from 100 %."""
     if share is None:
         return "unknown"
     if share >= 1:

@@ -217,7 +217,7 @@ def test_a_screen_reader_hears_landmarks_headings_tables_and_charts(show: Callab
 def test_the_first_screen_tells_it_all(show: Callable[..., Any]) -> None:
     for width in WIDTHS:
         page = show("real logs", width)
-        for term in ("What", "When (UTC)", "How long", "Whom it hit", "Why", "How certain"):
+        for term in ("What", "When (UTC)", "How long", "Impact", "Why", "How certain"):
             box = page.locator(".worst dt", has_text=term).first.bounding_box()
             assert 0 < box["y"] < 900 - box["height"], (term, width)
 
