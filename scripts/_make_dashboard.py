@@ -1,4 +1,4 @@
-"""Writes docs/monitoring/dashboard.json, for Grafana, from the tables below; `--check` says whether it is current."""
+"""Writes docs/monitoring/dashboard.json, for Grafana, from the tables below; `--check` only compares it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "monitoring" / "dashboard.json"
 WIDTH, HEIGHT, LOW = 24, 7, 4
-"""The width of a row of panels, the heights of a chart and of a number, in Grafana's units."""
+"""The width of a row of panels, and the heights of a chart and a number, in Grafana's units."""
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 
 CONTROLLER = "kafka_controller_kafkacontroller"
@@ -42,15 +42,15 @@ ROWS: dict[str, list[Panel]] = {
     "Is anything broken?": [
         Panel("Active controllers", "1 is right.", "short",
               {"": f"sum({CONTROLLER}_activecontrollercount{{C}})"}, ONE_IS_GOOD),
-        Panel("Offline partitions", "Without a leader.", "short",
+        Panel("Offline partitions", "Partitions without a leader.", "short",
               {"": f"max({CONTROLLER}_offlinepartitionscount{{C}})"}, NONE_IS_GOOD),
-        Panel("No eligible leader", "Their complete replicas are down.", "short",
+        Panel("No eligible leader", "Partitions whose eligible replicas are all down.", "short",
               {"": "max(aiocontroller_eligiblereplicas_partitionswithoutleader{C})"}, NONE_IS_GOOD),
-        Panel("Sick brokers", "Alive, and of no use; 0 also where aiocontroller.sickness.mode is off.", "short",
+        Panel("Sick brokers", "Registered but not working; always 0 if aiocontroller.sickness.mode is off.", "short",
               {"": "max(aiocontroller_sickness_sickbrokers{C}) or vector(0)"}, NONE_IS_GOOD),
-        Panel("Brokers refused", "Requests refused for the principal.", "short",
+        Panel("Brokers refused", "Brokers refused because of their principal.", "short",
               {"": "max(aiocontroller_authorizer_brokersrefused{C})"}, NONE_IS_GOOD),
-        Panel("Events that failed", "Within a day: bugs.", "short",
+        Panel("Failed events", "In the last day; each is a bug.", "short",
               {"": "sum(increase(aiocontroller_events_failed_total{C}[1d]))"}, NONE_IS_GOOD),
     ],
     "The cluster": [
@@ -63,46 +63,46 @@ ROWS: dict[str, list[Panel]] = {
                                          "replicas": f"max({CONTROLLER}_replicastodeletecount{{C}})",
                                          "owed by brokers": "max(aiocontroller_debts_replicastodelete{C})"}),
     ],
-    "Who could take over": [
-        Panel("Ready", "The controller, or able to become it.", "short",
+    "Who can take over": [
+        Panel("Ready", "Active, or able to become active.", "short",
               {"{{instance}}": "aiocontroller_readiness_ready{C}"}),
         Panel("Active", "", "short", {"{{instance}}": f"{CONTROLLER}_activecontrollercount{{C}}"}),
-        Panel("Lag of standbys' copies", "", "ms", {"{{instance}}": "aiocontroller_standby_lagms{C}"}),
+        Panel("Lag of the standbys' copies", "", "ms", {"{{instance}}": "aiocontroller_standby_lagms{C}"}),
     ],
     "Work": [
-        Panel("Events that wait", "", "short", {"{{instance}}": f"{EVENTS}_eventqueuesize{{C}}"}),
+        Panel("Waiting events", "", "short", {"{{instance}}": f"{EVENTS}_eventqueuesize{{C}}"}),
         Panel("Time in the queue, p99", "", "ms", {"{{instance}}": f'{EVENTS}_eventqueuetimems{{C,quantile="0.99"}}'}),
-        Panel("Requests that wait for a broker", "", "short", {"broker {{broker_id}}": f"{CHANNELS}_queuesize{{C}}"}),
-        Panel("Elections and shutdowns", "Events a second.", "ops", {
-            "brokers come and go": f"sum(rate({STATS}_leaderelectionrateandtimems_count{{C}}[5m]))",
+        Panel("Requests waiting for a broker", "", "short", {"broker {{broker_id}}": f"{CHANNELS}_queuesize{{C}}"}),
+        Panel("Elections and shutdowns", "Events per second.", "ops", {
+            "broker changes": f"sum(rate({STATS}_leaderelectionrateandtimems_count{{C}}[5m]))",
             "controlled shutdowns": f"sum(rate({STATS}_controlledshutdownrateandtimems_count{{C}}[5m]))",
             "unclean elections": f"sum(rate({STATS}_uncleanleaderelections_total{{C}}[5m]))",
         }),
-        Panel("Early detection", "Within an hour.", "short", {
+        Panel("Early detection", "In the last hour.", "short", {
             "alarms": "sum(increase(aiocontroller_earlydetection_alarms_total{C}[1h]))",
             "false alarms": "sum(increase(aiocontroller_earlydetection_falsealarms_total{C}[1h]))",
-            "verdicts of sickness": "sum(increase(aiocontroller_sickness_verdicts_total{C}[1h])) or vector(0)",
+            "sickness verdicts": "sum(increase(aiocontroller_sickness_verdicts_total{C}[1h])) or vector(0)",
         }),
-        Panel("Findings of the audit", "Within an hour.", "short",
+        Panel("Audit findings", "In the last hour.", "short",
               {"{{kind}}": "sum by (kind) (increase(aiocontroller_audit_findings_total{C}[1h]))"}),
     ],
     "ZooKeeper and the process": [
-        Panel("ZooKeeper's answers, p99", "", "ms",
+        Panel("ZooKeeper request latency, p99", "", "ms",
               {"{{instance}}": f'{ZOOKEEPER}_zookeeperrequestlatencyms{{C,quantile="0.99"}}'}),
-        Panel("Lost connections and sessions", "Within an hour.", "short", {
+        Panel("Lost connections and sessions", "In the last hour.", "short", {
             "connections, {{instance}}": f"increase({SESSIONS}_zookeeperdisconnects_total{{C}}[1h])",
             "sessions, {{instance}}": f"increase({SESSIONS}_zookeeperexpires_total{{C}}[1h])",
         }),
-        Panel("Lag of the event loop, p99", "", "ms",
+        Panel("Event loop lag, p99", "", "ms",
               {"{{instance}}": 'aiocontroller_eventloop_lagms{C,quantile="0.99"}'}),
-        Panel("Processor", "", "percentunit", {"{{instance}}": "rate(process_cpu_seconds_total{C}[5m])" + OURS}),
+        Panel("CPU", "", "percentunit", {"{{instance}}": "rate(process_cpu_seconds_total{C}[5m])" + OURS}),
         Panel("Memory", "", "bytes", {"{{instance}}": "process_resident_memory_bytes{C}" + OURS}),
         Panel("Connections and files", "", "short", {
             "connections, {{instance}}": "sum by (instance) (kafka_server_socket_server_metrics_connection_count{C})",
             "open files, {{instance}}": "process_open_fds{C}" + OURS,
         }),
-        Panel("Journal", "Records that wait, or were lost.", "short", {
-            "wait, {{instance}}": "aiocontroller_journal_pending{C}",
+        Panel("Journal", "Records waiting or lost.", "short", {
+            "waiting, {{instance}}": "aiocontroller_journal_pending{C}",
             "lost, {{instance}}": "aiocontroller_journal_dropped{C}",
         }),
     ],
