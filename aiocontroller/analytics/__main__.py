@@ -1,5 +1,4 @@
-"""``python -m aiocontroller.analytics``, the program for ``spark-submit``: as ``aiocontroller analyze``, prints
-JSON."""
+"""``python -m aiocontroller.analytics``: ``aiocontroller analyze`` for ``spark-submit``; prints JSON."""
 
 from __future__ import annotations
 
@@ -12,14 +11,16 @@ from aiocontroller.core.errors import AioControllerError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the job and print its summary as JSON.  Returns 0, or 1 after an error, which goes to standard error."""
+    """Run the job and print its summary as JSON.  Returns 0, or 1 after printing an error to standard error."""
     parser = argparse.ArgumentParser(prog="python -m aiocontroller.analytics", description=__doc__)
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="files, folders or globs of any Hadoop file system")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="files, folders or globs on any Hadoop file system")
     parser.add_argument("--out", required=True, help="folder for the tables")
-    parser.add_argument("--manifest", help="what the files do not say of themselves (TOML or JSON)")
-    parser.add_argument("--incremental", action="store_true", help="add what is new")
-    parser.add_argument("--max-quarantined", type=float, default=0.01, help="share of lines; default 0.01")
-    parser.add_argument("--report", help="also write a page (HTML) to this file")
+    parser.add_argument("--manifest", help="facts that the files do not contain (TOML or JSON)")
+    parser.add_argument("--incremental", action="store_true", help="add only what is new")
+    parser.add_argument(
+        "--max-quarantined", type=float, default=0.01, help="largest share of lines that may be rejected; default 0.01"
+    )
+    parser.add_argument("--report", help="also write an HTML page to this file")
     job = parser.parse_args(arguments)
     try:
         summary = perform(

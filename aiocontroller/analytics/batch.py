@@ -1,4 +1,4 @@
-"""A whole run: reads all files and makes all tables anew, whatever the folder held before."""
+"""Runs over files: a whole run rebuilds all tables, whatever the folder held; an incremental run adds what is new."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def run(
     in_progress: bool = False,
     most_quarantined: float = 1.0,
 ) -> Found:
-    """Process all of ``inputs`` (files, folders; of any Hadoop file system) to bronze, silver and gold below ``out``.
+    """Process all ``inputs`` (files or folders on any Hadoop file system) to bronze, silver and gold below ``out``.
 
     The gold tables of an earlier run stay until the new ones are complete.  Raises ``BadInputError`` if there is
-    nothing to read, or if more than the share ``most_quarantined`` of it was not understood.
+    nothing to read, or if the share of lines that were not understood exceeds ``most_quarantined``.
     """
     store = Store(spark, out)
     found = find_files(spark, inputs, in_progress=in_progress, manifest=manifest)
@@ -62,10 +62,10 @@ def run_incremental(
     in_progress: bool = False,
     most_quarantined: float = 1.0,
 ) -> Found:
-    """Process only what ``out`` does not hold yet; this gives the same tables as ``run`` at less cost.
+    """Process only what ``out`` does not hold yet: the same tables as from ``run``, at less cost.
 
-    A journal that has grown, or appears again, is read again without its known records.  Lines of logs have no numbers,
-    and their clocks are computed together, so a new or grown log restarts everything.
+    A journal that has grown or reappears is read again, without the records already known.  Log lines have no numbers,
+    and all clocks are computed together, so a new or grown log forces a whole run.
     """
     store = Store(spark, out)
     found = find_files(spark, inputs, in_progress=in_progress, manifest=manifest)

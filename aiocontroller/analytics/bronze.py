@@ -1,8 +1,8 @@
 """Bronze: each line of each file becomes a typed record, or goes into quarantine with a reason; none is lost.
 
 The readers (``journal_reader``, ``log_reader``) return bronze's columns and also ``line`` and ``reason``
-(``schema.REJECTED``).  ``accepted`` and ``quarantine`` split the result; ``together`` and ``put_aside`` do so in such a
-way that files are parsed once.
+(``schema.REJECTED``).  ``accepted`` and ``quarantine`` split the result; ``together`` and ``put_aside`` do the same
+with a single parse of the files.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def merged_quarantine(tables: DataFrame) -> DataFrame:
 
 
 def refuse_quarantined(understood: DataFrame, quarantined: DataFrame, most: float) -> None:
-    """Raise ``BadInputError`` if the share of lines in quarantine is above ``most``; it names the worst file."""
+    """Raise ``BadInputError``, which names the worst file, if the share of lines in quarantine is above ``most``."""
     if most >= 1:
         return
     worst = quarantined.orderBy(F.desc("count"), "file").limit(1).collect()

@@ -24,25 +24,25 @@ from aiocontroller.analytics.kafka_logs import EVENT_THREAD
 ASSUMED_FASTEST_US = 50_000
 """Of several messages, one is assumed to have been at least this fast."""
 UNKNOWN_ERROR_US = 1_000_000
-"""For a node without a message in common with the reference: clocks under NTP differ by less than this."""
+"""The error for a node that shares no message with the reference: clocks under NTP differ by less."""
 LEAST = 0.01
 """The quantile that stands for the minimum delay, so that a few wrong pairs (from a truncated log) do no harm."""
 
 
 CONTRADICTION = "contradict each other"
 MOST_DRIFT_US = 1_000_000
-"""Clocks that are not set drift apart by less within the time of a set of logs."""
+"""Within the period of a set of logs, clocks drift apart by less than this unless they are set."""
 BACKWARDS = f"times of its own journal, which {CONTRADICTION}: the clock was set back"
 SPLIT = f"starts in its own logs, which {CONTRADICTION}: no start in server.log is near one in controller.log"
 _NEAR_US = 60_000_000
-"""More than a broker takes from its registration (server.log) to the start of its controller's thread
+"""Longer than a broker takes from its registration (server.log) to the start of its controller thread
 (controller.log)."""
 _PIECES = 200_000
 """The number of pieces of journals whose times are compared: sorting all records of large ones would take seconds."""
 
 
 class Offset(NamedTuple):
-    """A node's clock less the reference's, and by which messages it is known; zeros for the reference itself."""
+    """A node's clock minus the reference's, and which messages show it; zeros for the reference itself."""
 
     offset_us: int
     error_us: int
@@ -50,7 +50,7 @@ class Offset(NamedTuple):
 
 
 def clocks(bronze: DataFrame) -> DataFrame:
-    """Return ``schema.CLOCKS`` of all nodes in ``schema.EVENTS_BRONZE``; this is an action with a small result.
+    """Return ``schema.CLOCKS`` of all nodes in ``schema.EVENTS_BRONZE``; an action with a small result.
 
     The reference of a cluster is a node with a journal, otherwise the node that made the most decisions.
     """
@@ -72,9 +72,10 @@ def clocks(bronze: DataFrame) -> DataFrame:
 
 def set_back(journals: DataFrame) -> DataFrame:
     """Return ``schema.CLOCKS`` of the processes whose journals go back in time within a term by more than any drift;
-    ``error_us`` is by how much.
+    ``error_us`` is how far.
 
-    Few records are compared one by one: the next of a quiet journal may be later than the last before the step.
+    Small journals are compared record by record, since records of a quiet one may be later than those before the step
+    again soon after it.
     """
     term = ("cluster", "node", "process", "start_us", "epoch")
     piece = F.expr(f"seq DIV {1 + journals.count() // _PIECES}")
@@ -104,10 +105,10 @@ def contradictory(found: DataFrame, method: str) -> DataFrame:
 
 
 def split(logs: DataFrame) -> DataFrame:
-    """Return ``schema.CLOCKS`` of the brokers whose server.log and controller.log have no start in common, such as two
-    appenders with different time zones; ``error_us`` is the least difference.
+    """Return ``schema.CLOCKS`` of the brokers whose server.log and controller.log have no start in common, for example
+    because their appenders use different time zones; ``error_us`` is the least difference.
 
-    A registration counts as a start only behind the first line of a process: a new session registers too.
+    A registration counts as a start only right after a process's first line, since a new session registers too.
     """
     begins = "kind = 'broker' AND detail = 'starting'"
     registers = "kind = 'broker' AND detail = 'registered'"
@@ -125,7 +126,7 @@ def split(logs: DataFrame) -> DataFrame:
 
 
 def offsets(nodes: Iterable[int], least_us: Mapping[tuple[int, int], int], reference: int) -> dict[int, Offset]:
-    """Return the offsets; ``least_us[a, b]`` is an upper bound of how far the clock of ``b`` is ahead of that of
+    """Return each node's offset; ``least_us[a, b]`` is an upper bound on how far the clock of ``b`` is ahead of that of
     ``a``."""
     everyone = sorted({*nodes, reference})
     known = _shortest(everyone, least_us)
@@ -224,8 +225,8 @@ _PAIRS: tuple[tuple[str, str, list[str]], ...] = (
 def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str]) -> DataFrame:
     """Return (cluster, sender, receiver, sent_us, received_us) of the messages that both sides logged.
 
-    Ambiguous messages are left out: those that were sent or received more than once, and those that two nodes may have
-    sent (a controller repeats what its predecessor has sent).
+    Ambiguous messages are left out: those sent or received more than once, and those that two nodes may have sent (a
+    controller repeats what its predecessor sent).
     """
 
     def side(text: str, time: str, prefix: str) -> DataFrame:

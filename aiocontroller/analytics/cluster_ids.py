@@ -45,7 +45,7 @@ def _with_cluster(looked: Looked, below: dict[str, set[str]], ids: Sequence[str]
         (cluster,) = found
         return replace(looked.file, cluster=cluster, remarks=(*looked.file.remarks, f"of cluster {cluster}"))
     raise BadInputError(
-        f"the logs are of {len(ids)} clusters ({', '.join(ids)}), and {looked.file.name} may be of "
-        f'{"any" if len(ids) > 2 else "either"}; say which in a manifest: [[files]] glob = "{looked.file.name}", '
+        f"the logs are from {len(ids)} clusters ({', '.join(ids)}), and {looked.file.name} may be from "
+        f'{"any" if len(ids) > 2 else "either"}; name it in a manifest: [[files]] glob = "{looked.file.name}", '
         'cluster = "…"'
     )

@@ -1,6 +1,6 @@
-"""Merges batches, so that a folder that grows for months remains as quick to open as on its first day.
+"""Merges batches, so that a folder that has grown for months opens as quickly as on its first day.
 
-Every batch of a run costs each table a folder, and ``publish`` reads all of them.  So batches are merged by levels,
+Each batch of a run adds a folder to each table, and ``publish`` reads all of them.  So batches are merged by levels,
 like the digits of a counter: the last ``MERGED_AT_ONCE`` batches of one level become one batch of the next level.  Of n
 batches about log(n) remain, and each record is written again about log(n) times.
 
@@ -10,10 +10,10 @@ cancel out.
 
 Crash safety:
 
-1.  Everything is written below the new batch's own ``batch=N``.  Until step 2 it is not read; the next attempt deletes
-it first, and so does a batch of new records that gets the same number. 2.  One commit replaces the merged batches by
-the new one.  Its ``id`` stays the same, since gold would be the same. 3.  ``Store.publish`` deletes the merged batches
-when the snapshots made of them are gone.
+1.  Everything is written below the new batch's own ``batch=N``.  It is not read before step 2.  The next attempt
+    deletes it first, and so does a batch of new records that gets the same number.
+2.  One commit replaces the merged batches with the new one.  Its ``id`` stays the same, since gold would be the same.
+3.  ``Store.publish`` deletes the merged batches when the snapshots that use them are gone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aiocontroller.analytics.store import Store
 log = logging.getLogger(__name__)
 
 MERGED_AT_ONCE: Final = 8
-"""With this number, a day of batches every five seconds (17,280) leaves at most 35."""
+"""With this number, a day with a batch every five seconds (17,280) leaves at most 35 batches."""
 
 
 def compact(store: Store, step: Callable[[str], None] = log.info) -> None:
@@ -50,7 +50,7 @@ def due(parts: Sequence[Sequence[int]]) -> tuple[int, int]:
         same = 0
         while taken + same < len(parts) and parts[-1 - taken - same][1] == level:
             same += 1
-        if same + (1 if taken else 0) < MERGED_AT_ONCE:  # one is what has been merged so far
+        if same + (1 if taken else 0) < MERGED_AT_ONCE:  # the batches merged so far count as one
             return taken, level
         taken, level = taken + same, level + 1
 
@@ -74,7 +74,7 @@ def _histories(store: Store, batches: Sequence[int]) -> DataFrame:
     """Return the batches' rows, each once, and each partition's last row, ``carried`` as if from an earlier batch."""
     last = store.read(stream.TIMELINE, batches[-1:]).where("is_last")
     rows = store.read(stream.TIMELINE, batches).where("NOT carried")
-    # The start of a window is kept only where it ends and at last rows, which these no longer are.
+    # The start of a window is kept only at its end and in last rows, and these rows are no longer last.
     plain = {
         "is_last": F.lit(False),
         "down_since": F.expr("if(down_ends, down_since, NULL)"),

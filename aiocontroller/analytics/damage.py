@@ -30,9 +30,9 @@ from aiocontroller.analytics.source_files import Looked, SourceFile
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CUT_OFF = "its last line has no end, so more may have followed"
+CUT_OFF = "its last line has no newline, so more may have followed"
 _CLUSTER_ID = re.compile(rb"Cluster ID = ([\w-]{1,64})(?![\w-])(?=.)", re.DOTALL)
-"""Every broker logs it at startup, since 0.10.1.  A following byte is required, since the id may continue in the next
+"""Every broker since 0.10.1 logs it at startup.  One more byte is required, since the id may continue in the next
 piece."""
 _CLUSTER_ID_IN_LINE = r"Cluster ID = ([\w-]{1,64})(?![\w-])"
 _LONGEST_BYTES = 128
@@ -121,7 +121,7 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
         return Looked(file, problem=problem)
     if problem:
         how = "unpacked" if packed else "read"
-        lost = f"damaged: {read:,} bytes of it could be {how}, what follows is not read: {problem}"
+        lost = f"damaged: {read:,} bytes of it could be {how}, the rest is not read: {problem}"
     if file.layout is not None:
         file = _made_plain(spark, file, file.layout, temporary())
         has_others = any(differs(data) for data in chunks(spark, file.path))
@@ -135,7 +135,7 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
 
 
 def _whole(looked: Looked, last: bytes) -> Looked:
-    """Add whether the last line has an end; ``last`` is the last byte."""
+    """Add whether the last line ends with a newline; ``last`` is the last byte."""
     if last in (b"\n", b"\r", b""):
         return looked
     remarks = (*looked.file.remarks, f"cut off: {CUT_OFF}")
@@ -156,7 +156,7 @@ def _made_plain(spark: SparkSession, file: SourceFile, layout: str, folder: Path
 
 
 def _lines(spark: SparkSession, path: str) -> Iterator[str]:
-    """Yield the lines without their ends, as far as the file can be unpacked."""
+    """Yield the lines without line ends, as far as the file can be unpacked."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     left = ""
     with suppress(DamagedError):

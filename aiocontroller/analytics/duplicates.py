@@ -52,8 +52,7 @@ def _joined(ranges: list[list[int]]) -> list[list[int]]:
 
 
 def without_repeated(events: DataFrame, tallies: DataFrame, seen: Seen) -> tuple[DataFrame, Seen, DataFrame | None]:
-    """Return the events without repeated ones, the numbers read by now, and (file, duplicates), None without
-    duplicates."""
+    """Return (events without repeated ones, the numbers read so far, (file, duplicates) or None without duplicates)."""
     counted = (
         tallies.where(f"source = '{JOURNAL_SOURCE}'")
         .groupBy("cluster", "process")

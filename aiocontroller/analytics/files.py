@@ -24,10 +24,10 @@ def _is_hidden(name: str) -> bool:
 
 
 class Files(Protocol):
-    """What the store needs of a file system."""
+    """What the store needs from a file system."""
 
     folder: str
-    """In the form in which Spark takes it."""
+    """In the form that Spark accepts."""
 
     def exists(self, name: str) -> bool:
         """Return whether the name is taken, by a file or a folder."""
@@ -36,7 +36,7 @@ class Files(Protocol):
         """Return the sorted names in a folder; empty if it does not exist.  Raises NotADirectoryError for a file."""
 
     def sizes(self, name: str) -> dict[str, int]:
-        """Return the bytes of each file below a folder, by the name within it; empty if it does not exist.
+        """Return the size in bytes of each file below a folder, by its name within it; empty if it does not exist.
 
         Names that begin with ``_`` or ``.``, which readers of tables skip, are left out.
         """
@@ -54,7 +54,7 @@ class Files(Protocol):
         """Make a link point to another folder, atomically, if the file system has links."""
 
     def target_of(self, name: str) -> str | None:
-        """Return where a link points to, as it was made; None if it is no link."""
+        """Return a link's target, as given; None if the name is not a link."""
 
     def is_whole_parquet(self, name: str) -> bool:
         """Return whether a Parquet file was written to its end."""
@@ -79,7 +79,7 @@ class LocalFiles:
             return []
 
     def sizes(self, name: str) -> dict[str, int]:
-        """Return the bytes of each file below a folder; a link counts with what it leads to."""
+        """Return the size in bytes of each file below a folder; a link counts as its target."""
         top = self._root / name
         found: dict[str, int] = {}
         for folder, below, files in os.walk(top):
@@ -95,7 +95,7 @@ class LocalFiles:
         return (self._root / name).read_text(encoding="utf-8")
 
     def write_new(self, name: str, text: str) -> None:
-        """Write and sync a draft, and link it to its name, so that it is whole.  Raises FileExistsError."""
+        """Write and sync a draft, then link it to its name, so that it is whole.  Raises FileExistsError."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"_draft-{uuid.uuid4().hex}")
@@ -130,12 +130,12 @@ class LocalFiles:
         draft.replace(self._root / name)
 
     def target_of(self, name: str) -> str | None:
-        """Return where the link points, as it was given; None if this is no link."""
+        """Return the link's target, as given; None if the name is not a link."""
         path = self._root / name
         return os.readlink(path) if path.is_symlink() else None
 
     def is_whole_parquet(self, name: str) -> bool:
-        """Return whether the file ends as Parquet does, with a footer that fits into it; reads 8 bytes."""
+        """Return whether the file ends like Parquet, with a footer that fits into it; reads 8 bytes."""
         with (self._root / name).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             if size < _LEAST_PARQUET:
@@ -161,7 +161,7 @@ class HadoopFiles:
         return self._path_of(f"{self.folder}/{name}" if name else self.folder)
 
     def exists(self, name: str) -> bool:
-        """Return whether the name is taken; one call of the JVM, and of the file system."""
+        """Return whether the name is taken; one call to the JVM and the file system."""
         return bool(self._system.exists(self._path(name)))
 
     def names(self, name: str = "") -> list[str]:
@@ -174,7 +174,7 @@ class HadoopFiles:
         return sorted(status.getPath().getName() for status in self._system.listStatus(path))
 
     def sizes(self, name: str) -> dict[str, int]:
-        """Return the bytes of each file below a folder; some calls for each thousand files."""
+        """Return the size in bytes of each file below a folder; a few calls per thousand files."""
         path = self._path(name)
         if not self._system.exists(path):
             return {}
@@ -189,7 +189,7 @@ class HadoopFiles:
         return found
 
     def read(self, name: str) -> str:
-        """Return the whole text.  Raises OSError with the JVM's words."""
+        """Return the whole text.  Raises OSError with the JVM's message."""
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -227,5 +227,5 @@ class HadoopFiles:
         return None
 
     def is_whole_parquet(self, name: str) -> bool:
-        """Return True: each look would cost a request, and a file that is as long as it was written is whole."""
+        """Return True: a check would cost a request, and a file that has its original length is whole."""
         return True

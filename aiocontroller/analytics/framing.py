@@ -1,10 +1,10 @@
 r"""How the records of a log are delimited in its file, determined from the file's head.
 
-A record begins with its time, perhaps in a bracket, perhaps after a prefix that a container runtime puts before each
-line; a stack trace has no time.  If all records begin alike (``\n[``, ``\n20``, ``\n{"log":"[``, ``\nkafka-1  | [``),
-Spark separates them by that, and a stack trace stays with its record.  If the lines begin differently (CRI's own times,
-several containers in one file), they are read one by one.  So are those of a file whose layout changes after its head:
-otherwise the records of the other layout would be taken for stack traces.
+A record begins with its time, possibly in a bracket or after the prefix that a container runtime adds to each line; the
+lines of a stack trace have no time.  If all records begin alike (``\n[``, ``\n20``, ``\n{"log":"[``,
+``\nkafka-1  | [``), Spark splits the file there, and a stack trace stays with its record.  If the lines begin
+differently (CRI's own times, several containers in one file), they are read one by one.  So are those of a file whose
+layout changes after its head; otherwise records of the other layout would be taken for stack traces.
 """
 
 from __future__ import annotations

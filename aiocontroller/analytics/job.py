@@ -26,7 +26,7 @@ from aiocontroller.core.errors import BadInputError
 
 AUTO: Final = "auto"
 SPARK_FROM_BYTES: Final = 2 << 30
-"""Input size, about 10 million journal records, from which Spark is used by default; less is computed in this
+"""Input size, about 10 million journal records, from which Spark is the default; smaller inputs are computed in this
 process."""
 
 FEW = 5
@@ -65,13 +65,13 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
         raise BadInputError(f"--out {readable(job.out)}: found a path that is not UTF-8, which Parquet's writers need")
     with computing_by(chosen):
         summary = _perform(job, chosen, tell)
-    where = "in this process" if chosen == DUCKDB else f"on {job.master or 'the Spark that is configured'}"
+    where = "in this process" if chosen == DUCKDB else f"on {job.master or 'the configured Spark'}"
     tell(f"computed by {NAMES[chosen]} {where}: {summary['records']:,} records")
     return summary
 
 
 def _check(job: Job) -> None:
-    """Raise BadInputError for paths that would fail, or lead elsewhere, after the computation."""
+    """Raise BadInputError for paths that would fail only after the computation, or lead elsewhere."""
     for what, path in (*(("PATH", path) for path in job.paths), ("--out", job.out), ("--report", job.report)):
         if path is not None and not path.strip():
             raise BadInputError(f"{what}: found an empty path, expected a file or folder")
@@ -85,10 +85,9 @@ def _check(job: Job) -> None:
 
 
 def _engine_for(job: Job) -> str:
-    """Return the engine for a job.
+    """Return the engine for a job: Spark if it is requested, if only Spark supports the job, or for large inputs.
 
-    This is Spark if it was requested, for what only Spark supports, and for large inputs.  Raises BadInputError for a
-    contradiction.
+    Raises BadInputError for contradictory options.
     """
     why_spark = _why_spark(job)
     if job.engine == DUCKDB and why_spark is not None:
@@ -103,9 +102,9 @@ def _engine_for(job: Job) -> str:
 
 def _why_spark(job: Job) -> str | None:
     if job.master is not None:
-        return f"--master {job.master} names a Spark"
+        return f"--master {job.master} needs Spark"
     if job.follow:
-        return "--follow is Spark's"
+        return "--follow needs Spark"
     remote = [path for path in (*job.paths, job.out) if not is_local(path)]
     return f"{remote[0]} is not on this machine" if remote else None
 
@@ -172,7 +171,7 @@ def _perform(job: Job, chosen: str, tell: Callable[[str], None]) -> dict[str, An
 
 
 def _local_bytes(paths: tuple[str, ...]) -> float:
-    """Return the size of the inputs; infinite if it cannot be seen on this machine's disk."""
+    """Return the size of the inputs in bytes; infinite if some are not on this machine."""
     total = 0
     for path in paths:
         tops = [] if "://" in path else [Path(top) for top in glob.glob(path)]

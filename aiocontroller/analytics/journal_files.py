@@ -1,11 +1,11 @@
 """Decodes journals into bronze's files without Spark's parser, if both are on disks that every worker can access.
 
 Spark takes 11 µs of processor time per record, msgspec and Arrow about 2 (docs/pipeline.md).  So workers decode slices
-of files and write bronze's Parquet themselves.  Lines that are not complete records by the strictest reading are put
-aside, and ``journal_reader.journal_records`` determines what they are.
+of files and write bronze's Parquet themselves.  Lines that are not strictly complete records are put aside, and
+``journal_reader.journal_records`` determines what they are.
 
-A record of one kind has about a dozen of the journal's 38 fields.  ``_Shapes`` learns which ones from the first
-records, so that the columns of the others cost nothing.
+A record of one kind has about a dozen of the journal's 38 fields.  ``_Shapes`` learns them from the first records, so
+that the other columns cost nothing.
 
 A slice's rows are grouped by kind in separate row groups, so that a reader of a few kinds skips the others.
 """
@@ -34,9 +34,9 @@ from aiocontroller.analytics.source_files import SourceFile
 
 DAY_US: Final = 86_400_000_000
 SLICE_BYTES: Final = 32 << 20
-"""What a worker decodes at once; it needs about ten times as much memory."""
+"""What a worker decodes at once, using about ten times as much memory."""
 HERE_BELOW_BYTES: Final = 8 << 20
-"""Input size up to which decoding in this process takes less time than starting a worker."""
+"""Input size up to which decoding in this process is faster than starting a worker."""
 _PIECE_BYTES: Final = 2 << 20
 _FEW_ROWS: Final = 4096
 """Kinds with fewer rows in a slice share a row group."""
@@ -195,7 +195,7 @@ class _Shapes:
         return self._wide.decode(line)
 
     def lines(self, lines: bytes) -> list[Any]:
-        """Decode lines; raise one of ``_NO_RECORD`` if one is no record."""
+        """Decode lines; raise one of ``_NO_RECORD`` if any is not a record."""
         if self._narrow is not None:
             try:
                 return self._narrow.decode_lines(lines)

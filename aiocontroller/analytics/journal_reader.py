@@ -1,8 +1,8 @@
 """Reads journals by Spark: each line becomes a typed record, or is rejected with a reason.
 
 Spark's JSON reader is twice as fast as ``from_json`` over lines but has two limits: it drops the second of two records
-on a line, and does not keep the text of JSON that is not a record.  So the lines are first examined as text, which
-costs little; files in which every line looks like one record are read by the fast reader.
+on a line, and does not keep the text of JSON that is not a record.  So lines are first examined as text, which costs
+little, and files in which every line looks like one record go to the fast reader.
 
 If files and tables are on disks of this machine, ``journal_files`` is faster still; it leaves the lines that it does
 not understand to ``journal_records``.
@@ -20,7 +20,7 @@ from aiocontroller.analytics.source_files import SourceFile
 
 _CORRUPT = "_corrupt_record"
 _RECORD_BEGINS = r'(?=\{"v":\d+,"seq":\d+,"epoch":)'
-"""Quotes inside a string are escaped, so this is the start of a record wherever it is in a line."""
+"""Quotes inside a string are escaped, so this starts a record anywhere in a line."""
 
 
 PLAIN_FROM_BYTES = 8 << 20
@@ -53,7 +53,7 @@ def _plain(spark: SparkSession, files: Sequence[SourceFile]) -> list[SourceFile]
 
 
 def _plain_records(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
-    """Do as ``journal_records`` for ``_plain`` files; lines that are torn in the middle are still found."""
+    """Do the same as ``journal_records`` for ``_plain`` files; lines torn in the middle are still found."""
     wanted = schema.JOURNAL.with_text(_CORRUPT).ddl
     reader = spark.read.schema(wanted).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _CORRUPT)
     records = reader.json(globs(files))
@@ -71,7 +71,7 @@ def _plain_records(spark: SparkSession, files: Sequence[SourceFile]) -> DataFram
 
 
 def journal_records(lines: DataFrame) -> DataFrame:
-    """Return the same for lines as ``read_lines`` returns them, however they were read."""
+    """Return the same for lines with the columns of ``read_lines``, whatever read them."""
     whole = F.when(
         F.locate('{"v":', F.col("value"), 2) > 0, F.split("value", _RECORD_BEGINS)
     ).otherwise(F.array("value"))  # fmt: skip

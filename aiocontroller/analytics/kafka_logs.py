@@ -23,7 +23,7 @@ SLOTS: Final = (
     "replicas", "recovery_state", "epoch", "controller_epoch", "partition_epoch", "broker", "brokers", "api",
     "correlation_id", "partitions", "more_partitions", "count", "code", "duration_ms", "detail",
 )  # fmt: skip
-"""The columns that a message can fill, as text.  (The time, the node and mostly the epoch precede the message.)"""
+"""The columns that a message can fill, as text.  (The time, the node and usually the epoch precede the message.)"""
 SEPARATOR: Final = "\x01"
 """Separates the slots; no log contains it."""
 SELF: Final = "@node"
@@ -31,7 +31,7 @@ SELF: Final = "@node"
 EVENT_THREAD: Final = "start of the controller thread"
 """The ``event`` of a line that every broker writes to controller.log when it starts, right after its registration."""
 FETCHERS: Final = "change of fetchers"
-"""The ``event`` of a line that every broker writes to server.log when it is told to lead or to follow."""
+"""The ``event`` of a line that every broker writes to server.log when it becomes a leader or a follower."""
 
 _TP = r"\[?(?<topic>[\w.-]+)[-,](?<partition>\d+)\]?"
 """``topic-0``, whose topic may contain dashes too, or ``[topic,0]`` (to 0.11)."""
@@ -103,7 +103,7 @@ STATE_CHANGES: Final = (
 )  # fmt: skip
 """Messages of the controller; ``failed`` and ``elected leader`` show why a partition has no leader, or has one again.
 
-In ``reassigning``, ``detail`` has the replicas that are added; when they are in sync, the line is logged again without
+In ``reassigning``, ``detail`` has the replicas being added; when they are in sync, the line is logged again without
 any.
 """
 
@@ -171,7 +171,7 @@ AT_BROKERS: Final = (
        r"from (?<detail>[\d,]*) to (?<isr>[\d,]+)", "0.10", event="expand", leader=SELF),
 )  # fmt: skip
 """Messages in the brokers' state-change.log and server.log; in received, handled and stale, ``detail`` is the
-controller.  In received, ``epoch`` is its own where ``controller_epoch`` is the one in a partition's state."""
+controller.  In received, ``epoch`` is the controller's own, and ``controller_epoch`` the one in a partition's state."""
 
 FAILOVER_STEPS: Final = (
     "starting become controller state transition", "Reading controller epoch from ZooKeeper",
@@ -264,7 +264,7 @@ PATTERNS: Final = (*STATE_CHANGES, *REQUESTS, *AT_BROKERS, *CONTROLLER, *LIFE, *
 
 _LEVEL = r"(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)"
 _DATE = r"(?:20)?(?<date>\d\d-\d\d-\d\d)[ T]"
-"""The first two digits of the year may be missing, since they may be what separates the records of a file."""
+"""The first two digits of the year may be missing, since they may be part of what separates a file's records."""
 _TIME = r"(?<time>\d\d:\d\d:\d\d)(?:[,.](?<fraction>\d{1,9}))? ?(?<zone>Z|UTC|[+-]\d\d:?\d\d)?"
 _WRITER = (
     r"\[[^\]=]*?(?:[Cc]ontroller|[Bb]roker|Manager|Server|Coordinator|controllerId|replicaId|id)[ =](?<nodeA>\d+)"
@@ -274,7 +274,7 @@ _WRITER = (
     rf"|(?:{_LEVEL}|-) +(?:Controller|Broker) (?<nodeD>\d+)(?: epoch (?<epochD>\d+))? "
 )
 HEADER: Final = rf"\[?(?:{_LEVEL} +\[?)?{_DATE}{_TIME}(?=[\], ])\]?,? *(?=(?:.{{0,60}}?(?:{_WRITER}))?)(?<rest>.*)$"
-"""The time, the writer (as far as it is named), and the rest of the line; it follows the wrapper, if there is one."""
+"""The time, the writer (if it is named) and the rest of the line, after the wrapper, if there is one."""
 HEADER_WITHOUT_DATE: Final = HEADER.replace(_DATE, "(?<date>)")
 HEADER_SLOTS: Final = ("date", "time", "fraction", "zone", "node", "epoch", "rest")
 

@@ -21,14 +21,14 @@ _ROTATED = re.compile(
     r"|(?P<dated>.*[.-]\d{4}-\d\d-\d\d(?:-\d\d)?)\.(?P<nth>\d{1,3})\.log",
     re.DOTALL,
 )
-"""log4j's RollingFileAppender numbers from 1, the newest; log4j2's ``%i`` counts within a day or an hour.
+"""log4j's RollingFileAppender numbers files from 1, the newest; log4j2's ``%i`` counts within a day or an hour.
 
-Files by day or by hour alone prove nothing: where no line was written, there is no file.
+Files named only by day or hour prove nothing: if no line was written, there is no file.
 """
 
 
 def source_by_name(name: str) -> str | None:
-    """Return which of ``schema.SOURCES`` a path or URL is by its file's name; None if that does not show it."""
+    """Return which of ``schema.SOURCES`` the file name of a path or URL indicates; None if it indicates none."""
     base = name.rpartition("/")[2]
     if JOURNAL_NAME.fullmatch(base):
         return JOURNAL_SOURCE
@@ -44,7 +44,7 @@ def lacks_of(
     in_progress: Iterable[str],
     manifest: Manifest,
 ) -> tuple[Lack, ...]:
-    """Return what is missing, as far as files show it.
+    """Return what is missing, as far as the files show it.
 
     ``listed`` are all files, ``files`` those to be read, with their clusters; ``looked`` were scanned; the others are
     names.
@@ -74,7 +74,7 @@ def lacks_of(
         for each in looked if each.cut_off and each.file.path in clusters
     ]  # fmt: skip
     found += [
-        lack(by_name[name], f"{name} is not read: its content is neither a journal's nor that of a log of Kafka")
+        lack(by_name[name], f"{name} is not read: it is neither a journal nor a Kafka log")
         for name in unknown
         if _OF_CONTROLLER.fullmatch(name.rpartition("/")[2]) or JOURNAL_NAME.fullmatch(name.rpartition("/")[2])
     ]

@@ -1,11 +1,11 @@
 """Converts logs whose records are JSON objects, or whose times are milliseconds since 1970, to plain text.
 
 The formats are log4j2's ``JsonLayout`` and ``JsonTemplateLayout`` (its own templates: ECS, Logstash, GELF, GCP,
-JsonLayout), and patterns with ``%d{UNIX_MILLIS}``.  ``damage`` writes such files again in log4j's default pattern, and
-the pipeline reads only those, so both engines need to know only one format.
+JsonLayout), and patterns with ``%d{UNIX_MILLIS}``.  ``damage`` rewrites such files in log4j's default pattern, so both
+engines need to know only one format.
 
-Other lines stay as they are.  A line that begins like a record but is not one still becomes the beginning of a record,
-and is rejected with a reason like every other torn line.
+Other lines stay as they are.  A line that begins like a record but is not one still starts a record, and is rejected
+with a reason like any torn line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MILLIS: Final = re.compile(r"^(\[?(?:(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL) +\[?
 _DATED: Final = re.compile(r"^.{0,40}?\d\d-\d\d-\d\d[ T]\d\d:\d\d", re.ASCII)
 _LEVEL: Final = r"\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b"
 _OBJECT: Final = re.compile(rf'^(?:(?:(?!{_LEVEL}).){{0,200}}? )??(?=\{{\s*(?:"|$))')
-"""An object, perhaps after a prefix of a container runtime.
+"""An object, possibly after a container runtime's prefix.
 
 After a level, it is part of a message, as in the state changes of Kafka 1.0 and older.
 """

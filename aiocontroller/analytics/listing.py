@@ -11,11 +11,11 @@ from aiocontroller.analytics.store import MARKER, OURS, OWNER
 
 
 def files_below(top: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """Return the files below a folder, and what cannot be listed with the reason: folders that must not be read, links
-    that lead nowhere.
+    """Return the files below a folder, and (path, reason) of what cannot be listed: unreadable folders and dangling
+    links.
 
-    Links are followed.  Each folder is entered once, so a link to a folder above ends there, and a folder has its own
-    name if it is also reached by a link.  Tables of an earlier run are left out.
+    Links are followed.  Each folder is entered once, so a link to a folder above it adds nothing, and a folder that
+    links also reach keeps its own name.  Tables of an earlier run are left out.
     """
     found: list[Path] = []
     failed: list[tuple[Path, str]] = []

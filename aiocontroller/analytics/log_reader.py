@@ -1,4 +1,4 @@
-"""Bronze of Kafka's logs: each record under the journal's names, with null for what it does not have.
+"""Bronze of Kafka's logs: each record in the journal's columns, with null for what it lacks.
 
 Spark reads the files once for each framing (``framing``).  One regex finds the time and the writer, another one the
 message (``kafka_logs``).  Times without a zone are in the file's zone and become UTC here.
@@ -17,7 +17,7 @@ from aiocontroller.analytics.lines import read_lines, sample
 from aiocontroller.analytics.source_files import SourceFile
 
 MOST_DETAIL = 2000
-"""The number of characters kept of a record without a matching pattern, or of a failure's stack trace."""
+"""The number of characters kept from a record without a matching pattern, or from a failure's stack trace."""
 CONTINUATION = "continuation"
 """The kind of a line without a time in a file that is read line by line: it belongs to the record before it."""
 UNKNOWN_LAYOUT = "its time has a form that is not known"
@@ -117,9 +117,9 @@ def _why_rejected(framing: Framing) -> Column:
             no_header,
             F.lit(None).cast("string"),  # a continuation
         )
-    return no_time.when(
-        _local_time().isNull(), F.lit("no date in it, nor in its file's name, nor in the manifest")
-    ).when(F.col("utc").isNull(), F.lit("its time is none"))
+    return no_time.when(_local_time().isNull(), F.lit("no date in the line, its file's name or the manifest")).when(
+        F.col("utc").isNull(), F.lit("its time is invalid")
+    )
 
 
 def _bronze() -> list[Column]:

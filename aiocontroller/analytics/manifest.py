@@ -86,7 +86,7 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest.  Raises ``BadInputError``, which names the place of the error."""
+    """Read a manifest.  Raises ``BadInputError``, which names the faulty entry."""
 
     def bad(words: str) -> NoReturn:
         raise BadInputError(f"manifest {path}: {words}")

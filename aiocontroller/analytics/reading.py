@@ -19,7 +19,7 @@ HEAD_BYTES = 64 << 10
 """How much of a file is read to determine its kind."""
 CHUNK_BYTES = 1 << 20
 PACKED_CHUNK_BYTES = 4 << 10
-"""The most that is lost before the damage."""
+"""The most that is lost before damaged data."""
 PACKED = (".gz", ".bz2", ".zst")
 _FILE = "file:"
 _TAR, _TAR_AT = b"ustar", 257
@@ -32,7 +32,7 @@ class DamagedError(Exception):
 
 
 def is_local(path: str) -> bool:
-    """Return whether the path is on a disk, and not on a Hadoop file system."""
+    """Return whether the path is on a local disk and not on a Hadoop file system."""
     return path.startswith(_FILE) or "://" not in path
 
 
@@ -42,7 +42,7 @@ def local_name(path: str) -> str:
 
 
 def is_utf8(path: str) -> bool:
-    """Return whether a path, as Python has it, is UTF-8 in the file system."""
+    """Return whether a path, as Python represents it, is UTF-8 in the file system."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -51,8 +51,8 @@ def is_utf8(path: str) -> bool:
 
 
 def readable(name: str) -> str:
-    """Return the name with ``\\xff`` for bytes that are not UTF-8, which no table and no page can hold, and with the
-    codes of control characters, such as line ends."""
+    """Return the name with escapes such as ``\\xff`` for control characters and for bytes that are not UTF-8, which
+    tables and pages cannot hold."""
     text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     return re.sub(r"[\x00-\x1f\x7f]", lambda control: f"\\x{ord(control[0]):02x}", text)
 
@@ -63,7 +63,7 @@ def as_glob(path: str) -> str:
 
 
 def is_packed(name: str) -> bool:
-    """Return whether the name has an ending of ``PACKED``; the content is not looked at."""
+    """Return whether the name has an ending of ``PACKED``; the content is not examined."""
     return name.endswith(PACKED)
 
 
@@ -105,7 +105,7 @@ def chunks(spark: SparkSession, path: str) -> Iterator[bytes]:
 def head(spark: SparkSession, path: str) -> bytes:
     """Return the first ``HEAD_BYTES``, or what can be unpacked of them.
 
-    Raises DamagedError if that is nothing, or if the file is an archive of files.
+    Raises DamagedError if nothing can be unpacked, or if the file is a tar archive.
     """
     found = bytearray()
     try:
@@ -147,7 +147,7 @@ def last_byte(spark: SparkSession, path: str) -> bytes:
 
 
 def whole_lines(spark: SparkSession, path: str, to: Path) -> int:
-    """Write what can be unpacked, up to the last complete line, and return the number of bytes."""
+    """Write what can be unpacked, up to the last complete line, and return the number of bytes written."""
     with to.open("wb") as out:
         try:
             for data in chunks(spark, path):

@@ -106,22 +106,22 @@ ORIGIN: Final = _table(
 """The origin of a bronze record.
 
 ``process`` is one writer: ``node-start`` for a journal, with ``start_us`` as the start; the log's file for a log.
-``reference`` lets a person find the record again: ``file:time as in the file`` for a log; for a journal's records
-silver makes ``process:seq`` when it is needed.  ``joined``: the record was on one line with the previous record.
+``reference`` lets a person find the record: ``file:time as in the file`` for a log; for a journal's records silver
+makes ``process:seq`` when needed.  ``joined``: the record was on one line with the previous record.
 """
 
 EVENTS_BRONZE: Final = Table((*JOURNAL.fields, *ORIGIN.fields))
 """bronze/events, for journals and logs: records as in their files, under the journal's names."""
 
 REJECTED: Final = _table("line string, reason string")
-"""The readers' columns in addition to bronze's; both are null for a record that was understood."""
+"""The readers' additional columns; both are null for a record that was understood."""
 
 QUARANTINE: Final = _table("line string, file string, reason string, source string, cluster string, count long")
 """bronze/quarantine: ``count`` lines of a file that could not be read for the same reason; ``line`` is one of them."""
 REPEATED: Final = _table("file string, duplicates long")
-READ: Final = _table("file string, read long")
-"""How many records bronze holds of each log: silver has rows that follow from several of them, and leaves some out."""
 """The number of a file's records that had been read before."""
+READ: Final = _table("file string, read long")
+"""How many records of each log bronze holds: silver leaves some out, and has rows that follow from several."""
 SAMPLE_CHARACTERS: Final = 500
 
 EVENTS: Final = _table(
@@ -140,8 +140,8 @@ EVENTS: Final = _table(
 )
 """silver/events, for journals and logs.
 
-``kind`` has the journal's values (``docs/journal.md``).  The order is ``ORDER``, and never ``ts_us`` across nodes.  A
-log's ``seq`` is for ordering only: it may differ between runs.
+``kind`` has the journal's values (``docs/journal.md``).  The order is ``ORDER``, never ``ts_us`` across nodes.  A log's
+``seq`` is for ordering only: it may differ between runs.
 """
 ORDER: Final = ("epoch", "start_us", "process", "seq")
 
@@ -165,7 +165,7 @@ CLOCKS: Final = _table(
 )
 """silver/clocks: ``offset_us`` is how far a node's clock is ahead of the cluster's reference, ± ``error_us``.
 
-With ``source``: how far its logs of this kind, ``file`` for example, are ahead of its other logs (``appenders``)."""
+With ``source``: how far the node's logs of this kind, such as ``file``, are ahead of its other logs (``appenders``)."""
 
 GOLD: Final = {
     "windows": _table(

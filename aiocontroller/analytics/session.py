@@ -33,7 +33,7 @@ HEAP_MB = 4096
 LITTLE_BYTES = 24 << 20
 """Input size, about 100,000 records."""
 QUICK_COMPILER_BELOW_BYTES = 192 << 20
-"""Input size, about 900,000 records.  Up to about twice of it, Java's quick compiler alone takes less time."""
+"""Input size, about 900,000 records.  Up to about twice this size, Java's quick compiler alone is faster."""
 PARTITION_BYTES = 256 << 20
 """Input size for each partition of a shuffle; the shuffled data are about a tenth of it."""
 
@@ -43,11 +43,8 @@ _FOR_MUCH = (
     "-XX:+UseParallelGC", "-XX:Tier4InvocationThreshold=100000", "-XX:Tier4MinInvocationThreshold=12000",
     "-XX:Tier4CompileThreshold=300000", "-XX:Tier4BackEdgeThreshold=800000",
 )  # fmt: skip
-"""Twenty times Java's own thresholds, so that the thorough compiler compiles the loops over records, and not Spark's
-planner.
-
-This halves the time.
-"""
+"""Twenty times Java's own thresholds: the thorough compiler then compiles the loops over records and not Spark's
+planner, which halves the time."""
 _OURS = "spark.aiocontroller.suited"
 """Marks sessions whose settings ``suit`` may adapt to the input."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -87,8 +84,7 @@ def spark_session(
 ) -> SparkSession:
     """Return the active session, or a new one.  ``options`` are Spark's own settings and take precedence over ours.
 
-    A local session ``for_little`` takes less time below ``QUICK_COMPILER_BELOW_BYTES``, and more for millions of
-    records.
+    A local session ``for_little`` is faster below ``QUICK_COMPILER_BELOW_BYTES``, and slower for millions of records.
 
     Raises ``PipelineMissingError`` without PySpark, ``JavaMissingError`` without Java.
     """
@@ -126,8 +122,8 @@ def spark_session(
 
 
 def suit(spark: SparkSession, input_bytes: int) -> None:
-    """Adapt a session of ours to the input size: for small inputs, compiling a query takes longer than running it, and
-    each task of a cluster costs more than its rows."""
+    """Adapt our own session to the input size: for small inputs, compiling a query takes longer than running it, and
+    each task on a cluster costs more than its rows."""
     if not _is_ours(spark):
         return
     little = input_bytes < LITTLE_BYTES
@@ -140,7 +136,7 @@ def suit(spark: SparkSession, input_bytes: int) -> None:
 
 @contextmanager
 def suited_to_little(spark: SparkSession) -> Iterator[None]:
-    """Adapt the session for queries on small tables.  The settings apply to queries that are planned, by an action,
+    """Adapt the session for queries on small tables.  The settings apply to queries whose action, which plans them, is
     inside."""
     if not _is_ours(spark):
         yield
@@ -155,8 +151,8 @@ def suited_to_little(spark: SparkSession) -> Iterator[None]:
 
 
 def planned_anew(table: DataFrame) -> DataFrame:
-    """Compute a table of little data on this machine, so that what is made of it is planned from there on: planning
-    takes longer than computing.  Any other table is returned as it is."""
+    """Compute a small table of a local session now, so that later plans start from its rows: planning takes longer than
+    computing.  Any other table is returned as it is."""
     spark = table.sparkSession
     if (
         _is_ours(spark)
@@ -168,7 +164,7 @@ def planned_anew(table: DataFrame) -> DataFrame:
 
 
 def held(table: DataFrame) -> DataFrame:
-    """Keep the rows of a table of which several others are made, until ``unpersist``."""
+    """Keep the rows of a table that several others use, until ``unpersist``."""
     computed = planned_anew(table)
     return table.persist() if computed is table else computed
 

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the version and the controller of aiocontroller-pipeline are the checkout's."""
+"""What pyproject.toml cannot express: aiocontroller-pipeline has the checkout's version and requires its controller."""
 
 from __future__ import annotations
 

@@ -14,9 +14,8 @@ _NEIGHBOURS = ("to_state", "leader", "leader_epoch", "isr", "ts_us", "controller
 def events(bronze: DataFrame, clocks: DataFrame | None = None, keep: Keep = checkpointed) -> DataFrame:
     """Return ``schema.EVENTS`` of ``schema.EVENTS_BRONZE``; ``clocks`` are computed for logs if they are not given.
 
-    ``keep`` stores what several steps use (``log_events``).
-
-    If both a journal and the brokers' logs cover a term, the journal's records of partitions count.
+    ``keep`` stores what several steps use (``log_events``).  If both a journal and the brokers' logs cover a term, the
+    journal's records of partitions count.
     """
     of_journals = journal_events(bronze.where(F.col("source") == schema.JOURNAL_SOURCE))
     logs = bronze.where(F.col("source") != schema.JOURNAL_SOURCE)

@@ -22,7 +22,7 @@ _KINDS = (schema.CONTROLLER_LOG, schema.SERVER_LOG, schema.STATE_CHANGE_LOG)
 class SourceFile:
     """One file.
 
-    ``path`` is Hadoop's name of the file without quoting; ``name`` is shown to people and relative to the given path.
+    ``path`` is Hadoop's name for the file, unquoted; ``name`` is shown to people and relative to the given path.
     """
 
     path: str
@@ -45,16 +45,17 @@ class SourceFile:
     layout: str | None = None
     """What ``layouts`` converts to plain text; ``framing`` is that of the plain text."""
     problem: str = ""
-    """Why it cannot be opened, where that is known from listing it."""
+    """Why it cannot be opened, if listing it showed that."""
     remarks: tuple[str, ...] = ()
     """The assumptions about the file, as text."""
 
     @property
     def first_position(self) -> int:
-        """Return where the file's lines begin among those of all files, below 2**58; it orders lines of the same time.
+        """Return the position of the file's first line among those of all files, below 2**58; it orders lines of equal
+        time.
 
         A decision is in controller.log and the request about it in state-change.log, so the former comes first.  The
-        order of files of the same kind is arbitrary, but the same in every run, whatever else is read.
+        order of files of the same kind is arbitrary, but the same in every run, whichever other files are read.
         """
         kind = _KINDS.index(self.source) if self.source in _KINDS else len(_KINDS)
         return (kind << 20 | zlib.crc32(self.name.encode()) >> 12) << _POSITIONS_OF_A_FILE
@@ -70,7 +71,7 @@ class Lack:
     source: str = ""
     """One of ``schema.SOURCES``; empty while unknown."""
     cluster: str | None = None
-    """None: it may be any."""
+    """None: any of them is possible."""
     node: int | None = None
     process: str = ""
     """Of a journal that is still being written."""
@@ -90,12 +91,12 @@ class Looked:
     lost: str = ""
     """What is missing if only a part of it can be read."""
     cut_off: bool = False
-    """Whether its last line has no end."""
+    """Whether its last line has no newline."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The ``files`` to read, and those that are not read: ``copies`` (name, original), ``unknown`` ones, and others."""
+    """The ``files`` to read, and those not read: ``copies`` (name, original), ``unknown`` ones, and others."""
 
     files: tuple[SourceFile, ...]
     copies: tuple[tuple[str, str], ...] = ()
@@ -105,7 +106,7 @@ class Found:
     """(name, reason)"""
     lacks: tuple[Lack, ...] = ()
     in_place: tuple[SourceFile, ...] = ()
-    """Those of ``files`` that are read where they are and not from a copy, as they were listed."""
+    """Those of ``files`` that are read in place and not from a copy, as they were listed."""
 
     def names(self) -> set[str]:
         """Return the names of all files, read or not."""
@@ -123,7 +124,7 @@ class Found:
         said = [(remark, file.name) for file in self.files for remark in file.remarks]
         said += [(f"not read: a copy of {whole}", name) for name, whole in self.copies]
         said += [(f"not read: {why}", name) for name, why in self.unreadable]
-        said += [("not read: neither a journal nor a log of Kafka's", name) for name in self.unknown]
+        said += [("not read: neither a journal nor a Kafka log", name) for name in self.unknown]
         read = {file.name for file in self.files}
         said += [(_OPEN, name) for name in self.in_progress if name not in read]
         return {words: sorted(name for w, name in said if w == words) for words in sorted({w for w, _ in said})}

@@ -1,10 +1,10 @@
 """Finds the input files, determines their kinds, and decides which of them to read.
 
 The kind of a file follows from its name and its head (a manifest may override it).  Copies are left out: a file that is
-the beginning of another, longer one of the same kind adds nothing.  Journal segments in progress have names that Spark
-skips; on request, a copy up to the last complete line is read in their place.  The same applies to files that Spark
-cannot unpack, and to damaged packed files, of which the intact part is read.  A file that cannot be read is reported,
-and the others are read without it.
+the beginning of a longer one of the same kind adds nothing.  Spark skips the names of journal segments in progress; on
+request, a copy up to the last complete line is read in their place.  The same applies to files that Spark cannot
+unpack, and to damaged packed files, of which the intact part is read.  A file that cannot be read is reported, and the
+others are read without it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def find_files(
 ) -> Found:
     """Find everything below ``paths`` (files, folders, globs; local or of any Hadoop file system) that can be read.
 
-    Raises ``BadInputError`` if a path does not exist, no file is a journal or a log of Kafka, or a glob of the manifest
+    Raises ``BadInputError`` if a path does not exist, no file is a journal or a Kafka log, or a glob of the manifest
     matches no file.
     """
     manifest = manifest or Manifest()
@@ -70,7 +70,7 @@ def find_files(
         elif file.size and not _is_lock(file, heads[file.path]):
             unknown.append(file.name)
     if manifest.unused:
-        raise BadInputError(f"manifest: no file has a name like {', '.join(manifest.unused)}; {listed[0].name} is one")
+        raise BadInputError(f"manifest: no file name matches {', '.join(manifest.unused)}; {listed[0].name} is one")
     temporary = _temporary_folder()
     looked_at = looked_through(spark, known, temporary)
     for file, seen in zip(known, looked_at, strict=True):
@@ -88,9 +88,9 @@ def find_files(
 
 
 def refuse_replaced(found: Found) -> None:
-    """Raise BadInputError for a file of this machine that a rotation or a deletion has taken away since it was listed.
+    """Raise BadInputError for a local file that was rotated or deleted after it was listed.
 
-    Its lines may be in a file that was not listed, or nowhere.  A file that has grown is no problem.
+    Its lines may be in a file that was not listed, or lost.  A file that has grown is no problem.
     """
     for file in found.in_place:
         if not is_local(file.path):
@@ -101,7 +101,7 @@ def refuse_replaced(found: Found) -> None:
             size = -1
         if size < file.size:
             what = "was deleted or renamed" if size < 0 else "became shorter"
-            raise BadInputError(f"{file.name}: it {what} while it was read, as by a rotation: run the command again")
+            raise BadInputError(f"{file.name}: it {what} while being read, as by log rotation: run the command again")
 
 
 def _nameable(files: Sequence[SourceFile]) -> tuple[list[SourceFile], list[tuple[str, str]]]:
@@ -163,7 +163,7 @@ def _nothing_found(
     if not unknown:
         return f"only empty files in {where}"
     return (
-        f"nothing in {where} is a journal, or a controller.log, state-change.log or server.log of Kafka's: "
+        f"nothing in {where} is a journal, or a controller.log, state-change.log or server.log of Kafka: "
         f"{len(unknown)} other files, {unknown[0]} for example"
     )
 
@@ -173,7 +173,7 @@ def _is_in_progress(file: SourceFile) -> bool:
 
 
 def _is_lock(file: SourceFile, head: bytes) -> bool:
-    """Return whether a running controller, or another run of ours, has locked the file's folder by it."""
+    """Return whether the file is the lock of a running controller, or of another run of ours."""
     return file.name.rpartition("/")[2] == LOCK_FILE and head.strip().isdigit()
 
 

@@ -1,4 +1,4 @@
-"""The output folder: its content, its owner, and changes that leave it consistent after a crash at any point.
+"""The output folder: its content, its owner, and changes that keep it consistent after a crash at any point.
 
     _aiocontroller.json        the marker with the owner, the layout and the run that made the folder
     snapshots/N.json           what readers see: the run, its gold, and the files of every table with their sizes; the
@@ -18,14 +18,14 @@
 Rules.
  * Only marked folders are ever deleted: folders below ``runs`` that hold a ``_run.json`` of ours.  In a folder without
    the marker, anything with one of the names above is reported by name and not touched.
- * A batch writes only below its own ``batch=N``, and readers here ignore what no commit names; so an interrupted batch
+ * A batch writes only below its own ``batch=N``, and our readers ignore what no commit names, so an interrupted batch
    is simply repeated.
  * The last commit names the batches that count, its ``parts``.  A merged batch (``compaction``) replaces others in that
    list.  Their files stay until neither the last commit nor a kept snapshot names them.
- * Files that are lost, cut off or foreign are found before a batch is added to others, or a table is read: by their
-   names and sizes.
- * No file is overwritten.  All tables change at once, with the snapshot; the previous one stays for its present
-   readers.
+ * Lost, truncated and foreign files are found, by name and size, before a batch is added to others and before a table
+   is read.
+ * No file is overwritten.  All tables change at once, with the snapshot; the previous one stays for readers that still
+   use it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Store:
         self._check()
         self._run = self._last_run()
         self._next: str | None = None
-        """The name of the run to come, if the marker names it."""
+        """The name of the next run, if the marker has it."""
 
     # -- ownership -------------------------------------------------------------------------------------------------
 
@@ -159,10 +159,10 @@ class Store:
             )
 
     def lock(self) -> None:
-        """Mark the folder as ours, and keep other processes of this machine from writing to it until ``unlock``.
+        """Mark the folder as ours, and keep other processes on this machine from writing to it until ``unlock``.
 
-        Raises FolderInUseError if another process has the lock (Hadoop file systems have none), BadInputError if the
-        folder cannot be made.
+        Raises FolderInUseError if another process has the lock (there are none on Hadoop file systems), BadInputError
+        if the folder cannot be made.
         """
         self._check()
         if isinstance(self._files, LocalFiles):
@@ -256,9 +256,9 @@ class Store:
         return dict((self.last_commit() or {}).get("remarks", {}))
 
     def commit(self, note: dict[str, Any]) -> None:
-        """Commit: from now on the batches ``note["parts"]`` count, of which ``note["batch"]`` is new.
+        """Commit: from now on the batches in ``note["parts"]`` count; ``note["batch"]`` is the new one.
 
-        The content has an ``id``; a note that contains one states that the records are the same as before.
+        A commit has an ``id``; a note with an ``id`` states that the records are the same as before.
         """
         self._files.delete_tree(f"runs/{self._run}/{_FILES}/{note['batch']}.json")  # of an interrupted attempt
         tables = json.dumps({"tables": self._tables_of(note["batch"], self._parts())}, sort_keys=True)
@@ -275,7 +275,7 @@ class Store:
         rows.write.mode("append").partitionBy(*partitions).parquet(self.of_batch(table, batch))
 
     def read(self, table: str, batches: Iterable[int], schema: Table | None = None) -> DataFrame:
-        """Return a table of these batches; ``schema`` serves for an empty table if none of them has it."""
+        """Return a table of these batches; if none of them has it, an empty table with ``schema``."""
         paths = [self.of_batch(table, batch) for batch in self.having(table, batches)]
         if not paths:
             assert schema is not None, f"{table}: no batch has it"
@@ -299,15 +299,15 @@ class Store:
         return {table: self._files.sizes(f"runs/{self._run}/{table}/{part}") for table in parts if part in parts[table]}
 
     def refuse_lost(self) -> None:
-        """Raise BadInputError if readers see a run whose commits are lost: its records would not be in new tables."""
+        """Raise BadInputError if readers see a run whose commits are lost: new tables would lack its records."""
         present = self.snapshot()
         if present is not None and (self._run is None or self._run < present["run"]):
             place = f"{self.out}/runs/{present['run']}"
             raise BadInputError(f"{place}: found no commit of ours there, expected those of the tables: {_ANEW}")
 
     def refuse_damaged(self, batches: Iterable[int]) -> None:
-        """Raise BadInputError for a file of these batches that is lost, is not as long as it was, or was half written,
-        and for one that this program did not write."""
+        """Raise BadInputError if a file of these batches is lost, has another size, is half written, or was not written
+        by this program."""
         parts = self._parts()
         for batch in batches:
             written, there = self._written(str(self._run), batch), self._tables_of(batch, parts)
@@ -327,7 +327,7 @@ class Store:
             raise BadInputError(f"{problem}: {remedy}")
 
     def _damage(self, folder: str, written: Mapping[str, int], there: Mapping[str, int]) -> str | None:
-        """Return what is wrong with the first file of a folder that is not as it was written; None if all are."""
+        """Return what is wrong with the first changed file of a folder; None if all files are as they were written."""
         for name in sorted({*written, *there}):
             path = f"{folder}/{name}"
             if name not in there:
@@ -351,7 +351,7 @@ class Store:
     # -- gold ------------------------------------------------------------------------------------------------------
 
     def publish(self, tables: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
-        """Let readers see these tables, all at once: folders made by ``draft``, of the batches in ``commit``."""
+        """Let readers see these tables, all at once: folders from ``draft``, with the batches in ``commit``."""
         gold = {folder.rpartition("/")[0] for folder in tables.values()}
         assert len(gold) == 1, "tables of one snapshot stand side by side"
         where = gold.pop().removeprefix(f"{self.out}/")
@@ -385,7 +385,7 @@ class Store:
     def gold(self, name: str) -> str:
         """Return the folder of a table that readers see.
 
-        Raises BadInputError if there is none yet, and if a file of it is lost, not whole, or foreign.
+        Raises BadInputError if there is none yet, or if one of its files is lost, truncated or foreign.
         """
         present = self.snapshot()
         if present is None:
@@ -394,8 +394,7 @@ class Store:
         return f"{self.out}/{present['gold']}/{name}"
 
     def damage_of_gold(self) -> str | None:
-        """Return what is wrong with the first file of what readers see that is not as it was written; None if all
-        are."""
+        """Return what is wrong with the first changed file that readers see; None if all are as they were written."""
         present = self.snapshot()
         if present is None:
             return None
@@ -409,7 +408,7 @@ class Store:
     def published_batches(self, table: str) -> list[str]:
         """Return the folders of a table's batches that the snapshot includes.
 
-        Raises BadInputError if a file of them is lost, not whole, or foreign.
+        Raises BadInputError if one of their files is lost, truncated or foreign.
         """
         present = self.snapshot()
         if present is None:
@@ -431,7 +430,8 @@ class Store:
         return self._files.exists(_GOLD) and not (self._files.target_of(_GOLD) or "").startswith("runs/")
 
     def gold_in_the_way(self) -> str | None:
-        """Return what to say if readers cannot find the tables at ``gold``, because something else is there."""
+        """Return a message if readers cannot find the tables at ``gold`` because something else is there; otherwise
+        None."""
         present = self.snapshot()
         if present is None or not self._gold_is_foreign():
             return None
@@ -476,7 +476,7 @@ class Store:
         """Yield the folders below that hold batches."""
         try:
             names = self._files.names(folder)
-        except NotADirectoryError:  # a file of somebody else's
+        except NotADirectoryError:  # a foreign file
             return
         for name in names:
             if name.startswith(_BATCH):
@@ -495,7 +495,7 @@ class Store:
         return found
 
     def _json(self, name: str, kind: Any) -> dict[str, Any]:
-        """Return what this program has written.  Raises BadInputError if something else is there."""
+        """Return an object that this program wrote.  Raises BadInputError for anything else."""
         found = _parsed(self._read(name))
         if not found:
             raise BadInputError(f"{self.out}/{name}: found no JSON object, expected one of ours: give another --out")
@@ -549,7 +549,7 @@ def _batch(number: int) -> str:
 
 
 def _is_of(marker: Mapping[str, Any], run: str) -> bool:
-    """Return whether a run's marker is ours and names this run: a copy under another name belongs to another owner."""
+    """Return whether a run's marker is ours and names this run: a copy under another name is not ours."""
     return marker.get("owner") == OWNER and marker.get("run") == run
 
 

@@ -1,16 +1,17 @@
-"""Processes batches of records one after the other to gold, with the same result as all records at once.
+"""Processes batches of records into gold, one after the other, with the same result as all records at once.
 
 A whole run is one batch into an empty folder; ``--incremental`` adds a batch of what is new; ``--follow`` adds one
 every few seconds.  All of them use ``add``:
 
-1.  Bronze: the typed records; what is not understood goes into quarantine. 2.  Repeated records are left out.  Journals
-number their records, so a few counts for each process show whether there can be any (``duplicates``); they are searched
-for only then. 3.  Partitions' histories continue from each partition's last row.  If a row is *late*, before that last
-one, the partition's history is retracted and made again, and its earlier contribution is subtracted. 4.  The facts of
-the batch, then the commit.  Nothing counts before the commit, so an interrupted attempt is repeated. 5.  Gold, from the
-facts of all batches.
+1.  Bronze: the typed records; what is not understood goes into quarantine.
+2.  Repeated records are left out.  Journals number their records, so a few counts for each process show whether there
+    can be any (``duplicates``); only then are they searched for.
+3.  Partitions' histories continue from each partition's last row.  If a row is *late*, before that last one, the
+    partition's history is retracted and made again, and its earlier contribution is subtracted.
+4.  The facts of the batch, then the commit.  Nothing counts before the commit, so an interrupted attempt is repeated.
+5.  Gold, from the facts of all batches.
 
-``compaction`` merges batches, so that their number stays small.
+``compaction`` merges batches to keep their number small.
 """
 
 from __future__ import annotations
@@ -72,15 +73,15 @@ def add(
     """Add files, or records (bronze's columns, and ``line`` and ``reason``), as the next batch.
 
     ``note`` becomes part of its commit; ``step`` receives the progress.  Raises ``BadInputError``, without a commit, if
-    more than the share ``most_quarantined`` was not understood.  ``when_read`` is called when the files have been read,
-    or could not be; it raises if they were not what they had been.
+    the share of lines that were not understood exceeds ``most_quarantined``.  ``when_read`` is called after the files
+    were read, or could not be; it raises if they have changed.
     """
     before = store.last_commit()
     batch = 0 if before is None else before["batch"] + 1
     if before is not None and before.get("engine", SPARK) != engine():
         raise BadInputError(
-            f"{store.out}: found tables computed by {NAMES[before.get('engine', SPARK)]}, and this run computes by "
-            f"{NAMES[engine()]}: say --engine {before.get('engine', SPARK)} to add to them"
+            f"{store.out}: found tables computed by {NAMES[before.get('engine', SPARK)]}, but this run uses "
+            f"{NAMES[engine()]}: use --engine {before.get('engine', SPARK)} to add to them"
         )
     step(f"batch {batch}: reading")
     try:
@@ -146,8 +147,8 @@ def _write_bronze(store: Store, batch: int, new: Sequence[SourceFile] | DataFram
 
 
 def _decoded(store: Store, batch: int, files: Sequence[SourceFile]) -> DataFrame | None:
-    """Write what ``journal_files`` can decode, and return the other records, which are yet to be written; None if there
-    are none."""
+    """Write what ``journal_files`` can decode, and return the other records, still to be written; None if there are
+    none."""
     quick = [file for file in files if journal_files.suits(file, store.out)]
     others = [file for file in files if file not in quick]
     records = bronze.read(store.spark, others) if others else None
@@ -158,7 +159,7 @@ def _decoded(store: Store, batch: int, files: Sequence[SourceFile]) -> DataFrame
 
 
 def write_all(store: Store, batch: int, tables: dict[str, DataFrame]) -> None:
-    """Write tables concurrently: processors are free while one table is planned or while another one's last tasks run.
+    """Write tables concurrently: processors would be idle while a table is planned and while its last tasks run.
 
     DuckDB uses all processors for one table.
     """
@@ -172,7 +173,7 @@ def write_all(store: Store, batch: int, tables: dict[str, DataFrame]) -> None:
 
 
 def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
-    """Return ``schema.EVENTS``.  Those of logs take many steps, which Spark would repeat for each fact, so they are
+    """Return ``schema.EVENTS``.  Events from logs take many steps, which Spark would repeat for each fact, so they are
     stored."""
     is_journal = F.col("source") == schema.JOURNAL_SOURCE
     backwards = set_back(understood.where(is_journal))
@@ -281,8 +282,8 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
 
 
 def _clocks_that_differ(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:
-    """Return, as lacks, the nodes whose messages or journals contradict themselves by more than any drift: their
-    times are wrong by an amount that changed meanwhile; and the logs that are ahead of their broker's others."""
+    """Return, as lacks, the nodes whose messages or journals contradict each other by more than any drift, so that
+    their times are wrong by a changing amount, and the logs that are ahead of their broker's others."""
     if not store.having(CLOCKS, batches):
         return []
     found = store.read(CLOCKS, batches).where(
@@ -295,10 +296,11 @@ def _clocks_that_differ(store: Store, batches: Sequence[int]) -> list[dict[str, 
 
 
 def _of_clock(row: Any) -> dict[str, Any]:
-    """Return whose clock it is, of which kind of records, and what is wrong with it."""
+    """Return the clock's owner, the kind of records that it affects, and what is wrong with it."""
     node, whose = row["node"], f"clock of broker {row['node']}"
     wrong_by = f"its times are wrong by up to {row['error_us'] / 1_000_000:,.1f} s"
-    # What server.log shows of others counts for any broker; so does a log whose times are unknown.
+    # An empty source counts for every broker, not just controllers, since server.log also shows what happened to
+    # others.
     if row["source"] is not None:
         return {
             "file": f"clock of {row['source']} of broker {node}", "source": "", "words": words_of(row),

@@ -1,4 +1,4 @@
-"""The result of ``aiocontroller analyze``: the same as tables for people and as one object for programs."""
+"""The result of ``aiocontroller analyze``, as tables for people and as one object for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_PROBLEMS: Final = 50
 
 
 def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
-    """Return the summary of the gold tables below ``out``; times in microseconds."""
+    """Return the summary of the gold tables below ``out``; times are in microseconds."""
 
     store = Store(spark, out)
 

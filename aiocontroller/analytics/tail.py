@@ -1,13 +1,13 @@
 """``--follow``: reads journals while they are written.
 
 Spark's own file source reads a file once and never sees appended data.  This source remembers how many bytes of each
-file it has returned, always up to the end of a line, so that a partial line waits for its rest.  A completed segment is
-renamed (``_journal-…`` to ``journal-…``); both names are the same file here.
+file it has returned, always up to the end of a line, so a partial line waits until it is complete.  A completed segment
+is renamed (``_journal-…`` to ``journal-…``); both names are the same file here.
 
-``compaction`` merges batches when they become many; Spark itself keeps the last hundred entries of its checkpoint.
+``compaction`` merges batches when there are many; Spark itself keeps the last hundred entries of its checkpoint.
 
-Offsets go into Spark's checkpoint before a batch is read, and ``stream.add`` notes the batch's number in its commit: so
-each byte counts once, whichever process is killed at whatever time.
+Offsets go into Spark's checkpoint before a batch is read, and ``stream.add`` notes the batch's number in its commit, so
+each byte counts once, whichever process is killed and whenever.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def follow(
     every_s: float = 5.0,
     to_the_end_only: bool = False,
 ) -> Following:
-    """Bring ``out`` up to date with the journals below the local folders ``inputs``, and keep it so.
+    """Bring ``out`` up to date with the journals below the local folders ``inputs``, and keep it up to date.
 
     With ``to_the_end_only`` it ends when it has caught up.  Raises ``BadInputError`` for an input that is not a local
     folder.
@@ -111,8 +111,8 @@ class Following:
     def wait(self) -> None:
         """Wait until the query ends by itself or fails; KeyboardInterrupt ends it.
 
-        Spark gives the Python process of a source ten seconds to start, fixed in its code, which a busy machine may
-        exceed.  The query is then started again: it continues where its checkpoint ends.
+        Spark gives the Python process of a source ten seconds to start, a constant in its code, which a busy machine
+        may exceed.  The query is then started again and continues from its checkpoint.
         """
         try:
             for tries_left in reversed(range(STARTS)):
@@ -147,7 +147,7 @@ class JournalTail(DataSource):
 
 
 class Slice(InputPartition):
-    """Bytes ``begin`` to ``end`` of a file, which are whole lines."""
+    """Bytes ``begin`` to ``end`` of a file: whole lines."""
 
     def __init__(self, path: str, begin: int, end: int) -> None:
         super().__init__((path, begin, end))
@@ -161,15 +161,15 @@ class JournalTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        """Return no files: the first batch begins at the first byte of each."""
+        """Return an empty offset: the first batch begins at the first byte of each file."""
         return {}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note what is there now, so that the query ends when that is read."""
+        """Note what is there now, so that the query ends when it has read that."""
         self._target = whole_lines(self._folders)
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """Return where the next batch ends: at most ``BYTES_AT_ONCE`` bytes after ``start``, at ends of lines."""
+        """Return where the next batch ends: at line ends, at most ``BYTES_AT_ONCE`` bytes after ``start``."""
         there = whole_lines(self._folders) if self._target is None else self._target
         reached, left = dict(start), BYTES_AT_ONCE
         for path in sorted(there):
@@ -205,7 +205,7 @@ class JournalTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def whole_lines(folders: Sequence[Path]) -> dict[str, int]:
-    """Return for each journal below ``folders`` how many bytes of it are complete lines."""
+    """Return, for each journal below ``folders``, how many of its bytes are complete lines."""
     found: dict[str, int] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*journal-*.jsonl")):
@@ -219,7 +219,7 @@ def whole_lines(folders: Sequence[Path]) -> dict[str, int]:
 
 
 def open_journal(path: str) -> BinaryIO:
-    """Open a journal under its current name, since it may be renamed meanwhile."""
+    """Open a journal under its current name, since it may have been renamed."""
     folder, name = os.path.split(path)
     for present in (path, os.path.join(folder, f"_{name}")):
         try:

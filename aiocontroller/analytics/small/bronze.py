@@ -1,4 +1,4 @@
-"""Bronze without Spark: ``journal_files`` reads journals; plain Python in several processes reads logs and odd
+"""Bronze without Spark: ``journal_files`` reads journals, and plain Python in several processes reads logs and odd
 lines."""
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from aiocontroller.analytics.small.log_lines import LogParser
 from aiocontroller.analytics.source_files import SourceFile
 
 ALONE_BELOW_BYTES: Final = 48 << 20
-"""Size of journals up to which decoding in this process takes less time than starting others."""
+"""Size of journals up to which decoding in this process is faster than starting others."""
 _LOGS_EFFORT: Final = 5
-"""How many times longer a byte of a log takes."""
+"""How many times longer a byte of a log takes than a byte of a journal."""
 _SLICE_BYTES: Final = 16 << 20
-"""Small enough for all processors to end at about the same time."""
+"""Small enough for all processors to finish at about the same time."""
 _ROWS: Final = 50_000
-"""The number of a log's records that are held as objects at once."""
+"""The number of a log's records held as objects at once."""
 _LINES: Final = re.compile(r"\r\n|\r|\n")
 _PIECE_BYTES: Final = 4 << 20
 
@@ -70,7 +70,7 @@ def write(files: Sequence[SourceFile], events: str, odd: str, quarantine: str) -
 def _each(work: Callable[[Any], Any], pieces: Sequence[Any], effort: int) -> list[Any]:
     """Return the results of ``work``, done by all processors; small inputs are done by this process alone.
 
-    This process takes part: it begins at once, while another one needs half a second to start.
+    This process takes part: it begins at once, while others need half a second to start.
     """
     number = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if effort < ALONE_BELOW_BYTES or number == 1:
@@ -135,9 +135,9 @@ def _odd_lines(odd: str, events: str) -> Rejected:
 
 @cache
 def _leave_pandas_out() -> None:
-    """Save a quarter of a second in each process: at its first array, pyarrow imports pandas, to recognize its objects.
+    """Save a quarter of a second in each process: at its first array, pyarrow imports pandas to recognize its objects.
 
-    There are none here.  If it finds no pandas then, it looks again where it needs one.
+    There are none here.  If this import fails, pyarrow tries again where it needs pandas.
     """
 
     class Hidden:
@@ -179,14 +179,13 @@ def _write_log(number: int, file: SourceFile, events: str) -> Rejected:
 
 
 def _texts(path: str, separator: str | None) -> Iterator[str]:
-    """Yield a file's texts between line ends or ``separator``; each character is examined once, however long a text
-    is."""
+    """Yield a file's texts between line ends or separators; each character is examined once, however long a text is."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     end = "\r\n" if separator is None else separator
     begun: list[str] = []
-    """Pieces of a text whose end has not been read yet."""
+    """Pieces of a text whose end has not been read."""
     half = ""
-    """The last characters, which may be the first half of an end."""
+    """The last characters, which may be the first part of an end."""
     with open(re.sub("^/+", "/", path.removeprefix("file:")), "rb") as file:
         while data := file.read(_PIECE_BYTES):
             ready = half + decoder.decode(data)
@@ -225,7 +224,7 @@ def _write_rows(rows: Sequence[dict[str, Any]], events: str, name: str) -> None:
 
 
 def _batch(same: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Return rows of one kind: they leave the same columns empty."""
+    """Return rows of one kind, which leave the same columns empty, as a batch."""
     fields = arrow_schema(schema.EVENTS_BRONZE)
     filled = set().union(*same)
     columns = [

@@ -1,7 +1,7 @@
-"""Columns, functions and windows with PySpark's API: each is a text in Spark SQL, which ``translate`` translates.
+"""Columns, functions and windows with PySpark's API: each is a text in Spark SQL for ``translate``.
 
-Only what the transformations use is here.  ``F.name(…)`` of another function is the SQL function of that name; if
-DuckDB has none, ``translate`` raises an error that names it.
+This has only what the transformations use.  Any other ``F.name(…)`` is the SQL function of that name; if DuckDB has
+none, ``translate`` raises an error that names it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 
 def quoted(name: str) -> str:
-    """``a.b`` is field ``b`` of ``a``."""
+    """Return the name in backquotes; ``a.b`` is field ``b`` of ``a``."""
     return ".".join(part if part == "*" else f"`{part}`" for part in name.split("."))
 
 
 class Column:
-    """An expression in Spark SQL; the operators make larger ones, so ``==`` does not compare."""
+    """An expression in Spark SQL; operators build larger ones, so ``==`` does not compare."""
 
     def __init__(self, text: str, name: str | None = None, nulls_ignored: bool = False, order: str = "") -> None:
         self.text = text
@@ -30,11 +30,11 @@ class Column:
         return Column(self.text, names[0])
 
     def cast(self, kind: Any) -> Column:
-        """Convert to a type of Spark SQL; DuckDB raises where a value does not fit, as Spark in ANSI mode."""
+        """Convert to a type of Spark SQL; DuckDB raises if a value does not fit, like Spark in ANSI mode."""
         return Column(f"CAST({self.text} AS {kind})")
 
     def try_cast(self, kind: Any) -> Column:
-        """Convert; null where a value does not fit."""
+        """Convert; null if a value does not fit."""
         return Column(f"TRY_CAST({self.text} AS {kind})")
 
     def over(self, window: WindowSpec) -> Column:
@@ -51,7 +51,7 @@ class Column:
         return Column(f"({self.text} IS NOT NULL)")
 
     def isin(self, *values: Any) -> Column:
-        """``values`` may be several values or one list of them."""
+        """Test for membership; ``values`` may be several values or one list of them."""
         if len(values) == 1 and isinstance(values[0], (list, tuple, set, frozenset)):
             values = tuple(values[0])
         return Column(f"({self.text} IN ({', '.join(_literal(value) for value in values)}))")
@@ -67,7 +67,7 @@ class Column:
         return Column(f"{self.text[:-4]} ELSE {_value(value)} END")
 
     def asc_nulls_first(self) -> Column:
-        """An ascending order, as ``ordering`` has it by default."""
+        """An ascending order, the default of ``ordering``."""
         return Column(self.text, order="ASC NULLS FIRST")
 
     def __getitem__(self, field: str) -> Column:
@@ -132,7 +132,7 @@ def _value(value: Any) -> str:
 
 
 def _named(value: Any) -> str:
-    """Return a column; PySpark takes a text here for a column's name."""
+    """Return a column's text; as in PySpark, a string is a column's name."""
     return quoted(value) if isinstance(value, str) else _value(value)
 
 
@@ -155,12 +155,12 @@ def expr(text: str) -> Column:
 
 
 def when(condition: Column, value: Any) -> Column:
-    """A CASE with one branch, to which ``Column.when`` and ``otherwise`` add."""
+    """A CASE with one branch; ``Column.when`` and ``otherwise`` add more."""
     return Column(f"CASE WHEN {condition.text} THEN {_value(value)} END")
 
 
 def count(column: Any) -> Column:
-    """The rows for ``"*"``, else those whose column is not null."""
+    """The number of rows for ``"*"``, otherwise of rows whose column is not null."""
     return Column("count(*)" if column == "*" else f"count({_named(column)})")
 
 
@@ -193,7 +193,7 @@ def concat_ws(separator: str, *columns: Any) -> Column:
 
 
 def broadcast(frame: Any) -> Any:
-    """The frame itself: the hint means nothing within one process."""
+    """The frame itself: the hint has no effect within one process."""
     return frame
 
 
@@ -266,7 +266,7 @@ def _bound(rows: int) -> str:
 
 
 class Window:
-    """Where windows begin, and the bounds of their frames."""
+    """The entry point for windows, and the bounds of their frames."""
 
     unboundedPreceding, unboundedFollowing, currentRow = -_FAR, _FAR, 0
 

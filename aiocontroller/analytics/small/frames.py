@@ -1,8 +1,8 @@
 """Data frames with PySpark's API: plans that DuckDB computes when their rows are requested.
 
-A frame knows the SELECT that makes it from other frames, and the names of its columns.  If several steps of a query use
-the same costly frame (a join, an aggregate, a window), it is computed once (a common table expression).  Cheap frames
-are repeated at each place, so that DuckDB reads no more columns and rows than each place needs.
+A frame knows the SELECT that makes it from other frames, and the names of its columns.  A costly frame (a join, an
+aggregate, a window) that several steps of a query use is computed once (a common table expression).  Cheap frames are
+repeated in each place, so that DuckDB reads only the columns and rows needed there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Made = Callable[[Sequence[str]], str]
 
 _WEIGHTED: Final = re.compile(r"\s*percentile\((\w+), array\(([^)]*)\), (\w+)\) AS (\w+)\s*")
 _WIDENS: Final = re.compile(r"SUM\(|HUGEINT", re.IGNORECASE)
-"""What makes numbers of 128 bits."""
+"""Whatever produces 128-bit numbers."""
 _MOST: Final = (1 << 63) - 1
 _HOW: Final = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN", "left_semi": "SEMI JOIN",
                "left_anti": "ANTI JOIN"}  # fmt: skip
@@ -50,7 +50,7 @@ class Row(dict[str, Any]):
         return iter(self.values())
 
     def asDict(self, recursive: bool = False) -> dict[str, Any]:
-        """Structs are plain values in any case."""
+        """Return a plain dict; structs are always plain values."""
         return {name: self[name] for name in self.keys()}
 
 
@@ -111,7 +111,7 @@ class SmallFrame:
         return f"({self._text(shared)})"
 
     def _query(self) -> str:
-        """Return the statement with whole numbers as in Spark, since DuckDB's sums have 128 bits.
+        """Return the statement with whole numbers as in Spark: DuckDB's sums have 128 bits.
 
         A number beyond 64 bits, which Spark refuses, becomes the largest one: a torn number must not spoil all other
         results.
@@ -154,17 +154,17 @@ class SmallFrame:
         return not self.sparkSession.run(f"SELECT 1 FROM ({self.sql()}) LIMIT 1").fetchall()
 
     def persist(self) -> SmallFrame:
-        """Compute the rows now, into a table of the session; Spark computes them at their first use."""
+        """Compute the rows now, into a table of the session; Spark would compute them at their first use."""
         return self.sparkSession.kept(self._query(), self.columns)
 
     localCheckpoint = persist
 
     def unpersist(self) -> None:
-        """Do nothing: it is deleted with the session."""
+        """Do nothing: the table is deleted with the session."""
 
     @property
     def schema(self) -> list[Field]:
-        """The columns with Spark's names of their types; DuckDB's name where Spark has none."""
+        """The columns with Spark's type names, or DuckDB's where Spark has none."""
         return [Field(name, _KINDS.get(kind, kind)) for name, kind in self.sparkSession.described(self.sql())]
 
     @property
@@ -238,7 +238,7 @@ class SmallFrame:
         return self._step(f"SELECT {listed} FROM {{}}".replace("{}", "\0").replace("\0", "{}"), names, cheap=not costly)
 
     def withColumns(self, columns: Mapping[str, Column]) -> SmallFrame:
-        """Add columns at the end, or replace those of the same names; all see the old values."""
+        """Add columns at the end, or replace those with the same names; all see the old values."""
         turned = {name: self._turned(column)[0] for name, column in columns.items()}
         new = [f'{text} AS "{name}"' for name, text in turned.items() if name not in self.columns]
         old = [f'{text} AS "{name}"' for name, text in turned.items() if name in self.columns]
@@ -258,11 +258,11 @@ class SmallFrame:
         return self.withColumns({name: column})
 
     def withColumnRenamed(self, old: str, new: str) -> SmallFrame:
-        """Rename a column; nothing happens if there is none of the name."""
+        """Rename a column; do nothing if there is none with that name."""
         return self.toDF(*(new if name == old else name for name in self.columns))
 
     def toDF(self, *names: str) -> SmallFrame:
-        """Rename all columns, by position; ValueError for another number of names."""
+        """Rename all columns, by position; ValueError for a wrong number of names."""
         listed = ", ".join(f'"{old}" AS "{new}"' for old, new in zip(self.columns, names, strict=True))
         return self._of_text(f"SELECT {listed} FROM ", names, cheap=True)
 
@@ -297,7 +297,7 @@ class SmallFrame:
         return self
 
     def limit(self, rows: int) -> SmallFrame:
-        """Keep at most so many rows; any, unless the frame is sorted."""
+        """Keep at most this many rows; unless the frame is sorted, any rows."""
         return self._of_text("SELECT * FROM ", self.columns, f" LIMIT {rows}")
 
     def alias(self, name: str) -> SmallFrame:
@@ -322,7 +322,8 @@ class SmallFrame:
     # -- one frame of two ----------------------------------------------------------------------------------------------
 
     def union(self, other: SmallFrame) -> SmallFrame:
-        """Rows of both by position, duplicates included, with this frame's names; AssertionError for other widths."""
+        """Rows of both by position, duplicates included, with this frame's names; AssertionError for different
+        widths."""
         assert len(self.columns) == len(other.columns), (self.columns, other.columns)
         return SmallFrame(
             self.sparkSession, lambda s: f"SELECT * FROM {s[0]} UNION ALL SELECT * FROM {s[1]}", [self, other],
@@ -419,7 +420,7 @@ def _with_ranks(
 
 
 class Writer:
-    """Writes Parquet folders with one file each; with partitions, one file in the folder of each of their values."""
+    """Writes Parquet folders with one file each; with partitions, one file in a folder for each value."""
 
     def __init__(self, frame: SmallFrame) -> None:
         self._frame = frame
@@ -432,7 +433,7 @@ class Writer:
         return self
 
     def option(self, name: str, value: Any) -> Writer:
-        """No option changes anything here."""
+        """Ignore the option: none changes anything here."""
         return self
 
     def partitionBy(self, *names: str) -> Writer:

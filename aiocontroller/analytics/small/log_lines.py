@@ -132,8 +132,8 @@ class LogParser:
                 return "no time where a record of this file begins"
             return UNKNOWN_LAYOUT if _LIKE_A_RECORD.match(text) and _OF_KAFKA.search(text) else None
         if when is None:
-            return "no date in it, nor in its file's name, nor in the manifest"
-        return "its time is none" if utc is None else None
+            return "no date in the line, its file's name or the manifest"
+        return "its time is invalid" if utc is None else None
 
 
 def _joined(found: re.Match[str], names: Sequence[str]) -> str:
@@ -157,8 +157,8 @@ def _row(message: str) -> dict[str, str]:
 
 @lru_cache(maxsize=10_000)
 def _pattern_of(shape: bytes) -> _Compiled | None:
-    """Return the pattern for a message whose digits all became 0: most messages differ from an earlier one by these
-    alone."""
+    """Return the pattern for a message with all digits replaced by 0: most messages differ from an earlier one only in
+    digits."""
     message = shape.decode()
     return next((pattern for pattern in _PATTERNS if pattern.needle in message), None)
 
@@ -210,7 +210,7 @@ def _minute_us(day: str, time: str, zone: str) -> int | None:
         year, month, date = map(int, day.split("-"))
         hour, minute = map(int, time.split(":"))
         local = datetime(year, month, date, hour, minute)  # noqa: DTZ001
-        # A skipped hour is interpreted by the offset before it, as in Java.
+        # A skipped hour is interpreted with the offset before it, as in Java.
         return (local.replace(tzinfo=_zone(zone)) - _EPOCH) // _MICROSECOND
     except (ValueError, OverflowError):
         return None

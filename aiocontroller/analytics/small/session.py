@@ -1,4 +1,4 @@
-"""A DuckDB within this process, with the part of a Spark session's API that the pipeline uses."""
+"""DuckDB within this process, with the part of a Spark session's API that the pipeline uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DUCKDBS: Final = {"int": "INTEGER", "long": "BIGINT", "bigint": "BIGINT", "stri
 
 
 class SmallSession:
-    """Not thread-safe.  Raises PipelineMissingError without DuckDB."""
+    """A session; not thread-safe.  Raises PipelineMissingError without DuckDB."""
 
     def __init__(self) -> None:
         try:
@@ -63,9 +63,9 @@ class SmallSession:
             raise
 
     def plain_name(self, folder: str) -> str:
-        """Return a name that DuckDB does not take for a pattern.
+        """Return a name that DuckDB does not treat as a pattern.
 
-        Patterns cannot escape a backslash, so such a folder is reached through a link.
+        Patterns cannot escape a backslash, so a folder with special characters is reached through a link.
         """
         if not re.search(r"[*?\[\\]", folder):
             return folder
@@ -119,7 +119,7 @@ class SmallSession:
 
 
 def _arrow(rows: Sequence[Sequence[Any]], columns: Sequence[tuple[str, str]]) -> Any:
-    """Return the rows as a table of Arrow: DuckDB takes one statement for each row of a list, a hundred times as
+    """Return the rows as an Arrow table: DuckDB would need a statement for each row of a list, a hundred times as
     long."""
     import pyarrow as pa
 
@@ -131,7 +131,8 @@ def _arrow(rows: Sequence[Sequence[Any]], columns: Sequence[tuple[str, str]]) ->
 
 @cache
 def _functions() -> frozenset[str]:
-    """DuckDB's own, by their lower-case names.  One set for all sessions, since translations are looked up by it."""
+    """DuckDB's own functions, by lower-case name; one set for all sessions, since it is a key of the cached
+    translations."""
     import duckdb
 
     with duckdb.connect() as connection:
@@ -146,7 +147,7 @@ class Reader:
         self._session, self._columns = session, columns
 
     def schema(self, ddl: str) -> Reader:
-        """A reader of exactly these columns (``name type, …``): missing ones are null, others are left out."""
+        """A reader of exactly these columns (``name type, …``): missing ones are null, and others are left out."""
         return Reader(self._session, columns_of(ddl))
 
     def parquet(self, *folders: str) -> SmallFrame:

@@ -1,6 +1,6 @@
 """Translates Spark SQL's expressions to DuckDB's.
 
-sqlglot does most of it; this module has what sqlglot lacks, or does differently from Spark.  ``MACROS`` are functions
+sqlglot does most of the work; this module adds what it lacks or does differently from Spark.  ``MACROS`` are functions
 that DuckDB lacks.
 """
 
@@ -19,7 +19,7 @@ from aiocontroller.core.errors import AioControllerError
 MACROS: Final = (
     "pmod(a, b) AS ((a % b) + b) % b",
     "array_distinct_in_order(a) AS list_filter(a, lambda x, i: list_position(a, x) = i)",
-    # For most rows the result needs no look at each element, which costs ten times as much.
+    # Most rows do not need the lambda over each element, which costs ten times as much.
     """array_union(a, b) AS CASE WHEN a IS NULL OR b IS NULL THEN NULL
        WHEN list_has_all(a, b) AND list_count(b) = len(b) AND len(list_distinct(a)) = len(a) THEN a
        ELSE array_distinct_in_order(list_concat(a, b)) END""",
@@ -34,7 +34,7 @@ MACROS: Final = (
        ELSE (ceil((len(a) - 1) * p) - (len(a) - 1) * p) * list_sort(a)[floor((len(a) - 1) * p)::INT + 1]
           + ((len(a) - 1) * p - floor((len(a) - 1) * p)) * list_sort(a)[ceil((len(a) - 1) * p)::INT + 1] END""",
 )
-"""Nulls in arrays are dropped where Spark keeps one; no transformation has any there."""
+"""Nulls in arrays are dropped where Spark keeps one; no transformation has any."""
 
 _SPARK, _DUCKDB = (sqlglot.Dialect.get_or_raise(name) for name in ("spark", "duckdb"))
 _TEXT: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'", re.DOTALL)
@@ -45,7 +45,7 @@ _OURS: Final = frozenset(
 
 
 class NotCarriedError(AioControllerError):
-    """The small engine does not support it."""
+    """An expression or operation that the small engine does not support."""
 
 
 @lru_cache(maxsize=10_000)
@@ -55,7 +55,7 @@ def translated(text: str, functions: frozenset[str]) -> tuple[str, str]:
     ``functions`` are DuckDB's functions, in lower case.  Raises NotCarriedError for any other.
     """
     try:
-        # A doubled quote is a quote in Spark, but the end of a text in sqlglot.
+        # A doubled quote is a quote in Spark, but ends a string in sqlglot.
         plain = _TEXT.sub(lambda found: "'" + found[0][1:-1].replace("''", "\\'") + "'", text)
         select: Any = _SPARK.parse(f"SELECT {plain}")[0]
         tree = select.expressions[0]
@@ -131,7 +131,7 @@ def _struct(node: Any) -> Any:
 
 
 def _empty_as(*nothing: Any) -> Callable[[Any], Any]:
-    """Over no rows, Spark returns zero or an empty array, and DuckDB returns null."""
+    """Over no rows, Spark returns zero or an empty array, DuckDB null."""
 
     def turn(node: Any) -> Any:
         if isinstance(node.parent, (exp.Window, exp.Filter)):

@@ -223,7 +223,7 @@ def test_what_one_engine_began_the_other_refuses_by_name(spark: Any, tmp_path: P
     with computing_by(DUCKDB):
         batch.run_incremental(SmallSession(), [str(tmp_path / "in")], str(tmp_path / "out"))
     (tmp_path / "in" / "journal-1-1-1-000002.jsonl").write_text(JOURNAL.replace('"seq":', '"seq":1'))
-    with pytest.raises(BadInputError, match="found tables computed by DuckDB, and this run computes by Spark"):
+    with pytest.raises(BadInputError, match="found tables computed by DuckDB, but this run uses Spark"):
         batch.run_incremental(spark, [str(tmp_path / "in")], str(tmp_path / "out"))
     with computing_by(DUCKDB):
         batch.run_incremental(SmallSession(), [str(tmp_path / "in")], str(tmp_path / "out"))

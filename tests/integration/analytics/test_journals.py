@@ -129,7 +129,7 @@ def test_copies_are_read_once_and_files_in_progress_on_demand(spark: Any, tmp_pa
         "not read: it is still being written (--in-progress reads such journals)": [
             "a/_journal-7-3-1-000002.jsonl", "a/_journal-8-3-1-000001.jsonl",
         ],
-        "not read: neither a journal nor a log of Kafka's": ["readme.txt", "service.log"],
+        "not read: neither a journal nor a Kafka log": ["readme.txt", "service.log"],
     }  # fmt: skip
     assert found.in_progress == ("a/_journal-7-3-1-000002.jsonl", "a/_journal-8-3-1-000001.jsonl")
     everything = find_files(spark, [str(tmp_path)], in_progress=True)
@@ -225,7 +225,7 @@ def test_files_are_parsed_once_though_lines_are_rejected(
     assert not any(log.exists() for log in logs)
     rows = store.read(stream.QUARANTINE, [0], schema.QUARANTINE).collect()
     assert sorted((row["file"], row["count"], row["reason"]) for row in rows) == [
-        (f"broker-{broker}/server.log", 2, "its time is none") for broker in (1, 2)
+        (f"broker-{broker}/server.log", 2, "its time is invalid") for broker in (1, 2)
     ]
     events = store.read(stream.EVENTS, [0], schema.EVENTS_BRONZE).collect()
     assert sorted((row["file"], row["node"]) for row in events) == [

@@ -233,8 +233,8 @@ def test_times_without_date_and_of_many_zones(spark: Any, tmp_path: Path) -> Non
     for folder in ("india", "fixed", "none", "dated", "told"):
         assert [r["ts"] for r in by_file[folder]] == [WHEN], folder
     assert by_file["told"][0]["reference"] == "told/state-change.log:2024-03-18 05:33:09,123000"
-    assert [r["reason"] for r in by_file["lost"]] == ["no date in it, nor in its file's name, nor in the manifest"]
-    assert [r["reason"] for r in by_file["bad"]] == [None, "its time is none", "its time is none"]
+    assert [r["reason"] for r in by_file["lost"]] == ["no date in the line, its file's name or the manifest"]
+    assert [r["reason"] for r in by_file["bad"]] == [None, "its time is invalid", "its time is invalid"]
     assert [(r["reason"], r["line"]) for r in by_file["cut.log"]] == [
         ("no time where a record of this file begins", "\tat a stack trace that a rotation cut"), (None, None),
     ]  # fmt: skip
@@ -282,7 +282,7 @@ def test_the_first_entry_that_has_a_key_counts_and_json_serves_too(tmp_path: Pat
 
 def test_a_glob_that_fits_no_file_is_an_error(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "state-change.log").write_text(f"[2024-03-18 05:33:09,123] INFO {MESSAGE}\n")
-    with pytest.raises(BadInputError, match=r"no file has a name like b/\*; state-change.log is one"):
+    with pytest.raises(BadInputError, match=r"no file name matches b/\*; state-change.log is one"):
         find_files(spark, [str(tmp_path)], manifest=Manifest([{"glob": "b/*"}]))
 
 

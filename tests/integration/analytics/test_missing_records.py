@@ -324,12 +324,12 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     end_is_missing: "state-change.log of broker 2 has a gap from 2026-11-23 02:07",
     corrupt: r"broker-2/state-change.log.gz is damaged: [\d,]+ bytes of it could be unpacked",
     unreadable: "broker-2/state-change.log.gz cannot be read: ",
-    garbled: "1 lines of .*broker-2/state-change.log were not understood: its time is none",
-    of_no_known_content: "broker-2/state-change.log is not read: its content is neither",
-    cut_off_within_a_line: "broker-2/controller.log is cut off: its last line has no end",
-    cut_off_before_a_line_end: "broker-2/state-change.log is cut off: its last line has no end",
-    rotated_and_cut_off: "broker-2/state-change.log.1 is cut off: its last line has no end",
-    controller_falls_silent: "logs of broker 1 end at 2026-11-23 02:12:5.; those of others go on until .* 02:44",
+    garbled: "1 lines of .*broker-2/state-change.log were not understood: its time is invalid",
+    of_no_known_content: "broker-2/state-change.log is not read: it is neither",
+    cut_off_within_a_line: "broker-2/controller.log is cut off: its last line has no newline",
+    cut_off_before_a_line_end: "broker-2/state-change.log is cut off: its last line has no newline",
+    rotated_and_cut_off: "broker-2/state-change.log.1 is cut off: its last line has no newline",
+    controller_falls_silent: "logs of broker 1 end at 2026-11-23 02:12:5.; other brokers' logs go on until .* 02:44",
     clock_was_set: r"the clock of broker \d was set while it logged, .*: its times are wrong by up to [2-5]\.\d s",
     server_log_ahead_by_no_zone: r"server.log of broker 2 \(.*/server.log\) is 0:07:1[34] ahead of its other logs, and "
     "its times are unknown: no time zones differ by that",
@@ -380,7 +380,7 @@ def another_falls_silent(to: Path) -> None:
 NAMED: dict[Callable[[Path], None], str] = {
     state_changes_cut_at_a_line_end: "state-change.log of broker 2 has a gap from 2026-11-23 02:1",
     came_back_without_a_line: "logs of broker 2 end at 2026-11-23 02:10:..; a controller saw it .* 02:12:08",
-    another_falls_silent: "logs of broker 2 end at 2026-11-23 02:12:48; those of others go on until .* 02:44",
+    another_falls_silent: "logs of broker 2 end at 2026-11-23 02:12:48; other brokers' logs go on until .* 02:44",
 }
 
 
@@ -572,7 +572,7 @@ def test_nothing_is_said_to_be_missing_where_all_is_there(
         assert gap.startswith("server.log of broker 2 has a gap from 2026-11-23 02:")
     elif case in (last_line_without_end, server_log_without_end):
         (cut,) = lacking
-        assert re.search(r"broker-\d/[a-z-]+.log is cut off: its last line has no end", cut)
+        assert re.search(r"broker-\d/[a-z-]+.log is cut off: its last line has no newline", cut)
     else:
         assert lacking == []
     assert 0 < availability["onset_availability"] < 1
@@ -590,7 +590,7 @@ def test_logs_of_another_time_zone_are_corrected_and_named(
     corrected = [row["words"] for row in rows if row["what"] == "clock"]
     assert len(corrected) == (3 if case is a_log_of_each_broker_in_another_zone else 1)
     assert any(re.search(named, words) for words in corrected), corrected
-    assert all("as in another time zone, and was corrected by that: " in words for words in corrected)
+    assert all("as in another time zone; its times were corrected: " in words for words in corrected)
     figures = [name for name in whole if name not in ("name", "cluster")]
     assert {name: availability[name] for name in figures} == {name: whole[name] for name in figures}
     titles = [part for part in sections(analyzed) if isinstance(part, str)]

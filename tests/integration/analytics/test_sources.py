@@ -198,7 +198,7 @@ def test_file_that_is_replaced_while_it_is_read_is_named(
     journal.write_bytes(b"".join(lines(history([1, 2, 3], topics=2))))
     monkeypatch.setattr(batch, "find_files", find)
     for run in (batch.run, batch.run_incremental):
-        with pytest.raises(BadInputError, match=f"{words}, as by a rotation: run the command again"):
+        with pytest.raises(BadInputError, match=f"{words}, as by log rotation: run the command again"):
             run(spark, [str(tmp_path / "in")], str(tmp_path / "out"))
         assert not list((tmp_path / "out" / "snapshots").glob("*"))
         log.write_bytes(server_log(1, lines=100))
@@ -264,7 +264,7 @@ def test_file_that_may_be_of_either_cluster_is_refused_by_name(spark: Any, tmp_p
     (tmp_path / "a-server.log").write_bytes(server_log(1, "AAAAAAAAAAAAAAAAAAAAAA"))
     (tmp_path / "b-server.log").write_bytes(server_log(1, "BBBBBBBBBBBBBBBBBBBBBB"))
     (tmp_path / "state-change.log").write_bytes(server_log(1, marker="x"))
-    with pytest.raises(BadInputError, match=r"2 clusters \(A+, B+\), and state-change\.log may be of either"):
+    with pytest.raises(BadInputError, match=r"2 clusters \(A+, B+\), and state-change\.log may be from either"):
         find_files(spark, [str(tmp_path)])
     manifest = Manifest([{"glob": "state-change.log", "cluster": "AAAAAAAAAAAAAAAAAAAAAA"}])
     found = find_files(spark, [str(tmp_path)], manifest=manifest)
