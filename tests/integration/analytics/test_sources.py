@@ -177,8 +177,8 @@ def rotated(log: Path) -> None:
 @pytest.mark.parametrize(
     "change, words",
     [
-        (Path.unlink, "broker-1/server.log: it was deleted or renamed while it was read"),
-        (rotated, "broker-1/server.log: it became shorter while it was read"),
+        (Path.unlink, "broker-1/server.log: it was deleted or renamed while being read"),
+        (rotated, "broker-1/server.log: it became shorter while being read"),
     ],
 )
 def test_file_that_is_replaced_while_it_is_read_is_named(
