@@ -341,7 +341,7 @@ def _logs(records: Sequence[Row]) -> list[Row]:
                 continue  # it may be empty if the broker never was the controller
             words = f"{log} of broker {node}" + ("" if there else " is missing")
             if not there and needed:
-                words += ", which was controller"
+                words += ", and that broker was controller"
             found.append({**_row("log", f"{log} of broker {node}", there, words), "needed": needed})
     return found
 

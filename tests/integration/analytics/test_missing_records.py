@@ -316,7 +316,7 @@ def end_of_the_journal_is_missing(to: Path) -> None:
 UNKNOWN: dict[Callable[[Path], None], str] = {
     only_servers: "no record of controller 1 in epoch 1|no record of any controller",
     epoch_two_without_logs: "no record of controller 3 in epoch 2",
-    one_controller_without_state_changes: "state-change.log of broker 3 is missing, which was controller",
+    one_controller_without_state_changes: "state-change.log of broker 3 is missing, and that broker was controller",
     middle_is_missing: "state-change.log of broker 2 has a gap from 2026-11-23 02:07",
     middle_is_missing_of_the_only_log: "state-change.log of broker 2 has a gap from 2026-11-23 02:0",
     middle_is_missing_of_both_logs: "state-change.log of broker 2 has a gap from 2026-11-23 02:0",
