@@ -93,8 +93,8 @@ def set_back(journals: DataFrame) -> DataFrame:
 
 
 def contradictory(found: DataFrame, method: str) -> DataFrame:
-    """Return ``schema.CLOCKS`` of nodes with (cluster, node, error_us, pairs), whose offset is not known, and perhaps
-    with the file that shows it."""
+    """Return ``schema.CLOCKS`` of nodes whose offset is unknown, from (cluster, node, error_us, pairs) and optionally
+    the ``file`` that shows it."""
     nothing = F.lit(None)
     made = {"offset_us": F.lit(0), "method": F.lit(method), "source": nothing}
     if "file" not in found.columns:

@@ -1,5 +1,5 @@
 """Scans the files once before Spark reads them: for damage in packed files, and in logs for cluster ids and for records
-that begin otherwise than those of the head."""
+that begin differently from those in the head."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _ids_of_remote(spark: SparkSession, files: Sequence[SourceFile]) -> dict[str
 
 
 def _with_others(spark: SparkSession, files: Sequence[SourceFile]) -> set[str]:
-    """Return the paths of files of Hadoop's file systems that have records that begin otherwise than their head's."""
+    """Return the paths of files on Hadoop file systems with records that begin differently from those in the head."""
     by_beginning: dict[str, list[SourceFile]] = {}
     for file in files:
         if file.framing is not None and file.framing.separator is not None:

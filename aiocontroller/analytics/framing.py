@@ -34,9 +34,9 @@ LIKE_A_RECORD = (
     rf"(?:[^\n]{{0,60}}?{_CLOCK}[^\n]{{0,40}}?{_LEVEL}|[^\n]{{0,12}}?{_LEVEL}[^\n]{{0,40}}?{_CLOCK}"
     r'|\{[^\n]{0,400}?"(?:level|log\.level|severity)"\s*:)'
 )
-"""A time and a level at the beginning of a line, or a JSON object with a level: no part of a stack trace."""
+"""A time and a level at the start of a line, or a JSON object with a level; neither occurs in a stack trace."""
 _LONGEST_BYTES = 600
-"""More than ``LIKE_A_RECORD`` looks at."""
+"""More than ``LIKE_A_RECORD`` examines."""
 _OF_OURS = re.compile(r"\(aiocontroller\.[\w.]+\)$")
 OF_KAFKA = (
     r"\((?:kafka\.|org\.apache\.kafka)|state\.change\.logger|kafka\.(?:controller|server|cluster)"
@@ -74,8 +74,8 @@ class Framing:
         return replace(self, separator=None, wrapper=_ANY_WRAPPER)
 
     def finder_of_others(self) -> Callable[[bytes], bool]:
-        """Return a function that is given a file in pieces, and says whether a record that begins differently ended
-        in one of them yet."""
+        """Return a function that takes a file's pieces in order, and returns whether the pieces so far contain a record
+        that begins differently."""
         if self.separator is None:
             return lambda _: False
         begins = re.escape(self.separator[1:]).encode()

@@ -21,7 +21,7 @@ MOST_DETAIL = 2000
 CONTINUATION = "continuation"
 """The kind of a line without a time in a file that is read line by line: it belongs to the record before it."""
 UNKNOWN_LAYOUT = "its time has a form that is not known"
-"""The reason against such a line that looks like a record of Kafka's."""
+"""The reason to reject such a line if it looks like a Kafka record."""
 API_NAMES = {
     "LeaderAndIsr": "LEADER_AND_ISR",
     "StopReplica": "STOP_REPLICA",

@@ -1,11 +1,11 @@
 """Finds logs that go back in time: a broker's clock was set back, or summer time ended in its time zone.
 
-Lines of logs are ordered by their times, so a partition that lost its leader before such a step and got one behind it
-would look as if it had lost nothing.
+Log lines are ordered by time, so a partition that lost its leader before such a step and got one after it would seem
+never to have lost it.
 
-Some logs only seem to go back.  A thread that stood still writes its line late.  A file may be put together of several
-ones, in whatever order; then no two of its parts are of the same time, unless they are of several brokers or kinds of
-logs, which are told apart here.
+Some logs only seem to go back.  A paused thread writes its line late.  A file may be joined from several others, in any
+order; then no two of its parts cover the same time, unless they come from several brokers or kinds of logs, which are
+kept apart here.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
 WENT_BACK: Final = f"times of one of its logs, which {CONTRADICTION}: they go back"
 BACK_US: Final = 60_000_000
-"""Two lines in a row are hardly ever so late."""
+"""Two lines in a row are rarely this late."""
 _ORDER_US: Final = 1_500_000
-"""Lines of several threads are in order but for less than this."""
+"""Lines of several threads are out of order by less than this."""
 _MOST_STEPS: Final = 20
-"""The number of steps of one log that are looked at."""
+"""The number of steps that are examined in one log."""
 _PART: Final = """CASE
     WHEN kind IN ('partition', 'replica', 'told', 'request', 'response', 'received') THEN 'states'
     WHEN kind IN ('elected', 'failover', 'loaded', 'active', 'resigned', 'topic_deleted') OR kind = 'broker'
         AND detail IN ('added', 'dead', 'bounced', 'controlled shutdown') THEN 'decisions'
     WHEN kind IN ('isr', 'cluster_id', 'peer_lost', 'broker') THEN 'service' END"""
-"""The kind of log that has such a line; null for lines of any."""
+"""The kind of log that has such a line; null for lines that any kind may have."""
 
 
 def went_back(logs: DataFrame) -> DataFrame:
-    """Return ``schema.CLOCKS`` of the brokers with a log that goes back by more than ``BACK_US`` and then has times
-    that it had before; ``error_us`` is by how much, ``file`` a log that shows it."""
+    """Return ``schema.CLOCKS`` of the brokers with a log that goes back by more than ``BACK_US`` and then repeats
+    earlier times; ``error_us`` is how far, ``file`` a log that shows it."""
     lines = _of_one_kind(logs.where("ts IS NOT NULL AND node IS NOT NULL"))
     log = ("cluster", "file", "node", "part")
     in_order = Window.partitionBy(*log).orderBy("seq")
@@ -60,8 +60,8 @@ def went_back(logs: DataFrame) -> DataFrame:
 
 
 def _of_one_kind(logs: DataFrame) -> DataFrame:
-    """Return (cluster, file, node, part, seq, ts): all lines of a log of one kind, and of one of several kinds those
-    that show of which they are."""
+    """Return (cluster, file, node, part, seq, ts): all lines of a log of one kind; of a log of several kinds, the lines
+    that show their kind."""
     in_file = Window.partitionBy("cluster", "file")
     lines = logs.selectExpr("cluster", "file", "node", "seq", "ts", f"{_PART} AS part").withColumns(
         {"one": F.min("part").over(in_file), "other": F.max("part").over(in_file)}
