@@ -161,7 +161,8 @@ def when(condition: Column, value: Any) -> Column:
 
 def count(column: Any) -> Column:
     """The number of rows for ``"*"``, otherwise of rows whose column is not null."""
-    return Column("count(*)" if column == "*" else f"count({_named(column)})")
+    every = isinstance(column, str) and column == "*"  # a Column's == makes an expression, which is true
+    return Column("count(*)" if every else f"count({_named(column)})")
 
 
 def countDistinct(*columns: Any) -> Column:

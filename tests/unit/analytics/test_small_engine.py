@@ -41,6 +41,18 @@ def test_aggregates_of_nothing_are_empty_and_not_null(numbers: list[None]) -> No
         assert found.collect() == [{"distinct_ones": [], "all_of_them": [], "count": 0}]
 
 
+def test_an_expression_is_counted_where_it_is_not_null() -> None:
+    """``==`` of a column is an expression, so each of them was taken for the text ``*``."""
+    with computing_by(DUCKDB):
+        numbers = SmallSession().createDataFrame([(1,), (2,), (None,)], "number int")
+        found = numbers.agg(
+            F.count(F.when(F.col("number") > 1, 1)).alias("large"),
+            F.count("number").alias("known"),
+            F.count("*").alias("every"),
+        )
+        assert found.collect() == [{"large": 1, "known": 2, "every": 3}]
+
+
 @pytest.mark.parametrize("number", [2**63 - 1, 1 - 2**63, 7, None])
 def test_a_sum_beyond_64_bits_is_the_largest_number(number: int | None) -> None:
     with computing_by(DUCKDB):
