@@ -5,6 +5,8 @@
 * A line about several brokers becomes one event for each; a failover's step lasts until the line of the next step.
 * Up to 1.0 an election names only the leader; the request that follows has the leader epoch and the ISR.  If a
   controller's log is missing, the requests that brokers received show its decisions.
+* A request proves only that a controller had read or written the state before.  The state is left out if a later
+  version is known: before protocol 2.7, leaders write ISRs themselves, and controllers learn of it later.
 * From 2.6 on there is no log line for the end of a partition: its partitions end when the controller logs that the
   topic is deleted.
 * From 2.6 on there is no log line for a partition that goes offline.  If an election came *from* Offline, and the
@@ -113,8 +115,13 @@ def with_durations(lines: DataFrame) -> DataFrame:
 
 
 def leaderships(lines: DataFrame) -> DataFrame:
-    """Return the kinds ``partition`` and ``isr``, and what ``told`` and ``received`` add to them, as ``partition``."""
-    known = (*_KEY, "controller_epoch", "leader_epoch", "leader", "isr")
+    """Return the kinds ``partition`` and ``isr``, and what ``told`` and ``received`` add to them, as ``partition``.
+
+    A version is compared with those since the last write that a controller logged: if a topic is created again, its
+    versions begin at zero.
+    """
+    # In each term once: when the next controller sends the state, it may be an old one.
+    known = (*_KEY, "epoch", "controller_epoch", "leader_epoch", "leader", "isr")
     requests = lines.where("kind IN ('told', 'received')")
     rest = [name for name in lines.columns if name not in known]
     first = F.min_by(F.struct(*rest), F.struct(F.col("kind") == "received", F.col("ts_us"), F.col("seq")))
@@ -137,26 +144,41 @@ def leaderships(lines: DataFrame) -> DataFrame:
         }
     )
     so_far = _history().rowsBetween(Window.unboundedPreceding, -1)
+    versioned = F.col("partition_epoch").isNotNull()
+    writes = F.count(F.when(decision & versioned, 1)).over(
+        _history().rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    filled = filled.withColumn("version", F.struct(writes.alias("writes"), "partition_epoch"))
     state = F.when(F.col("leader").isNotNull() & F.col("isr").isNotNull(), F.struct("leader", "isr"))
     added = filled.withColumns(
         {
             "last_state": F.last(state, ignorenulls=True).over(so_far),
             "highest": F.max("leader_epoch").over(so_far),
-            "decided": F.last(F.when(decision, F.col("partition_epoch")), ignorenulls=True).over(so_far),
+            "known": F.max(F.when(versioned, F.col("version"))).over(so_far),
+            "by_controller": F.max(F.when(versioned & (decision | request), F.col("version"))).over(so_far),
         }
     )
     same = (F.col("last_state.leader") == F.col("leader")) & (F.col("last_state.isr") == F.col("isr"))
     says_nothing = request & (
         (F.col("leader_epoch") < F.col("highest")) | (same & (F.col("leader_epoch") == F.col("highest")))
     )
-    # A starved leader may log its change after the controller's next one, which includes it.
-    late = (F.col("kind") == "isr") & (F.col("partition_epoch") < F.col("decided"))
+    outdated = request & _before("known")
+    # A starved leader may log its change after the controller's next one, which includes it; and one thread of a broker
+    # a millisecond after another thread's line about the request that followed.
+    late = (F.col("kind") == "isr") & _before("by_controller")
     return (
-        added.where(~F.coalesce(says_nothing | late, F.lit(False)))
+        added.where(~F.coalesce(says_nothing | outdated | late, F.lit(False)))
         .withColumn("detail", F.when(request, F.lit("from a request")).otherwise(F.col("detail")))
         .withColumn("kind", F.when(request, F.lit("partition")).otherwise(F.col("kind")))
         .select(*lines.columns)
     )
+
+
+def _before(known: str) -> Column:
+    """Whether a row's version is lower than that in the column ``known``, and no logged write of a controller lies
+    between."""
+    same_write = F.col("version.writes") == F.col(f"{known}.writes")
+    return same_write & (F.col("version.partition_epoch") < F.col(f"{known}.partition_epoch"))
 
 
 def inferred_losses(histories: DataFrame, deaths: DataFrame) -> DataFrame:

@@ -1,12 +1,13 @@
 """Checks of a partition's rows, each against its predecessor: I1 to I4 and I8.
 
 The rules are those that the simulation checks at every write (``lab/checkers/history.py``), as far as a journal can
-prove them.  Two precautions prevent false findings:
+prove them.  Three precautions prevent false findings:
 
 * A partition that is created again starts anew (``_FRESH``), since its epochs begin at zero again.
 * A rule about two *adjacent* states requires adjacent versions of the state znode (``_NEXT_VERSION``): between other
   rows, unrecorded changes may have happened.  The order of states within a term can be judged only if no record of that
   process is missing; such findings have ``if_complete``, which ``violations`` checks.
+* A rule about what controllers *write* does not judge a state that logs show only as *sent* (``_SENT``).
 """
 
 from __future__ import annotations
@@ -41,9 +42,17 @@ _FRESH: Final = (
 )
 _NEXT_VERSION: Final = "partition_epoch = prev.partition_epoch + 1"
 _ANOTHER_CONTROLLER: Final = "epoch > prev.epoch AND process <> prev.process"
-_BY_LEADER: Final = "(source <> 'journal' AND prev.to_state IS NULL AND prev.process = concat('broker-', prev.leader))"
-"""Before protocol 2.7, leaders write ISRs themselves, without a fence, even after a new controller has read the
+_BY_LEADER: Final = (
+    "(source <> 'journal' AND prev.to_state IS NULL "
+    "AND (prev.process = concat('broker-', prev.leader) OR coalesce(prev.leader_epoch = leader_epoch, false)))"
+)
+"""Whether the leader wrote the previous row's state, or may have written it: a controller's write raises the leader
+epoch.  Before protocol 2.7, leaders write ISRs themselves, without a fence, even after a new controller has read the
 state."""
+_SENT: Final = "(source <> 'journal' AND to_state IS NULL AND coalesce(leader_epoch = prev.leader_epoch, true))"
+"""Whether nothing proves that a controller wrote this row's state: logs show it only in a request, and its leader epoch
+is not new.  The leader may have written it.  Nobody has if Kafka's controller removes a replica that is not in the ISR:
+it then puts its own controller epoch into the state that it sends, and writes nothing."""
 _ALLOWED: Final = ", ".join(f"'{before} {after}'" for before, after in sorted(TRANSITIONS))
 _OUTSIDE: Final = "leader >= 0 AND leader <> prev.leader AND NOT array_contains(prev.isr, leader)"
 
@@ -82,7 +91,7 @@ RULES: Final = (
     ),
     Rule(
         "I2",
-        f"NOT {_FRESH} AND controller_epoch < prev.controller_epoch",
+        f"NOT {_FRESH} AND NOT {_SENT} AND controller_epoch < prev.controller_epoch",
         "concat('controller epoch ', controller_epoch, ' in the state after ', prev.controller_epoch)",
     ),
     Rule(
@@ -113,7 +122,7 @@ RULES: Final = (
     ),
     Rule(
         "I3",
-        f"NOT {_FRESH} AND kind = 'partition' AND {_NEXT_VERSION} AND NOT unclean AND NOT ({_OUTSIDE}) "
+        f"NOT {_FRESH} AND NOT {_SENT} AND kind = 'partition' AND {_NEXT_VERSION} AND NOT unclean AND NOT ({_OUTSIDE}) "
         "AND size(array_except(isr, prev.isr)) > 0",
         f"concat('ISR ', {_list('isr')}, ' after ', {_list('prev.isr')}, ', which no leader asked for')",
     ),

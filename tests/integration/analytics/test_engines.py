@@ -32,6 +32,8 @@ from tests.integration.analytics.gold.test_tables import quiet_life
 from tests.integration.analytics.log_lines import LINES
 from tests.integration.analytics.test_journals import ODD_LINES, WHOLE, write
 from tests.integration.analytics.test_logs_of_operations import deletion_and_reassignment
+from tests.integration.analytics.test_logs_of_sent_states import learned_late
+from tests.integration.analytics.test_logs_of_sent_states import write as write_logs
 from tests.integration.analytics.test_missing_records import ON_SPARK, UNKNOWN
 from tests.integration.analytics.test_recorded import RECORDED
 from tests.integration.analytics.test_report import journal as write_journal
@@ -61,6 +63,8 @@ def every_fixture(folder: Path) -> list[dict[str, Any]]:
     entries.append({"glob": "operations/*", "cluster": "operations"})
     as_json(folder / "operations", folder / "json")
     entries.append({"glob": "json/*", "cluster": "json"})
+    write_logs(folder / "sent", learned_late())
+    entries.insert(0, {"glob": "sent/*", "cluster": "sent", "time_zone": "UTC"})
     write_journal(folder / "life", quiet_life())
     entries.append({"glob": "life/*", "cluster": "life"})
     for recorded in sorted(RECORDED.iterdir()):
