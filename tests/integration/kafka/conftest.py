@@ -6,7 +6,6 @@ releases.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import itertools
 from collections.abc import AsyncIterator, Iterator
@@ -14,13 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.load.clients import kept_its_word
 from aiocontroller.lab.cluster.real_kafka import LOG4J, RealKafkaCluster, archive_classes, kafka_missing
 from aiocontroller.lab.kafka.controllers import OurController, until
 from aiocontroller.lab.kafka.played_cluster import PlayedCluster, cluster_on
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.releases import chosen_generations, chosen_releases, number
 
 SESSION_MS = 8000
@@ -102,16 +101,17 @@ async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[PlayedClus
         finally:
             await stage.heal()
             await released(stage)
-    await until(functools.partial(asyncio.to_thread, topics_are_gone, stage.bootstrap), "the test's topics are deleted")
+            stage.close()
+            await until(functools.partial(topics_are_gone, stage), "the test's topics are deleted")
 
 
-def topics_are_gone(bootstrap: str) -> bool:
+async def topics_are_gone(stage: PlayedCluster) -> bool:
     """Delete all topics but Kafka's own: those of another test keep brokers from being restarted, and fill logs."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    topics = [topic for topic in admin.list_topics(timeout=30).topics if not topic.startswith("__")]
-    if topics:
-        admin.delete_topics(topics, operation_timeout=30)
-    return not topics
+    ours = stage.controllers["aiocontroller"]
+    assert isinstance(ours, OurController)
+    topics = [topic for topic in await ours.zk.get_all_topics_in_cluster(watch=False) if not topic.startswith("__")]
+    await AdminZkClient(ours.zk).delete_topics(topics)
+    return not topics and not await ours.zk.client.get_children("/admin/delete_topics")
 
 
 async def released(stage: PlayedCluster) -> None:
