@@ -285,9 +285,9 @@ class Metrics(Collector):
         return metric
 
     def _families(self, name: _Name, members: Iterable[tuple[_Key, Metric]]) -> Iterable[Family]:
-        said = MEANINGS.get(name)
+        meaning = MEANINGS.get(name)
         group, type_, short = name
-        text = f"{group}:type={type_},name={short}" + (f": {said.text} ({said.unit})" if said else "")
+        text = f"{group}:type={type_},name={short}" + (f": {meaning.text} ({meaning.unit})" if meaning else "")
         families: dict[str, Family] = {}
         for key, metric in members:
             exposed = rendered_name(group, type_, short, meter=isinstance(metric, Meter))

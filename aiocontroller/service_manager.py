@@ -64,15 +64,15 @@ class ServiceManager:
 
     async def report(self, clock: Clock, status: Callable[[], str]) -> None:
         """Send the status, and that the loop runs, until cancelled."""
-        said = ""
+        sent = ""
         while True:
             now = " ".join(status().split())[:MAX_STATUS_CHARS]
             lines = ["WATCHDOG=1"] if self._watched else []
-            if now != said:
+            if now != sent:
                 lines.append(f"STATUS={now}")
             if lines:
                 self.say(*lines)
-                said = now
+                sent = now
             await clock.sleep(self.every_s)
 
     def close(self) -> None:

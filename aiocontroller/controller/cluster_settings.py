@@ -55,7 +55,7 @@ class ClusterSettings:
         self._config = config
         self._keep_ours: dict[str, None] = {}
         self._reported: Mapping[int, ReportedSettings] = {}
-        self._told: dict[int, ReportedSettings] = {}
+        self._last_reported: dict[int, ReportedSettings] = {}
         """The last report of each broker, even of those that are gone."""
         self._dynamic = Dynamic()
         self._no_brokers = False
@@ -74,7 +74,7 @@ class ClusterSettings:
     def heard(self, reported: Mapping[int, ReportedSettings], *, no_brokers: bool, awaited: bool = False) -> None:
         """Take the brokers' answers; ``no_brokers``: no broker is registered; ``awaited``: brokers are being asked."""
         self.awaited = awaited
-        self._told.update(reported)
+        self._last_reported.update(reported)
         if not self._looked or reported != self._reported or no_brokers != self._no_brokers:
             self._looked, self._reported, self._no_brokers = True, dict(reported), no_brokers
             self._resolve()
@@ -225,8 +225,8 @@ class ClusterSettings:
 
     def session_s(self, broker: int) -> float | None:
         """The ``zookeeper.session.timeout.ms`` that the broker last reported, even if it is gone; None if none."""
-        told = vote(broker, self._told.get(broker, ReportedSettings()), Dynamic(), SESSION_TIMEOUT)
-        return int(told.value) / 1000 if told is not None and told.value.strip().isdecimal() else None
+        reported = vote(broker, self._last_reported.get(broker, ReportedSettings()), Dynamic(), SESSION_TIMEOUT)
+        return int(reported.value) / 1000 if reported is not None and reported.value.strip().isdecimal() else None
 
     def _votes(self, name: str, dynamic: Dynamic | None = None) -> dict[int, Vote]:
         votes = {
@@ -245,7 +245,7 @@ class ClusterSettings:
         }
         self._policy = msgspec.structs.replace(self._config, **changes)
         self._of_topics = self._levels()
-        self._tell_differences()
+        self._log_differences()
 
     def _setting(self, name: str) -> Setting:
         votes = self._votes(name)
@@ -310,7 +310,7 @@ class ClusterSettings:
                 defaults[name] = value
         return BrokerConfigs({}, static, defaults, self.release)
 
-    def _tell_differences(self) -> None:
+    def _log_differences(self) -> None:
         """Log each difference between brokers once, when it appears or changes."""
         found = {setting.name: setting.of_brokers for setting in self.differing}
         for name, what in found.items():

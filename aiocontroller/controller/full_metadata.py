@@ -31,7 +31,7 @@ async def begin(shell: ControllerShell) -> None:
     if recent:
         batch = shell.new_batch()
         add_leader_and_isr(batch, table, recent)
-        batch.add_update_metadata_request_for_brokers(shell.context.brokers, table.worth_telling(recent))
+        batch.add_update_metadata_request_for_brokers(shell.context.brokers, table.for_update_metadata(recent))
         await shell.send(batch)
     shell.queue.append(TopicChange())  # reads the list of topics, which arms the watch on it
     shell.queue.append(FailoverStep(FULL_METADATA))

@@ -12,7 +12,7 @@ from typing import Any
 from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.zookeeper.errors import ClientClosedError
 from aiocontroller.zookeeper.from_aiozk import exc
-from aiocontroller.zookeeper.instances import Instance, read_instances, tell
+from aiocontroller.zookeeper.instances import Instance, read_instances, write_instance
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Instances:
         self._http = http[:LONGEST]
         self._release = release[:LONGEST]
         self._started_ms = controller.shell.world.clock.wall_time_us() // 1000
-        self._told: tuple[int, Instance] | None = None
+        self._written: tuple[int, Instance] | None = None
         self._known: dict[int, Instance] = {}
         self._problem = ""
 
@@ -55,13 +55,13 @@ class Instances:
 
     async def _look(self) -> None:
         client = self._controller.shell.zk.client
-        told = client.session_id, self._own()
-        if told != self._told:
-            await tell(client, told[1])
-            self._told = told
+        entry = client.session_id, self._own()
+        if entry != self._written:
+            await write_instance(client, entry[1])
+            self._written = entry
         self._known = await read_instances(client)
-        if self._known.get(told[0]) != told[1]:
-            self._told = None  # the entry was deleted or overwritten, or the session is a new one
+        if self._known.get(entry[0]) != entry[1]:
+            self._written = None  # the entry was deleted or overwritten, or the session is a new one
 
     def _own(self) -> Instance:
         controller = self._controller

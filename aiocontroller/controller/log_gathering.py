@@ -225,19 +225,19 @@ class _AskedBroker:
         topics: dict[str, list[EpochQuestion]] = {}
         for (topic, partition), epoch in epochs.items():
             topics.setdefault(topic, []).append(EpochQuestion(partition, epoch))
-        told: dict[TopicPartition, EpochEnd | None] = {}
+        ends: dict[TopicPartition, EpochEnd | None] = {}
         found = await logs.epoch_ends(topics)
         for tp in epochs:
             answer = found.get(tp)
             if answer is None:
                 self.silent[tp] = LEFT_OUT
             elif answer.error_code == OFFSET_OUT_OF_RANGE:
-                told[tp] = None
+                ends[tp] = None
             elif answer.error_code:
                 self.silent[tp] = _words(answer.error_code)
             else:
-                told[tp] = EpochEnd(answer.epoch, answer.end_offset)
-        return told
+                ends[tp] = EpochEnd(answer.epoch, answer.end_offset)
+        return ends
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -286,24 +286,24 @@ async def _find_divergences(asked: Mapping[int, _AskedBroker], questions: Sequen
             else:
                 ask[broker][one.partition] = side.epoch
                 now.append((one, broker))
-        told: dict[int, dict[TopicPartition, EpochEnd | None]] = {broker: {} for broker in ask}
-        await _together(_tell(asked[broker], epochs, broker, told) for broker, epochs in ask.items())
+        ends: dict[int, dict[TopicPartition, EpochEnd | None]] = {broker: {} for broker in ask}
+        await _together(_ask_epoch_ends(asked[broker], epochs, broker, ends) for broker, epochs in ask.items())
         waiting = later
         for one, broker in now:
-            if one.partition in told[broker]:
-                _go_on(asked, one, told[broker][one.partition], waiting)
+            if one.partition in ends[broker]:
+                _go_on(asked, one, ends[broker][one.partition], waiting)
 
 
-async def _tell(
+async def _ask_epoch_ends(
     one: _AskedBroker,
     epochs: Mapping[TopicPartition, int],
     broker: int,
-    told: dict[int, dict[TopicPartition, EpochEnd | None]],
+    ends: dict[int, dict[TopicPartition, EpochEnd | None]],
 ) -> None:
-    """Store the broker's answers in ``told``.  Without one, the only bound on the loss is the whole log."""
+    """Store the broker's answers in ``ends``.  Without one, the only bound on the loss is the whole log."""
     if one.logs is not None:
         try:
-            told[broker] = await one.epoch_ends(one.logs, epochs)
+            ends[broker] = await one.epoch_ends(one.logs, epochs)
         except (OSError, FrameError):
             await one.hang_up()
 
@@ -334,10 +334,10 @@ def _go_on(
 
 def _evidence(asked: Mapping[int, _AskedBroker], question: Question) -> Evidence:
     tp = question.partition
-    told = {broker: asked[broker] for broker in question.brokers}
+    replicas = {broker: asked[broker] for broker in question.brokers}
     return Evidence(
-        {broker: one.ends[tp] for broker, one in told.items() if tp in one.ends},
-        {broker: one.silent.get(tp, one.why_silent) for broker, one in told.items() if tp not in one.ends},
-        {broker: one.diverging[tp] for broker, one in told.items() if tp in one.diverging},
-        tuple(broker for broker, one in told.items() if not one.heard),
+        {broker: one.ends[tp] for broker, one in replicas.items() if tp in one.ends},
+        {broker: one.silent.get(tp, one.why_silent) for broker, one in replicas.items() if tp not in one.ends},
+        {broker: one.diverging[tp] for broker, one in replicas.items() if tp in one.diverging},
+        tuple(broker for broker, one in replicas.items() if not one.heard),
     )

@@ -55,13 +55,13 @@ class WaitingRequest:
         """The broker that is to lead; None: the one with the best log."""
         self.answers: Answers = {}
         """The outcome for each partition."""
-        self.told: dict[TopicPartition, tuple[Question, Evidence]] = {}
+        self.evidence: dict[TopicPartition, tuple[Question, Evidence]] = {}
         self._present = present
 
-    def tell(self, question: Question, evidence: Evidence) -> None:
+    def add_evidence(self, question: Question, evidence: Evidence) -> None:
         """Take in what is known of a partition, if the request waits for it."""
         if question.partition in self.waiting:
-            self.told[question.partition] = question, evidence
+            self.evidence[question.partition] = question, evidence
 
     def decided(self, answers: Answers) -> None:
         """Take in the outcome for some partitions; the last one completes the answer."""

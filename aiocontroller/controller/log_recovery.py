@@ -90,13 +90,13 @@ async def _take_in(
     evidence: dict[int, Evidence] = {}
     for start in range(0, len(event.asked), RECORDED_AT_ONCE):
         await shell.breathe()
-        some = evidence_by_row(shell.context, event.asked[start : start + RECORDED_AT_ONCE], event.told)
+        some = evidence_by_row(shell.context, event.asked[start : start + RECORDED_AT_ONCE], event.evidence)
         for row in some:
             if shell.log_questions.is_new(questions[row], some[row]):
                 lost = _loss_by_best(shell, some, row, questions[row])
                 _record(shell, "evidence", row, some[row].ends, lost, event.duration_us)
             for request in shell.log_questions.requests:
-                request.tell(questions[row], some[row])
+                request.add_evidence(questions[row], some[row])
         evidence |= some
     return evidence
 
@@ -154,7 +154,7 @@ async def _report(
         return
     questions_asked.decided(map(table.topic_partition, rows))
     min_isrs = await min_isrs_of(shell, {topic.id: topic for topic in map(table.topic, rows)}.values())
-    said, unreadable = "", 0
+    example, unreadable = "", 0
     for number, row in enumerate(rows):
         if number % RECORDED_AT_ONCE == 0:
             await shell.breathe()
@@ -167,9 +167,9 @@ async def _report(
             lost = lost._replace(words=f"{lost.words}; {not_readable(needed)}")
             unreadable += 1
         _record(shell, "elected", row, evidence[row].ends, lost, duration_us)
-        said = said or f"{shell.topic_partition(row)}: {lost.words}"
+        example = example or f"{shell.topic_partition(row)}: {lost.words}"
     more = f" ({unreadable} of them serve no reads yet)" if unreadable else ""
-    log.warning("Elected leaders of %d partitions%s by their replicas' logs; %s", len(rows), more, said)
+    log.warning("Elected leaders of %d partitions%s by their replicas' logs; %s", len(rows), more, example)
 
 
 def status(shell: ControllerShell) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _name(tp: TopicPartition) -> str:
 
 
 def _record(
-    shell: ControllerShell, event: str, row: int, told: Iterable[int], lost: Loss | None, duration_us: int
+    shell: ControllerShell, event: str, row: int, reported: Iterable[int], lost: Loss | None, duration_us: int
 ) -> None:
     table = shell.context.table
     topic, partition = table.topic_partition(row)
@@ -209,7 +209,7 @@ def _record(
         partition=partition,
         leader=table.leader[row],
         leader_epoch=table.leader_epoch[row],
-        replicas=list(told),
+        replicas=list(reported),
         brokers=None if lost is None else list(lost.unknown),
         count=None if lost is None else lost.records,
         duration_us=duration_us,
@@ -250,7 +250,7 @@ async def recover_partitions(shell: ControllerShell, event: RecoverPartitions) -
     min_isrs = await min_isrs_of(shell, [topic])
 
     def present(request: WaitingRequest) -> list[PartitionRecovery]:
-        return recoveries(context, event, rows, request.told, min_isrs.get(topic.id))
+        return recoveries(context, event, rows, request.evidence, min_isrs.get(topic.id))
 
     request = WaitingRequest(
         event.reply, map(table.topic_partition, offline), present, elects=not event.dry_run, leader=event.leader

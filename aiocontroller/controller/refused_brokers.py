@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 GOES_ON_S = 30.0
 """A broker's refusals count as over this long after the last one."""
-TELL_AGAIN_S = 60.0
+LOG_AGAIN_S = 60.0
 MOST_REMEMBERED = 1_000
 """Principals whose last log line is remembered."""
 
@@ -44,7 +44,7 @@ class RefusedBrokers:
             if known is not None and known.epoch == event.broker_epoch:
                 what = f"{api.name} of broker {event.broker}, which comes as {principal} from {host}"
                 self._refused[event.broker] = now_s, what
-        self._tell(api, principal, host, now_s)
+        self._log(api, principal, host, now_s)
 
     def going_on(self) -> list[str]:
         """Descriptions of the refusals that continue."""
@@ -52,9 +52,9 @@ class RefusedBrokers:
         self._refused = {broker: last for broker, last in self._refused.items() if last[0] >= since_s}
         return [what for _, (_, what) in sorted(self._refused.items())]
 
-    def _tell(self, api: ApiKey, principal: str, host: str, now_s: float) -> None:
+    def _log(self, api: ApiKey, principal: str, host: str, now_s: float) -> None:
         key = principal, int(api)
-        if now_s < self._logged_s.get(key, -TELL_AGAIN_S) + TELL_AGAIN_S:
+        if now_s < self._logged_s.get(key, -LOG_AGAIN_S) + LOG_AGAIN_S:
             return
         if len(self._logged_s) >= MOST_REMEMBERED:
             self._logged_s.clear()

@@ -100,14 +100,14 @@ class Merged:
         self.rows: dict[int, None] = {}
         self.new: dict[int, None] = {}
         self.count = 0
-        self._said = 0
+        self._total_rows = 0
         self._oldest: Outgoing | None = None
         self._done: list[Callable[[], None]] = []
 
     def add(self, one: Outgoing) -> None:
         """Add a request that is not sent by itself."""
         self._oldest = self._oldest or one
-        self._said += len(one.rows)
+        self._total_rows += len(one.rows)
         self.count += 1
         self.rows.update(dict.fromkeys(one.rows))
         self.new.update(dict.fromkeys(one.new))
@@ -116,7 +116,7 @@ class Merged:
 
     def is_worth_it(self) -> bool:
         """Whether one request for all rows is smaller than the requests that it replaces."""
-        return len(self.rows) <= MOST and (self._said <= LITTLE or self._said >= 2 * len(self.rows))
+        return len(self.rows) <= MOST and (self._total_rows <= LITTLE or self._total_rows >= 2 * len(self.rows))
 
     def outgoing(self, rows: Iterable[int] | None = None) -> Outgoing:
         """Return one request for all of them; for other ``rows``, the same kind of request without a callback."""
@@ -187,11 +187,11 @@ class RequestQueue:
         return len(self._waiting) >= self._merged_from and self._begin_to_merge(one)
 
     def _begin_to_merge(self, one: Outgoing) -> bool:
-        run, said, taken = [one], len(one.rows), 0
+        run, total_rows, taken = [one], len(one.rows), 0
         for each in reversed(list(islice(self._waiting, 1, None))):
-            if isinstance(each, Outgoing) and each.anew is not None and said + len(each.rows) <= READ:
+            if isinstance(each, Outgoing) and each.anew is not None and total_rows + len(each.rows) <= READ:
                 run.append(each)
-                said += len(each.rows)
+                total_rows += len(each.rows)
             elif not (isinstance(each, Barrier) and each.opened.is_set()):
                 break
             taken += 1

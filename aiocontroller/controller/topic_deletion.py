@@ -82,7 +82,7 @@ async def _drop_forbidden(shell: ControllerShell, new: list[str]) -> None:
     leaderless = psm.partitions_with_offline_leader(context)
     await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
     rows = [row for name in waiting for row in context.table.topic_by_name[name].partitions()]
-    await shell.send_update_metadata(context.brokers, context.table.worth_telling(rows))
+    await shell.send_update_metadata(context.brokers, context.table.for_update_metadata(rows))
     await trigger_online_partition_state_change(shell)
 
 

@@ -143,7 +143,7 @@ async def read_settled_brokers(shell: ControllerShell) -> set[int]:
     return await shell.zk.epochs_registered_before(FRESH_S)
 
 
-async def tell_fresh_brokers(shell: ControllerShell, settled: Container[int]) -> None:
+async def send_to_fresh_brokers(shell: ControllerShell, settled: Container[int]) -> None:
     """Send everything to brokers that have just started: to all but those of the epochs ``settled``.
 
     After its first LeaderAndIsr a Kafka broker begins to write to disk the high watermarks of the partitions that it
@@ -158,7 +158,7 @@ async def tell_fresh_brokers(shell: ControllerShell, settled: Container[int]) ->
     for broker in fresh:
         add_leader_and_isr(batch, table, table.partitions_on_broker(broker), to=broker)
         await shell.breathe()
-    batch.add_update_metadata_request_for_brokers(fresh, table.worth_telling(table.rows()))
+    batch.add_update_metadata_request_for_brokers(fresh, table.for_update_metadata(table.rows()))
     await shell.send(batch, in_one=True)
 
 
@@ -193,7 +193,7 @@ WARM_FAILOVER: tuple[tuple[str, Step | Ahead], ...] = (
         Ahead(topic_deletion.take_topic_deletions, topic_deletion.read_topic_deletions),
     ),
     ("note that the cluster is loaded", note_that_the_cluster_is_loaded),
-    ("send everything to brokers that have just started", Ahead(tell_fresh_brokers, read_settled_brokers)),
+    ("send everything to brokers that have just started", Ahead(send_to_fresh_brokers, read_settled_brokers)),
     ("elect leaders for New and Offline partitions", elect_leaders),
     ("set up feature versioning", features.set_up_feature_versioning),
     ("take notifications", take_notifications),

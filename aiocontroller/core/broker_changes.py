@@ -63,7 +63,7 @@ def on_broker_startup(context: ControllerContext, ids: Sequence[int]) -> Steps[N
     table = context.table
     yield SendMetadata(others(context, ids))
     # Topics being deleted are included, marked as such: a broker whose session expired may still know them.
-    yield SendMetadata(ids, table.worth_telling(table.rows()))
+    yield SendMetadata(ids, table.for_update_metadata(table.rows()))
     for broker in ids:
         yield AskForDebts(broker)
     replicas = replicas_on(context, ids)

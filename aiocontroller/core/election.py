@@ -215,7 +215,7 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
                 unless_heard_from(isr, spare),
             )
         case Strategy.REASSIGN:
-            return lambda a, isr, failed, _, spare: _told_to(
+            return lambda a, isr, failed, _, spare: _sent_to(
                 a.replicas,
                 reassign_partition_leader_election(
                     order(a.target), isr, live.difference(failed), unless_heard_from(isr, spare)
@@ -231,7 +231,7 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
             )
 
 
-def _told_to(replicas: Replicas, outcome: Outcome | None) -> Outcome | None:
+def _sent_to(replicas: Replicas, outcome: Outcome | None) -> Outcome | None:
     """The outcome, sent to all these replicas.
 
     Until a reassignment ends, the replicas to be removed still follow, or one of them led: they must be sent the new

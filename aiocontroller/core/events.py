@@ -494,7 +494,7 @@ class LogEndsReceived(Response, frozen=True, gc=False):
 
     state = ControllerState.UncleanLeaderElectionEnable
     asked: tuple[Question, ...]
-    told: Mapping[TopicPartition, Evidence]
+    evidence: Mapping[TopicPartition, Evidence]
     duration_us: int
 
 

@@ -54,7 +54,7 @@ class FullMetadata:
         if self._row == self.rows or self._row - self._metadata_row >= METADATA_ROWS:
             unsent = _present(table, self._metadata_row, self._row)
             self._metadata_row = self._row
-            batch.add_update_metadata_request_for_brokers(brokers, table.worth_telling(unsent))
+            batch.add_update_metadata_request_for_brokers(brokers, table.for_update_metadata(unsent))
 
 
 def add_leader_and_isr(

@@ -223,23 +223,25 @@ def loss(evidence: Evidence, leader: int, awaited: Collection[int]) -> Loss:
     if leader not in evidence.ends:
         if leader not in unknown:
             unknown = tuple(sorted((*unknown, leader)))
-        told = f"broker {leader} has not reported where its log ends ({evidence.silent.get(leader, 'not asked')})"
-        return Loss(0, unknown, f"{told}: how many records are lost is unknown")
+        reason = f"broker {leader} has not reported where its log ends ({evidence.silent.get(leader, 'not asked')})"
+        return Loss(0, unknown, f"{reason}: how many records are lost is unknown")
     lost: dict[int, int] = {}
-    said = [f"broker {leader} {evidence.ends[leader]}"]
+    clauses = [f"broker {leader} {evidence.ends[leader]}"]
     for broker, end in evidence.ends.items():
         if broker == leader:
             continue
         more = _only_in(evidence, broker, leader)
         lost[end.epoch] = max(lost.get(end.epoch, 0), more)
-        said.append(f"broker {broker} {end}" + (f", up to {plural(more, 'record')} of which are lost" if more else ""))
-    said += [f"broker {broker} has not answered ({evidence.silent.get(broker, 'not asked')})" for broker in unknown]
+        clauses.append(
+            f"broker {broker} {end}" + (f", up to {plural(more, 'record')} of which are lost" if more else "")
+        )
+    clauses += [f"broker {broker} has not answered ({evidence.silent.get(broker, 'not asked')})" for broker in unknown]
     total = sum(lost.values())
     if unknown:
         verdict = f"up to {plural(total, 'record')} lost, and what only {brokers_named(unknown)} held"
     else:
         verdict = f"up to {plural(total, 'record')} lost" if total else "nothing that these logs hold is lost"
-    return Loss(total, unknown, f"{'; '.join(said)}: {verdict}")
+    return Loss(total, unknown, f"{'; '.join(clauses)}: {verdict}")
 
 
 def _only_in(evidence: Evidence, broker: int, leader: int) -> int:

@@ -31,7 +31,7 @@ from aiocontroller.core.events import RecoverPartitions
 from aiocontroller.core.ids import NO_LEADER, MinIsr, TopicPartition
 from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, Question, brokers_named, loss
 from aiocontroller.core.partitions import NO_ISR
-from aiocontroller.core.request_content import PartitionRecovery, ToldLog
+from aiocontroller.core.request_content import PartitionRecovery, ReplicaLog
 from aiocontroller.core.states import PartitionState
 
 RowEvidence = Mapping[int, Evidence]
@@ -96,15 +96,15 @@ def choose_best_logs(
         if _needs_logs(context, row, outcome, recovery, started, strategy):
             waits = recovery.of(topic(row).name) != "None"
             hurried = not waits or row in recovery.overdue or unclean.allows(topic(row).name)
-            told = evidence.get(row, NO_EVIDENCE)
+            reported = evidence.get(row, NO_EVIDENCE)
             needed = () if hurried else awaited(context, row)
-            late: Sequence[int] = late_brokers(told) if recovery.patient and not hurried else ()
+            late: Sequence[int] = late_brokers(reported) if recovery.patient and not hurried else ()
             returned = None if recovery.demanded or outcome is None or outcome.unclean else outcome.leader
             by_rule = None if waits else returned
-            if by_rule is not None and by_rule in told.unheard and recovery.patient:
+            if by_rule is not None and by_rule in reported.unheard and recovery.patient:
                 late = (by_rule,)  # it has just started, and could not lead either
             if row in evidence:
-                to_be_asked = returned is not None and _someone_was_not_asked(told, returned)
+                to_be_asked = returned is not None and _someone_was_not_asked(reported, returned)
             else:
                 to_be_asked = all(context.is_replica_online(row, broker) for broker in needed)
             if strategy is not Strategy.OFFLINE:
@@ -112,10 +112,12 @@ def choose_best_logs(
             elif to_be_asked:
                 unasked.append(row)
                 continue
-            elif missing := tuple(dict.fromkeys((*(broker for broker in needed if broker not in told.ends), *late))):
+            elif missing := tuple(
+                dict.fromkeys((*(broker for broker in needed if broker not in reported.ends), *late))
+            ):
                 outcome, waiting[row] = None, missing
             else:
-                outcome = _led_by_the_best(context, row, outcome, told, by_rule)
+                outcome = _led_by_the_best(context, row, outcome, reported, by_rule)
                 by_logs.append(row)
         if outcome is None:
             chosen.failed.append(row)
@@ -270,7 +272,7 @@ def still_offline(context: ControllerContext, rows: Iterable[int]) -> list[int]:
 
 
 def evidence_by_row(
-    context: ControllerContext, asked: Iterable[Question], told: Mapping[TopicPartition, Evidence]
+    context: ControllerContext, asked: Iterable[Question], reported: Mapping[TopicPartition, Evidence]
 ) -> dict[int, Evidence]:
     """Row -> the evidence that still holds, with the reasons why some replicas were not asked.
 
@@ -279,9 +281,9 @@ def evidence_by_row(
     table = context.table
     by_row = {table.row(*question.partition): question for question in asked}
     return {
-        row: _that_holds(context, row, by_row[row], told[by_row[row].partition])
+        row: _that_holds(context, row, by_row[row], reported[by_row[row].partition])
         for row in still_offline(context, by_row)
-        if table.leader_epoch[row] == by_row[row].leader_epoch and by_row[row].partition in told
+        if table.leader_epoch[row] == by_row[row].leader_epoch and by_row[row].partition in reported
     }
 
 
@@ -326,7 +328,7 @@ def recoveries(
     context: ControllerContext,
     asked: RecoverPartitions,
     rows: Iterable[int],
-    told: Mapping[TopicPartition, tuple[Question, Evidence]],
+    reported: Mapping[TopicPartition, tuple[Question, Evidence]],
     min_isr: MinIsr | None = None,
 ) -> list[PartitionRecovery]:
     """The answer to an operator's request; a topic that was deleted meanwhile is left out.
@@ -335,7 +337,7 @@ def recoveries(
     """
     table = context.table
     known = [row for row in rows if table.topic_of[row] >= 0 and table.topic(row).name == asked.topic]
-    return [_recovery(context, asked, row, told.get(table.topic_partition(row)), min_isr) for row in known]
+    return [_recovery(context, asked, row, reported.get(table.topic_partition(row)), min_isr) for row in known]
 
 
 def _recovery(
@@ -358,7 +360,7 @@ def _recovery(
         leader = evidence.best(question.brokers, question.awaited) if asked.leader is None else asked.leader
     if leader is None or (asked.leader is not None and (leader != asked.leader or leader not in evidence.ends)):
         result, leader = "failed", None
-    logs = tuple(_told_log(question, evidence, broker) for broker in question.brokers)
+    logs = tuple(_replica_log(question, evidence, broker) for broker in question.brokers)
     if leader is None:
         wanted = "no live replica" if asked.leader is None else f"broker {asked.leader}"
         return PartitionRecovery(topic, partition, result, None, logs, detail=f"{wanted} {_why_not(asked, evidence)}")
@@ -376,9 +378,9 @@ def _why_not(asked: RecoverPartitions, evidence: Evidence) -> str:
     return f"has not reported how far its log reaches ({evidence.silent.get(asked.leader, 'it has no live replica')})"
 
 
-def _told_log(question: Question, evidence: Evidence, broker: int) -> ToldLog:
+def _replica_log(question: Question, evidence: Evidence, broker: int) -> ReplicaLog:
     in_isr = broker in question.isr
     end = evidence.ends.get(broker)
     if end is None:
-        return ToldLog(broker, in_isr, error=evidence.silent.get(broker, "not asked"))
-    return ToldLog(broker, in_isr, end.epoch if end.epoch >= 0 else None, end.end_offset, end.start_offset)
+        return ReplicaLog(broker, in_isr, error=evidence.silent.get(broker, "not asked"))
+    return ReplicaLog(broker, in_isr, end.epoch if end.epoch >= 0 else None, end.end_offset, end.start_offset)

@@ -197,6 +197,6 @@ def _waits_for(context: ControllerContext, name: str, left: Mapping[int, int]) -
         return "the end of its reassignment"
     states = {broker: state_of(context, broker) for broker in left}
     order = sorted(left, key=lambda broker: (states[broker] == "live", broker))
-    said = [f"broker {b}" + ("" if states[b] == "live" else f" ({states[b]})") for b in order[:BROKERS_NAMED]]
-    more = len(order) - len(said)
-    return ", ".join([*said, f"{more} more"] if more else said)
+    named = [f"broker {b}" + ("" if states[b] == "live" else f" ({states[b]})") for b in order[:BROKERS_NAMED]]
+    more = len(order) - len(named)
+    return ", ".join([*named, f"{more} more"] if more else named)

@@ -222,7 +222,7 @@ class PartitionTable:
             return rows
         return list(compress(rows, map(ne, take(rows, self.isr_of)[0], repeat(NO_ISR))))
 
-    def worth_telling(self, rows: Sequence[int]) -> Sequence[int]:
+    def for_update_metadata(self, rows: Sequence[int]) -> Sequence[int]:
         """The rows with leadership, and those of topics being deleted, which brokers must forget."""
         led = self.with_leadership(rows)
         if len(led) == len(rows):

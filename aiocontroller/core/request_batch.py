@@ -82,18 +82,18 @@ class Acknowledgements:
         """Stop waiting for these brokers' answers; their requests stay in the queues."""
         for request in [request for request, broker in self._open.items() if broker in brokers]:
             del self._open[request]
-        self._tell()
+        self._notify()
 
     def when_all(self, callback: Callable[[], None]) -> None:
         """Call back when every request has been answered or given up; at once if there are none."""
         self._callback = callback
-        self._tell()
+        self._notify()
 
     def _answered(self, request: int) -> None:
         self._open.pop(request, None)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if not self._open and self._callback is not None:
             callback, self._callback = self._callback, None
             callback()

@@ -20,7 +20,7 @@ class Released(msgspec.Struct, frozen=True):
     """Brokers that have yet to delete replicas: ``broker``, ``replicas`` (a count), ``topics``."""
 
 
-class ToldLog(msgspec.Struct, frozen=True):
+class ReplicaLog(msgspec.Struct, frozen=True):
     """How far one replica's log reaches, or why that is not known."""
 
     broker: int
@@ -41,7 +41,7 @@ class PartitionRecovery(msgspec.Struct, frozen=True):
     """``led``: it has a leader already; ``would elect`` in a dry run; ``elected``; ``failed``."""
     leader: int | None = None
     """The leader, or the broker that would lead."""
-    logs: tuple[ToldLog, ...] = ()
+    logs: tuple[ReplicaLog, ...] = ()
     lost_at_most: int | None = None
     """Records that other logs hold and the leader's lacks; None if the leader's is not known."""
     unknown: tuple[int, ...] = ()

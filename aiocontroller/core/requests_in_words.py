@@ -18,8 +18,8 @@ LONGEST = 300
 
 def asked_for(events: Iterable[ev.Event]) -> str:
     """Who asked for what; empty if no client or operator asked, or for nothing that would change anything."""
-    said = dict.fromkeys(_sentence(event) for event in events if isinstance(event, ev.Request) and event.by)
-    return ", ".join(filter(None, islice(said, SHOWN)))
+    sentences = dict.fromkeys(_sentence(event) for event in events if isinstance(event, ev.Request) and event.by)
+    return ", ".join(filter(None, islice(sentences, SHOWN)))
 
 
 def _sentence(event: ev.Request) -> str:

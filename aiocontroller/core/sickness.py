@@ -116,7 +116,7 @@ class Finding(NamedTuple):
 class _Patient:
     """Observations of one incarnation of a broker."""
 
-    __slots__ = ("answered_s", "answers", "asked", "believed_s", "epoch", "evident_s", "pauses", "tells")
+    __slots__ = ("answered_s", "answers", "asked", "believed_s", "epoch", "evident_s", "pauses", "reports_log_ends")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -131,7 +131,7 @@ class _Patient:
         """Since when there is evidence against it without a break."""
         self.pauses: deque[tuple[float, float]] = deque()
         """(end, seconds) of the pauses between answers that ended in the last ``PAUSES_S``."""
-        self.tells = False
+        self.reports_log_ends = False
         """It has reported where logs end."""
 
     def speed(self, now_s: float) -> Speed | None:
@@ -227,7 +227,7 @@ class JudgeOfSickness:
             patient.answers.clear()
         patient.answered_s = now_s
         patient.answers.append((now_s, now_s - asked_s))
-        patient.tells = patient.tells or bool(ends)
+        patient.reports_log_ends = patient.reports_log_ends or bool(ends)
         if ends and now_s >= patient.believed_s and now_s >= self._believed_s:
             self.staleness.ended(broker, ends, now_s)
 
@@ -335,7 +335,7 @@ class JudgeOfSickness:
             sick.broker not in findings
             and self._is_believed(patient, now_s)
             and now_s >= self._unknown_until_s
-            and not (patient.tells and self.staleness.is_unknown(sick.broker, now_s))
+            and not (patient.reports_log_ends and self.staleness.is_unknown(sick.broker, now_s))
             and speed is not None
             and speed.median_s <= self.limits.latency_s
             and all(lag.seconds <= self.limits.staleness_s / 2 for lag in led)

@@ -173,14 +173,14 @@ class Chronicle:
         """
         counts = [f"{n:,} {_of(n, what)}" for what, n in self._counts.items()]
         causes = [*self._causes, asked] if asked else self._causes
-        said = ": ".join(filter(None, (" and ".join(causes), ", ".join([*counts, *self._facts]))))
+        summary = ": ".join(filter(None, (" and ".join(causes), ", ".join([*counts, *self._facts]))))
         if detail:
-            said = f"{said}; {detail}" if said else detail
+            summary = f"{summary}; {detail}" if summary else detail
         causes = list(self._causes)  # a request by itself breaks nothing
         lasting = [text for text in counts if "leader" in text and "ISR" not in text]
         self._clear()
-        if said:
-            self.events.append(Happening(at_us, f"{said}, in {microseconds(took_us)}"))
+        if summary:
+            self.events.append(Happening(at_us, f"{summary}, in {microseconds(took_us)}"))
         return [": ".join(filter(None, (" and ".join(causes), ", ".join(lasting))))] if causes or lasting else []
 
     def _cause(self, text: str) -> None:

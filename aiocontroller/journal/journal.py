@@ -66,7 +66,7 @@ class Journal:
         An unknown name is a bug and goes into ``detail``: failing over because of a record would be worse.
         (``tests/unit/journal`` checks the names at every call.)
         """
-        self._tell(kind, self._wall_time_us, fields)
+        self._notify(kind, self._wall_time_us, fields)
         self._seq += 1
         try:
             record = Record(FORMAT_VERSION, self._seq, self.epoch, self.node, self._wall_time_us(), kind, **fields)
@@ -85,7 +85,7 @@ class Journal:
         self._seq += len(records)
         self._put_all(records)
 
-    def _tell(self, kind: str, wall_time_us: Callable[[], int], fields: Mapping[str, Any]) -> None:
+    def _notify(self, kind: str, wall_time_us: Callable[[], int], fields: Mapping[str, Any]) -> None:
         if self.listener is not None:
             self.listener.heard(kind, wall_time_us(), fields)
 
@@ -128,7 +128,7 @@ class NullJournal(Journal):
 
     def append(self, kind: str, **fields: Any) -> None:
         """Drop the record; it gets no number."""
-        self._tell(kind, self._now_us, fields)
+        self._notify(kind, self._now_us, fields)
 
     def append_partitions(self, kind: str, columns: PartitionColumns, *, detail: str | None = None) -> None:
         """Drop the records, without looking at the columns."""

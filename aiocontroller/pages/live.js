@@ -73,14 +73,14 @@ function folded(id, rows, show, title = "more") {
   return made;
 }
 
-const said = element => `${element.tagName} ${element.getAttribute("aria-label") || element.textContent}`;
+const labelOf = element => `${element.tagName} ${element.getAttribute("aria-label") || element.textContent}`;
 
 function draw(id, ...children) {
   const place = document.querySelector(`#${id} > div`);
   const before = place.querySelector(".scroll")?.scrollLeft || 0;
-  const focused = place.contains(document.activeElement) ? said(document.activeElement) : null;
+  const focused = place.contains(document.activeElement) ? labelOf(document.activeElement) : null;
   place.replaceChildren(...children.flat().filter(Boolean));
-  if (focused) [...place.querySelectorAll("button, summary, .scroll")].find(each => said(each) === focused)?.focus({ preventScroll: true });
+  if (focused) [...place.querySelectorAll("button, summary, .scroll")].find(each => labelOf(each) === focused)?.focus({ preventScroll: true });
   const scroll = place.querySelector(".scroll");
   if (scroll && before) scroll.scrollLeft = before;
 }
@@ -186,9 +186,9 @@ const sections = {
       : "Only the active controller knows.")]);
   },
   check(found) {
-    const said = document.getElementById("check-said"), counts = found.counts;
+    const summary = document.getElementById("check-said"), counts = found.counts;
     document.getElementById("check-now").setAttribute("aria-disabled", found.running_since_us !== null);
-    said.replaceChildren(...(found.running_since_us !== null ? ["Checking since ", clock(found.running_since_us), progress(found.progress)]
+    summary.replaceChildren(...(found.running_since_us !== null ? ["Checking since ", clock(found.running_since_us), progress(found.progress)]
       : found.at_us === null ? ["Not checked yet."]
       : ["Checked at ", clock(found.at_us), ` in ${duration(found.took_ms * 1000)}: `,
         found.error || (Object.values(counts).some(Boolean) ? Object.entries(counts).filter(([, n]) => n).map(([name, n]) => `${count(n)} ${name}`).join(", ")
@@ -250,11 +250,11 @@ const sections = {
 function verdict() {
   const counts = state.counts, place = document.getElementById("verdict");
   if (!counts || !state.controller) return;
-  const said = [], gone = (state.brokers || []).filter(b => b.state !== "live").length;
-  if (counts.offline) said.push(`${count(counts.offline)} offline`);
-  if (counts["under-min-isr"]) said.push(`${count(counts["under-min-isr"])} below min.insync.replicas`);
-  if (counts["under-replicated"]) said.push(`${count(counts["under-replicated"])} under-replicated`);
-  let text = said.length ? `Partitions: ${said.join(", ")}.` : "";
+  const problems = [], gone = (state.brokers || []).filter(b => b.state !== "live").length;
+  if (counts.offline) problems.push(`${count(counts.offline)} offline`);
+  if (counts["under-min-isr"]) problems.push(`${count(counts["under-min-isr"])} below min.insync.replicas`);
+  if (counts["under-replicated"]) problems.push(`${count(counts["under-replicated"])} under-replicated`);
+  let text = problems.length ? `Partitions: ${problems.join(", ")}.` : "";
   if (gone) text += ` Brokers not live: ${count(gone)}.`;
   if (counts.unreadable) text += ` Unreadable znodes: ${count(counts.unreadable)}.`;
   let style = counts.offline || counts["under-min-isr"] ? "bad" : text ? "amber" : "good";
@@ -422,7 +422,7 @@ dialog.addEventListener("close", () => {
   asked = confirmation = null;
   waiting = false;
   // The browser gives the focus back to the button, but that may have been drawn again meanwhile.
-  if (opener && !opener.isConnected) [...document.querySelectorAll("button")].find(each => said(each) === said(opener))?.focus();
+  if (opener && !opener.isConnected) [...document.querySelectorAll("button")].find(each => labelOf(each) === labelOf(opener))?.focus();
 });
 
 const showTopic = topic => show(`Topic ${topic}`, async () => {

@@ -61,8 +61,8 @@ class Checks:
 
     def summary(self) -> dict[str, Any]:
         """For the overview: when the latest check ended, its counts, and since when another one has been running."""
-        told = {key: self._result[key] for key in ("at_us", "took_ms", "error")}
-        return {**told, "running_since_us": self._began_us, "progress": self._progress, "counts": self._counts}
+        latest = {key: self._result[key] for key in ("at_us", "took_ms", "error")}
+        return {**latest, "running_since_us": self._began_us, "progress": self._progress, "counts": self._counts}
 
     async def findings(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         """The answer to ``GET /findings``."""
@@ -104,12 +104,12 @@ class Checks:
             async with asyncio.timeout(WITHIN_S):
                 child.stdin.write(pickle.dumps(self._config))
                 child.stdin.close()
-                said = bytearray()
+                output = bytearray()
                 while part := await child.stdout.read(1 << 16):
-                    said += part
-                    if len(said) > MOST_BYTES:
+                    output += part
+                    if len(output) > MOST_BYTES:
                         raise CheckFailedError(f"its answer has more than {MOST_BYTES:,} bytes")
-                    self._progress = _progress(said) or self._progress
+                    self._progress = _progress(output) or self._progress
                 code = await child.wait()
         except TimeoutError:
             raise CheckFailedError(f"it did not end within {WITHIN_S:.0f} s: use 'aiocontroller check'") from None
@@ -119,23 +119,23 @@ class Checks:
                     child.kill()
                 with anyio.CancelScope(shield=True):
                     await child.wait()
-        return _understood(code, bytes(said))
+        return _understood(code, bytes(output))
 
 
-def _progress(said: bytearray) -> dict[str, Any] | None:
+def _progress(output: bytearray) -> dict[str, Any] | None:
     """The last complete line if it reports progress (``read``, ``of``, ``again``), else None."""
-    line = bytes(said[: said.rfind(b"\n") + 1]).rstrip().rpartition(b"\n")[2]
+    line = bytes(output[: output.rfind(b"\n") + 1]).rstrip().rpartition(b"\n")[2]
     return msgspec.json.decode(line, type=dict) if line.startswith(b'{"read":') else None
 
 
-def _understood(code: int, said: bytes) -> dict[str, Any]:
+def _understood(code: int, output: bytes) -> dict[str, Any]:
     if code == -signal.SIGALRM:
         raise CheckFailedError("it took too long: use 'aiocontroller check'")
     if code < 0:
         name = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
         raise CheckFailedError(f"its process was ended by {name}; memory may have run out")
     try:
-        found: dict[str, Any] = msgspec.json.decode(said.rstrip().rpartition(b"\n")[2], type=dict)
+        found: dict[str, Any] = msgspec.json.decode(output.rstrip().rpartition(b"\n")[2], type=dict)
     except UNREADABLE_JSON:
         raise CheckFailedError(f"its process ended with exit code {code}: 'aiocontroller check' says why") from None
     if "error" in found:

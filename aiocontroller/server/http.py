@@ -131,13 +131,13 @@ async def serve(
     bound.
     """
     questions, streams, page_posts = questions or {}, streams or {}, page_posts or {}
-    telling = {*questions, *streams, *page_posts, *static.FILES}
-    meant_for_us = _meant_for_us((host, *allowed_hosts), None if host_check.is_loopback(host) else telling)
+    protected = {*questions, *streams, *page_posts, *static.FILES}
+    meant_for_us = _meant_for_us((host, *allowed_hosts), None if host_check.is_loopback(host) else protected)
     application = web.Application(
         middlewares=[
             _with_present_certificates,
             meant_for_us,
-            _from_readers(telling, password, token, world.clock),
+            _from_readers(protected, password, token, world.clock),
             _in_turns(streams),
         ],
         client_max_size=limits.max_request_bytes,
@@ -253,13 +253,13 @@ def _meant_for_us(allowed: Collection[str], checked: Collection[str] | None) -> 
     return middleware
 
 
-def _from_readers(telling: Collection[str], password: str, token: str, clock: Clock) -> Any:
-    """Middleware that refuses requests for the ``telling`` names from peers that may not read the cluster's state.  A
+def _from_readers(protected: Collection[str], password: str, token: str, clock: Clock) -> Any:
+    """Middleware that refuses requests for the ``protected`` names from peers that may not read the cluster's state.  A
     wrong password is logged, and refused after a delay, so that guessing is slow and does not go unnoticed."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> Any:
-        if request.path.removeprefix("/") in telling:
+        if request.path.removeprefix("/") in protected:
             connection = request.protocol
             assert isinstance(connection, HttpConnection)
             certified = certificate_of(request) is not None

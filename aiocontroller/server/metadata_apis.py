@@ -114,7 +114,7 @@ class MetadataApi:
         answer = _Answer(self._shell, request, asked, view, creating=creating)
         await answer.make()
         begun = self._creation.create(answer.missing) if creating else frozenset()
-        answer.tell_missing(begun)
+        answer.add_missing(begun)
         return answer.body(cluster_id, controller)
 
     def _is_long(self, asked: TopicsAsked) -> bool:
@@ -194,7 +194,7 @@ class _Answer:
             if name not in self._forbidden:
                 self._absent(name)
 
-    def tell_missing(self, begun: frozenset[str]) -> None:
+    def add_missing(self, begun: frozenset[str]) -> None:
         """Add the missing topics; those in ``begun`` are being created."""
         for name in self.missing:
             code = KafkaErrorCode.LEADER_NOT_AVAILABLE if name in begun else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION

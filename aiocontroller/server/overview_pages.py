@@ -67,9 +67,9 @@ class Overview:
 
     async def page(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         """The answer to ``GET /overview``."""
-        return self._told(await self.look())
+        return self._with_time(await self.look())
 
-    def _told(self, made: Mapping[str, bytes]) -> dict[str, Any]:
+    def _with_time(self, made: Mapping[str, bytes]) -> dict[str, Any]:
         return {"now_us": self._clock.wall_time_us(), **{name: msgspec.Raw(data) for name, data in made.items()}}
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
@@ -96,7 +96,7 @@ class Overview:
             news = {name: data for name, data in made.items() if sent.get(name) != data}
             now_s = self._clock.monotonic()
             if news or now_s - sent_s >= SIGN_OF_LIFE_S:
-                await response.write(b"data: " + _encoder.encode(self._told(news)) + b"\n\n")
+                await response.write(b"data: " + _encoder.encode(self._with_time(news)) + b"\n\n")
                 sent |= news
                 sent_s = now_s
             await self._clock.sleep(EVERY_S)

@@ -68,7 +68,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             flexible=flexible,
             grouped=version >= 2,
             with_topic_ids=version >= 5,
-            worth_telling=False,
+            for_update_metadata=False,
             kept=kept,
             cores=cores,
         )

@@ -142,7 +142,7 @@ class TopicStatesEncoder:
         flexible: bool,
         grouped: bool,
         with_topic_ids: bool,
-        worth_telling: bool,
+        for_update_metadata: bool,
         kept: EncodedValues | None = None,
         cores: Cores | None = None,
     ) -> None:
@@ -153,7 +153,7 @@ class TopicStatesEncoder:
         self._array = COMPACT_INT32_ARRAY if flexible else LEGACY_INT32_ARRAY
         self._grouped = grouped
         self._with_topic_ids = with_topic_ids
-        self._worth_telling = worth_telling
+        self._for_update_metadata = for_update_metadata
         self._rows = rows
         self._kept = kept
         # Plain dicts, filled in advance: a __missing__ costs a fifth.
@@ -164,7 +164,7 @@ class TopicStatesEncoder:
 
     def _states(self) -> tuple[list[bytes], Used]:
         """The array of topics (or of partitions, in the oldest versions), in pieces."""
-        rows = self._table.worth_telling(self._rows) if self._worth_telling else self._rows
+        rows = self._table.for_update_metadata(self._rows) if self._for_update_metadata else self._rows
         if not rows:
             return [array_length(0, flexible=self._flexible)], Used(frozenset(), frozenset(), frozenset())
         many = self._many_states(rows) if self._grouped and len(rows) >= MANY else None
@@ -314,7 +314,7 @@ class TopicStatesEncoder:
             table.assignment_of,
         )
         used_isrs, used_assignments = set(isr_of), set(assignment_of)
-        assert self._worth_telling or NO_ISR not in used_isrs, "a partition without leadership cannot be led"
+        assert self._for_update_metadata or NO_ISR not in used_isrs, "a partition without leadership cannot be led"
         isr_lengths = {len(self._isr_bytes(number)) for number in used_isrs}
         lengths = {(isr, len(self._replicas_bytes(number))) for number in used_assignments for isr in isr_lengths}
         cores = zip(index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of, strict=True)

@@ -88,7 +88,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
             flexible=flexible,
             grouped=version >= 5,
             with_topic_ids=version >= 7,
-            worth_telling=True,
+            for_update_metadata=True,
             kept=kept,
             cores=cores,
         )

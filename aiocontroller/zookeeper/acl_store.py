@@ -137,7 +137,7 @@ class AclStore:
             unannounced = self._unannounced.get(pattern)
         if unannounced is not None:
             log.info("Updated ACLs of %s", pattern)
-            await self._tell(pattern)
+            await self._create_change_notification(pattern)
             if self._unannounced.get(pattern) is unannounced:  # not changed again meanwhile
                 del self._unannounced[pattern]
 
@@ -150,7 +150,7 @@ class AclStore:
         op: WriteOp = SetData(path, data, version) if entries else Delete(path, version)
         return await self._znodes.write(op, None)
 
-    async def _tell(self, pattern: ResourcePattern) -> None:
+    async def _create_change_notification(self, pattern: ResourcePattern) -> None:
         root = paths.ACL_CHANGES if pattern.pattern == PatternType.LITERAL else paths.EXTENDED_ACL_CHANGES
         data = cluster_znodes.encode_acl_change(pattern.resource.name, pattern.name, pattern.pattern.name)
         await self._znodes.create_sequential(f"{root}/{paths.ACL_CHANGE_PREFIX}", data)

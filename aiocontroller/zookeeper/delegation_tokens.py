@@ -47,7 +47,7 @@ class DelegationTokens:
         path, data = paths.delegation_token(token.token_id), cluster_znodes.encode_delegation_token(token)
         if not await self._znodes.create(path, data, None):
             return False
-        await self._tell(token.token_id)
+        await self._create_change_notification(token.token_id)
         return True
 
     async def find(self, hmac_given: bytes, secret_key: str) -> str | None:
@@ -87,10 +87,10 @@ class DelegationTokens:
                 SetData(path, cluster_znodes.encode_delegation_token(changed), reads.version[0]), None
             ):
                 continue
-            await self._tell(token_id)
+            await self._create_change_notification(token_id)
             return True
         raise error_at(path, Code.BAD_VERSION)
 
-    async def _tell(self, token_id: str) -> None:
+    async def _create_change_notification(self, token_id: str) -> None:
         prefix = paths.delegation_token_change(paths.DELEGATION_TOKEN_CHANGE_PREFIX)
         await self._znodes.create_sequential(prefix, token_id.encode())

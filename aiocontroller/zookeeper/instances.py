@@ -58,7 +58,7 @@ def _name(session: int) -> str:
     return f"{session & (2**64 - 1):x}"
 
 
-async def tell(client: ZooKeeperClient, instance: Instance) -> None:
+async def write_instance(client: ZooKeeperClient, instance: Instance) -> None:
     """Write this session's entry; raises ZooKeeper's error, with the path in a note, if that is refused."""
     path, data = paths.instance(_name(client.session_id)), _encoder.encode(instance)
     written = await client.write_many([SetData(path, data)], fence=None)

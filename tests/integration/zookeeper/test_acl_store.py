@@ -78,7 +78,7 @@ async def write(zk: KafkaZkClient, path: str, data: object) -> None:
     await zk.client.multi([SetData(path, raw) if exists else Create(path, raw)])
 
 
-async def tell(zk: KafkaZkClient, path: str, data: bytes) -> None:
+async def notify(zk: KafkaZkClient, path: str, data: bytes) -> None:
     await zk.create_paths([path])
     await zk.client.multi([Create(f"{path}/acl_changes_", data, sequential=True)])
 
@@ -114,16 +114,16 @@ async def test_changes_by_others_are_followed(connect: Connect, zk: KafkaZkClien
     async with following(zk, world) as it:
         await it.until(TOPIC)
         await write(other, "/kafka-acl/Topic/t", KAFKAS)
-        await tell(other, "/kafka-acl-changes", b"Topic:t")
+        await notify(other, "/kafka-acl-changes", b"Topic:t")
         await it.until(TOPIC, ALICE, BOB)
         await write(other, "/kafka-acl-extended/prefixed/TransactionalId/app-", KAFKAS)
         change = {"version": 1, "resourceType": "TRANSACTIONAL_ID", "name": "app-", "patternType": "PREFIXED"}
-        await tell(other, "/kafka-acl-extended-changes", json.dumps(change).encode())
+        await notify(other, "/kafka-acl-extended-changes", json.dumps(change).encode())
         await it.until(PREFIX, ALICE, BOB)
         names = (await other.client.children_many(["/kafka-acl-changes"])).names[0] or []
         await other.client.multi([Delete(f"/kafka-acl-changes/{name}") for name in names])
         await other.client.multi([Delete("/kafka-acl/Topic/t")])
-        await tell(other, "/kafka-acl-changes", b"TOPIC:t")
+        await notify(other, "/kafka-acl-changes", b"TOPIC:t")
         await it.until(TOPIC)
 
 
@@ -153,14 +153,14 @@ async def test_damaged_znode_denies_and_is_named_once(
         assert it.authorizer.authorize("User:alice", "h", AclOperation.READ, ResourceType.TOPIC, "u")
         with pytest.raises(AclUpdateError, match=r"/kafka-acl/Topic/t is unreadable"):
             await it.store.update(TOPIC, adding(ALICE))
-        await tell(other, "/kafka-acl-changes", b"Topic:t")
+        await notify(other, "/kafka-acl-changes", b"Topic:t")
         await write(other, "/kafka-acl/Topic/u", KAFKAS)
-        await tell(other, "/kafka-acl-changes", b"Topic:u")
+        await notify(other, "/kafka-acl-changes", b"Topic:u")
         await it.until(ResourcePattern(ResourceType.TOPIC, "u"), ALICE, BOB)
         assert it.bad == 1
         assert [m for m in caplog.messages if "/kafka-acl/Topic/t is unreadable: found {no JSON" in m]
         await write(other, "/kafka-acl/Topic/t", KAFKAS)
-        await tell(other, "/kafka-acl-changes", b"Topic:t")
+        await notify(other, "/kafka-acl-changes", b"Topic:t")
         await it.until(TOPIC, ALICE, BOB)
         assert not it.authorizer.damaged
 
@@ -189,7 +189,7 @@ async def test_notification_that_cannot_be_read_says_that_anything_may_have_chan
     async with following(zk, world) as it:
         await it.until(TOPIC)
         await write(other, "/kafka-acl/Topic/t", KAFKAS)
-        await tell(other, "/kafka-acl-extended-changes", b"{no JSON")
+        await notify(other, "/kafka-acl-extended-changes", b"{no JSON")
         await it.until(TOPIC, ALICE, BOB)
         assert it.bad == 1
 
@@ -203,7 +203,7 @@ async def test_new_session_reads_all_again(connect: Connect, zk: KafkaZkClient, 
         await it.until(TOPIC, ALICE, BOB)
         await it.store.update(PREFIX, adding(ALICE))
         await write(other, "/kafka-acl/Topic/t", {"version": 1, "acls": []})
-        await tell(other, "/kafka-acl-changes", b"Topic:t")
+        await notify(other, "/kafka-acl-changes", b"Topic:t")
         await it.until(TOPIC)
 
 
@@ -213,7 +213,7 @@ async def test_resignation_does_not_end_the_following(connect: Connect, zk: Kafk
         await it.until(TOPIC)
         zk.forget_watches()
         await write(other, "/kafka-acl/Topic/t", KAFKAS)
-        await tell(other, "/kafka-acl-changes", b"Topic:t")
+        await notify(other, "/kafka-acl-changes", b"Topic:t")
         await it.until(TOPIC, ALICE, BOB)
         zk.forget_watches()
         watched = zk.client.session.registry
@@ -302,7 +302,7 @@ async def test_revocation_that_was_broken_off_is_announced_by_the_next_try(
         raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_tell", break_off)
+        patch.setattr(store, "_create_change_notification", break_off)
         with pytest.raises(asyncio.CancelledError):
             await store.update(TOPIC, lambda present: [])
     assert len(await notifications(zk, "/kafka-acl-changes")) == before

@@ -23,7 +23,7 @@ class Asking:
         self.it = it
         self.rounds: list[dict[TopicPartition, Question]] = []
         self.brokers: Mapping[int, Broker] = {}
-        self.told: dict[TopicPartition, Evidence] = {}
+        self.evidence: dict[TopicPartition, Evidence] = {}
         self.error: Exception | None = None
         self._begun: list[Any] = []
         it.shell.log_questions.start(self, self.gather)
@@ -40,12 +40,13 @@ class Asking:
         if self.error is not None:
             raise self.error
         return {
-            q.partition: self.told.get(q.partition, Evidence({}, dict.fromkeys(q.brokers, "silent"))) for q in questions
+            q.partition: self.evidence.get(q.partition, Evidence({}, dict.fromkeys(q.brokers, "silent")))
+            for q in questions
         }
 
-    def answer(self, **told: Evidence) -> None:
+    def answer(self, **reported: Evidence) -> None:
         """``t0=…``: the evidence about t-0.  All rounds that have begun end, and what follows is handled."""
-        self.told = {TopicPartition(name[:-1], int(name[-1])): evidence for name, evidence in told.items()}
+        self.evidence = {TopicPartition(name[:-1], int(name[-1])): evidence for name, evidence in reported.items()}
         while self._begun:
             run(self._begun.pop(0)())
             self.it.step()

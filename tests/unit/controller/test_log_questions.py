@@ -82,7 +82,7 @@ async def test_a_question_about_another_epoch_is_another_question() -> None:
     await it.clock.sleep(5)
     events = it.events()
     assert [event.asked for event in events] == [(A,), (A_LATER,)]
-    assert [event.told for event in events] == [{A.partition: FOUND}] * 2
+    assert [event.evidence for event in events] == [{A.partition: FOUND}] * 2
     assert [event.duration_us for event in events] == [1_000_000] * 2
 
 
@@ -136,9 +136,9 @@ async def test_a_request_is_answered_once_when_the_last_partition_is_decided() -
     answers: list[object] = []
     request = WaitingRequest(Reply(answers.append), [A.partition, B.partition], lambda request: dict(request.answers))
     done = (KafkaErrorCode.NONE, "")
-    request.tell(A, FOUND)
-    request.tell(Question(TopicPartition("u", 0), 1, ()), FOUND)  # another's
-    assert list(request.told) == [A.partition]
+    request.add_evidence(A, FOUND)
+    request.add_evidence(Question(TopicPartition("u", 0), 1, ()), FOUND)  # another's
+    assert list(request.evidence) == [A.partition]
     request.decided({A.partition: done})
     assert answers == []
     request.decided({B.partition: done})

@@ -76,18 +76,18 @@ def test_by_default_those_that_live_are_asked_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         Evidence({}, {1: "silent", 2: "silent", 3: "silent"}),
         Evidence({2: WHOLE}, {1: NOT_IN_TIME, 3: "silent"}),
         Evidence({1: CUT}, {2: NOT_IN_TIME, 3: "silent"}),
     ],
 )
-def test_by_default_it_leads_as_in_kafka_where_no_better_log_is_known(told: Evidence) -> None:
+def test_by_default_it_leads_as_in_kafka_where_no_better_log_is_known(reported: Evidence) -> None:
     it, asking = begun("None", 1)
     die(it, 1)
     come(it, 1)
-    asking.answer(t0=told)
+    asking.answer(t0=reported)
     assert state(it) == (1, (1,))
     assert len(asking.rounds) == 1
     assert records(it)[-1][0] == "elected"
@@ -129,7 +129,7 @@ def test_by_default_one_that_comes_while_others_are_asked_is_asked_too() -> None
     gather = asking.gather
 
     async def gather_before_it_returns(brokers: Any, questions: Any, within_s: float) -> Any:
-        asking.told = {T0: Evidence({2: LogEnd(4, 60), 3: LogEnd(4, 50), **({1: CUT} if 1 in brokers else {})})}
+        asking.evidence = {T0: Evidence({2: LogEnd(4, 60), 3: LogEnd(4, 50), **({1: CUT} if 1 in brokers else {})})}
         found = await gather(brokers, questions, within_s)
         if 1 not in brokers:
             it.register(1)
@@ -160,10 +160,10 @@ def test_by_default_the_answer_of_one_that_started_again_is_void() -> None:
     gather = asking.gather
 
     async def gather_before_another_power_loss(brokers: Any, questions: Any, within_s: float) -> Any:
-        asking.told = {T0: Evidence({1: CUT, 2: LogEnd(4, 65)}) if asking.rounds else Evidence({1: WHOLE, 2: CUT})}
+        asking.evidence = {T0: Evidence({1: CUT, 2: LogEnd(4, 65)}) if asking.rounds else Evidence({1: WHOLE, 2: CUT})}
         found = await gather(brokers, questions, within_s)
         if len(asking.rounds) == 1:
-            asking.told = {}
+            asking.evidence = {}
             it.unregister(1)
             it.register(1)
             it.queue.append(ev.BrokerChange())
@@ -324,9 +324,9 @@ def test_a_live_broker_that_has_not_told_is_asked_again(monkeypatch: pytest.Monk
     assert [record[0] for record in records(it)] == ["evidence", "evidence", "elected"]
 
 
-@pytest.mark.parametrize("told_in_the_end, after", [(True, 2), (False, 1)])
+@pytest.mark.parametrize("reported_in_the_end, after", [(True, 2), (False, 1)])
 def test_a_live_replica_that_is_late_gets_some_more_time(
-    monkeypatch: pytest.MonkeyPatch, told_in_the_end: bool, after: int
+    monkeypatch: pytest.MonkeyPatch, reported_in_the_end: bool, after: int
 ) -> None:
     """It is not awaited, but its log may be the best: a busy machine must not decide."""
     it, asking = begun("Balanced", 1)
@@ -337,7 +337,7 @@ def test_a_live_replica_that_is_late_gets_some_more_time(
         asking.answer(t0=late)
         assert leader(it) == -1
         sweep(it, monkeypatch, at_s)
-    asking.answer(t0=Evidence({1: CUT, 2: WHOLE, 3: CUT}) if told_in_the_end else late)
+    asking.answer(t0=Evidence({1: CUT, 2: WHOLE, 3: CUT}) if reported_in_the_end else late)
     assert state(it) == (after, (after,))
 
 
@@ -489,8 +489,8 @@ def test_a_leader_below_min_isr_leads_and_cannot_be_read() -> None:
     die(it, 1)
     come(it, 1, 2)
     operator = Operator(it, dry_run=True)
-    told = Evidence({1: CUT, 2: WHOLE, 3: CUT})
-    asking.answer(t0=told)
+    reported = Evidence({1: CUT, 2: WHOLE, 3: CUT})
+    asking.answer(t0=reported)
     assert (operator.found.leader, operator.found.readable) == (2, False)
     assert state(it) == (2, (2,))
     assert isinstance(it.shell.journal, MemoryJournal)

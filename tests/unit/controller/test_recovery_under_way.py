@@ -35,7 +35,7 @@ def test_no_replica_that_has_just_started_is_left_out(strategy: str, again: bool
     gather = asking.gather
 
     async def gather_before_it_starts(*args: Any) -> Any:
-        asking.told = {T0: Evidence({1: CUT, 2: CUT, **({3: WHOLE} if 3 in args[0] else {})})}
+        asking.evidence = {T0: Evidence({1: CUT, 2: CUT, **({3: WHOLE} if 3 in args[0] else {})})}
         found = await gather(*args)
         if len(asking.rounds) == 1:
             if again:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller.refused_brokers import GOES_ON_S, TELL_AGAIN_S, RefusedBrokers
+from aiocontroller.controller.refused_brokers import GOES_ON_S, LOG_AGAIN_S, RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.events import AlterPartitionReceived, CreateTopics, Reply
 from aiocontroller.core.ids import Broker
@@ -50,7 +50,7 @@ def test_the_next_line_comes_a_minute_later_to_the_moment(caplog: pytest.LogCapt
     refused, context = RefusedBrokers(clock, Metrics()), ControllerContext(1, 1)
     context.add_brokers([Broker(1, 7, ())])
     lines = []
-    for later_s in (0.0, TELL_AGAIN_S - 1, TELL_AGAIN_S, 2 * TELL_AGAIN_S - 1, 2 * TELL_AGAIN_S):
+    for later_s in (0.0, LOG_AGAIN_S - 1, LOG_AGAIN_S, 2 * LOG_AGAIN_S - 1, 2 * LOG_AGAIN_S):
         now_s = 1000.0 + later_s
         refused.note(ApiKey.ALTER_PARTITION, "User:CN=b1", "10.0.0.1", alter_partition(1, 7), context)
         lines.append(len(caplog.records))

@@ -26,7 +26,7 @@ from aiocontroller.core.log_recovery import (
     still_offline,
     waited_for,
 )
-from aiocontroller.core.request_content import PartitionRecovery, ToldLog
+from aiocontroller.core.request_content import PartitionRecovery, ReplicaLog
 from aiocontroller.core.states import PartitionState
 from tests.builders import ctx, lead, row_of
 
@@ -98,13 +98,13 @@ def returned(*, dead: tuple[int, ...] = (), kept: bool = True) -> ControllerCont
     return context
 
 
-def after(context: ControllerContext, told: Evidence | None = None, **more: Any) -> Elections:
+def after(context: ControllerContext, reported: Evidence | None = None, **more: Any) -> Elections:
     """The election of a leader of t-0."""
     row = row_of(context, "t-0")
     strategy = more.get("strategy", Strategy.OFFLINE)
     unclean = more.get("unclean", NEVER_UNCLEAN)
     elections = elect(context, [row], strategy, unclean)
-    return choose_best_logs(context, elections, {} if told is None else {row: told}, **more)
+    return choose_best_logs(context, elections, {} if reported is None else {row: reported}, **more)
 
 
 def test_the_replicas_that_live_are_asked_before_it_leads() -> None:
@@ -161,13 +161,13 @@ def test_only_a_log_that_is_known_to_be_better_leads_in_its_place(ends: dict[int
 
 def test_only_what_an_operator_demands_leads_without_its_word() -> None:
     context = returned()
-    told = Evidence({3: LogEnd(4, 10)}, {1: "silent"})
-    assert after(context, told, unclean=ALLOWED).outcomes[0].leader == 1
-    assert after(context, told, unclean=ALLOWED, recovery=Recovery(demanded=True)).outcomes[0].leader == 3
+    reported = Evidence({3: LogEnd(4, 10)}, {1: "silent"})
+    assert after(context, reported, unclean=ALLOWED).outcomes[0].leader == 1
+    assert after(context, reported, unclean=ALLOWED, recovery=Recovery(demanded=True)).outcomes[0].leader == 3
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         Evidence({2: LogEnd(4, 71)}),
         Evidence({2: LogEnd(4, 71)}, {1: STARTED_AGAIN}),
@@ -176,9 +176,9 @@ def test_only_what_an_operator_demands_leads_without_its_word() -> None:
     ],
 )
 @pytest.mark.parametrize("strategy", ["None", "Balanced"])
-def test_one_that_has_started_since_the_others_were_asked_is_asked_too(told: Evidence, strategy: Any) -> None:
+def test_one_that_has_started_since_the_others_were_asked_is_asked_too(reported: Evidence, strategy: Any) -> None:
     context = returned()
-    assert after(context, told, recovery=Recovery(strategy)).unasked == [row_of(context, "t-0")]
+    assert after(context, reported, recovery=Recovery(strategy)).unasked == [row_of(context, "t-0")]
 
 
 @pytest.mark.parametrize("patient, unheard, waits", [(True, (1,), True), (True, (3,), False), (False, (1, 3), False)])
@@ -188,21 +188,21 @@ def test_one_that_has_answered_nothing_yet_is_asked_some_more_times(
     """A broker registers before it accepts connections; until then it could not lead either."""
     context = returned()
     row = row_of(context, "t-0")
-    told = Evidence({2: LogEnd(4, 71)}, {1: "refused", 3: "refused"}, unheard=unheard)
-    found = after(context, told, recovery=Recovery(patient=patient))
+    reported = Evidence({2: LogEnd(4, 71)}, {1: "refused", 3: "refused"}, unheard=unheard)
+    found = after(context, reported, recovery=Recovery(patient=patient))
     assert found.waiting == ({row: (1,)} if waits else {})
     assert [outcome.leader for outcome in found.outcomes] == ([] if waits else [1])
-    assert waited_for(context, row, told, "None") == list(unheard)
-    assert waited_for(context, row, told._replace(ends={1: OWN, 3: OWN}), "None") == []
-    assert waited_for(context, row, told, "Balanced") == [1]
-    demanded = after(context, told, recovery=Recovery(patient=patient, demanded=True))
+    assert waited_for(context, row, reported, "None") == list(unheard)
+    assert waited_for(context, row, reported._replace(ends={1: OWN, 3: OWN}), "None") == []
+    assert waited_for(context, row, reported, "Balanced") == [1]
+    demanded = after(context, reported, recovery=Recovery(patient=patient, demanded=True))
     assert [outcome.leader for outcome in demanded.outcomes] == [2]
 
 
 def test_who_is_demanded_leads_without_the_word_of_one_that_has_just_started() -> None:
     context = returned()
-    told = Evidence({1: OWN, 2: LogEnd(4, 69)}, {3: CAME_LATER})
-    assert not after(context, told, recovery=Recovery(demanded=True)).unasked
+    reported = Evidence({1: OWN, 2: LogEnd(4, 69)}, {3: CAME_LATER})
+    assert not after(context, reported, recovery=Recovery(demanded=True)).unasked
 
 
 @pytest.mark.parametrize("strategy", ["Balanced", "Aggressive"])
@@ -268,22 +268,24 @@ def test_evidence_holds_while_nobody_leads() -> None:
         Question(TopicPartition("gone", 0), 0, (2,)),
         Question(TopicPartition("t", 9), 0, (2,)),
     ]
-    told = {question.partition: Evidence({2: LogEnd(0, 1)}) for question in asked if question.partition.topic != "u"}
+    reported = {
+        question.partition: Evidence({2: LogEnd(0, 1)}) for question in asked if question.partition.topic != "u"
+    }
     silent = {1: "it is dead; it was in the last ISR, and the end of its log is unknown", 3: CAME_LATER}
-    assert evidence_by_row(context, asked, told) == {row: told[T0]._replace(silent=silent)}
+    assert evidence_by_row(context, asked, reported) == {row: reported[T0]._replace(silent=silent)}
     assert still_offline(context, [other, row, -1]) == [row, other]
     context.table.set_state([row], PartitionState.OnlinePartition)
-    assert evidence_by_row(context, asked, told) == {}
+    assert evidence_by_row(context, asked, reported) == {}
 
 
 def test_an_answer_from_before_a_brokers_restart_is_void() -> None:
     context = cluster()
     row = row_of(context, "t-0")
     questions = questions_about(context, [row])
-    told = {T0: Evidence({2: LogEnd(0, 5), 3: LogEnd(0, 4)})}
-    assert evidence_by_row(context, questions, told)[row].ends == told[T0].ends
+    reported = {T0: Evidence({2: LogEnd(0, 5), 3: LogEnd(0, 4)})}
+    assert evidence_by_row(context, questions, reported)[row].ends == reported[T0].ends
     context.brokers[2] = msgspec.structs.replace(context.brokers[2], epoch=context.brokers[2].epoch + 1)
-    found = evidence_by_row(context, questions, told)[row]
+    found = evidence_by_row(context, questions, reported)[row]
     assert found.ends == {3: LogEnd(0, 4)}
     assert found.silent[2] == "it has started again since it answered"
 
@@ -330,7 +332,7 @@ BOTH = Evidence({2: LogEnd(1, 500), 3: LogEnd(2, 400)}, {}, {2: 350})
 def test_a_dry_run_names_the_best_and_its_price() -> None:
     found = recovered(cluster(), asked(), BOTH)
     assert (found.result, found.leader, found.lost_at_most, found.unknown) == ("would elect", 3, 150, (1,))
-    assert found.logs == (ToldLog(2, False, 1, 500, 0), ToldLog(3, False, 2, 400, 0))
+    assert found.logs == (ReplicaLog(2, False, 1, 500, 0), ReplicaLog(3, False, 2, 400, 0))
 
 
 def test_a_dry_run_for_another_broker_names_its_price() -> None:

@@ -12,7 +12,7 @@ from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.from_aiozk import ACL, exc
-from aiocontroller.zookeeper.instances import MOST, MOST_BYTES, Instance, read_instances, tell
+from aiocontroller.zookeeper.instances import MOST, MOST_BYTES, Instance, read_instances, write_instance
 
 ONE = Instance(1001, "a", "http://127.0.0.1:1", 5, "active")
 OTHER = Instance(1002, "b", "http://127.0.0.1:2", 6, "standing by", "", "warm", 3)
@@ -38,9 +38,9 @@ async def clients(world: World, server: ZooKeeperServer) -> AsyncIterator[list[Z
 async def test_each_tells_of_itself_and_all_read_it(clients: list[ZooKeeperClient]) -> None:
     one, other = clients
     assert await read_instances(one) == {}
-    await tell(one, ONE)
-    await tell(other, ONE)
-    await tell(other, OTHER)
+    await write_instance(one, ONE)
+    await write_instance(other, ONE)
+    await write_instance(other, OTHER)
     assert await read_instances(one) == {one.session_id: ONE, other.session_id: OTHER}
     await other.close()
     assert await read_instances(one) == {one.session_id: ONE}
@@ -48,7 +48,7 @@ async def test_each_tells_of_itself_and_all_read_it(clients: list[ZooKeeperClien
 
 async def test_what_nobody_of_ours_has_written_is_left_out(clients: list[ZooKeeperClient]) -> None:
     one, other = clients
-    await tell(one, ONE)
+    await write_instance(one, ONE)
     good = json.dumps({"id": 1, "host": "h", "http": "http://x", "started_ms": 1, "state": "active"}).encode()
     await other.create("/aiocontroller_instances/persistent", good)
     await other.create("/aiocontroller_instances/foreign", good, ephemeral=True)
@@ -72,7 +72,7 @@ async def test_what_nobody_of_ours_has_written_is_left_out(clients: list[ZooKeep
 
 async def test_a_crowd_is_not_read(clients: list[ZooKeeperClient]) -> None:
     one, _ = clients
-    await tell(one, ONE)
+    await write_instance(one, ONE)
     for n in range(2 * MOST):
         await one.create(f"/aiocontroller_instances/{n}", b"")
     assert len(await read_instances(one)) <= 1
@@ -86,7 +86,7 @@ async def test_a_refusal_names_the_path(clients: list[ZooKeeperClient]) -> None:
         acl=[ACL.make("digest", "kafka:nobody-knows", read=True, write=True, create=True)],
     )
     with pytest.raises(exc.NoAuth) as refused:
-        await tell(other, OTHER)
+        await write_instance(other, OTHER)
     assert "/aiocontroller_instances" in refused.value.__notes__[0]
     with pytest.raises(exc.NoAuth):
         await read_instances(other)
