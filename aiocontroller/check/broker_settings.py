@@ -49,17 +49,17 @@ ASKED = (*(name for name in NAMES if name not in THREAD_COUNTS), AUTHORIZER)
 """Settings that should be the same on all brokers; the number of threads may differ."""
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """The static and default values that brokers reported, and why the other brokers did not report theirs."""
 
     settings: dict[int, ReportedSettings]
     silent: dict[int, str]
 
 
-NOBODY = Told({}, {})
+NOBODY = Reported({}, {})
 
 
-async def ask_brokers(world: World, config: Config, brokers: Iterable[Broker]) -> Told:
+async def ask_brokers(world: World, config: Config, brokers: Iterable[Broker]) -> Reported:
     """Ask all of them at the same time; credentials and TLS come from ``config``.  Raises nothing."""
     known = sorted(brokers, key=lambda broker: broker.id)
     security, listener = Security(config), inter_broker_listener(config, known)
@@ -77,41 +77,41 @@ async def ask_brokers(world: World, config: Config, brokers: Iterable[Broker]) -
     async with asyncio.TaskGroup() as tasks:
         asking = {broker.id: tasks.create_task(ask(broker)) for broker in known}
     answers = {broker: task.result() for broker, task in asking.items()}
-    return Told(
-        {broker: said for broker, said in answers.items() if not isinstance(said, str)},
-        {broker: said for broker, said in answers.items() if isinstance(said, str)},
+    return Reported(
+        {broker: answer for broker, answer in answers.items() if not isinstance(answer, str)},
+        {broker: answer for broker, answer in answers.items() if isinstance(answer, str)},
     )
 
 
 # -- what follows from it ----------------------------------------------------------------------------------------------
 
 
-def with_files(tree: ClusterTree, told: Told, names: Iterable[str] = (MIN_ISR, UNCLEAN)) -> ClusterTree:
+def with_files(tree: ClusterTree, reported: Reported, names: Iterable[str] = (MIN_ISR, UNCLEAN)) -> ClusterTree:
     """Return the tree with the values of ``names`` from the brokers' files, which apply to topics without a setting of
     their own, added to the dynamic defaults, which take precedence."""
-    found = {name: settle(name, votes).value for name in names if (votes := _votes(tree, told, name))}
+    found = {name: settle(name, votes).value for name in names if (votes := _votes(tree, reported, name))}
     if not found:
         return tree
     default = {**found, **tree.broker_configs.get(paths.DEFAULT_ENTITY, {})}
     return msgspec.structs.replace(tree, broker_configs={**tree.broker_configs, paths.DEFAULT_ENTITY: default})
 
 
-def settings_hits(tree: ClusterTree, told: Told) -> Iterator[Hit]:
+def settings_hits(tree: ClusterTree, reported: Reported) -> Iterator[Hit]:
     """Yield brokers that differ or did not answer, and what changes if aiocontroller takes the role."""
-    for broker, why in told.silent.items():
+    for broker, why in reported.silent.items():
         remedy = "name credentials in AIOCONTROLLER_…, as for a controller; look at its listener"
         yield Hit("settings-not-told", f"broker {broker}", paths.broker_id(broker), why, remedy)
     holder = None if tree.holder is None else tree.holder.controller_id
     for name in sorted(ASKED):
-        votes = _votes(tree, told, name)
+        votes = _votes(tree, reported, name)
         if not votes:
             continue
         values = {broker: each.value for broker, each in votes.items()}
         counts = settle(name, votes)
         path = paths.broker_id(min(votes))
         if len({comparable(name, value) for value in values.values()}) > 1:
-            said = "; ".join(f"{shown(value)} on broker {who}" for value, who in by_value(values).items())
-            yield Hit("settings-differ", name, path, said, "give all brokers one value, in their files or dynamically")
+            text = "; ".join(f"{shown(value)} on broker {who}" for value, who in by_value(values).items())
+            yield Hit("settings-differ", name, path, text, "give all brokers one value, in their files or dynamically")
         if holder in votes and name in OBEYED and name != PROTOCOL:
             now = votes[holder].value
             if comparable(name, now) != comparable(name, counts.value):
@@ -119,7 +119,7 @@ def settings_hits(tree: ClusterTree, told: Told) -> Iterator[Hit]:
                 yield Hit("takeover-changes", name, path, why, "give all brokers one value before the takeover")
         if name in (CREATE_TOPIC_POLICY, AUTHORIZER) and counts.value:
             yield Hit("takeover-needs", name, path, f"brokers have {counts.value}", _NEEDS[name])
-    yield from _unclean(_votes(tree, told, UNCLEAN))
+    yield from _unclean(_votes(tree, reported, UNCLEAN))
 
 
 def _unclean(votes: Mapping[int, Vote]) -> Iterator[Hit]:
@@ -147,7 +147,7 @@ _NEEDS = {
 }
 
 
-def _votes(tree: ClusterTree, told: Told, name: str) -> dict[int, Vote]:
+def _votes(tree: ClusterTree, reported: Reported, name: str) -> dict[int, Vote]:
     dynamic = dynamic_of(tree.broker_configs)
-    found = ((broker, vote(broker, reported, dynamic, name)) for broker, reported in told.settings.items())
+    found = ((broker, vote(broker, settings, dynamic, name)) for broker, settings in reported.settings.items())
     return {broker: each for broker, each in found if each is not None}

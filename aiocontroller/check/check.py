@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from aiocontroller.check.broker_settings import NOBODY, Told, settings_hits, with_files
+from aiocontroller.check.broker_settings import NOBODY, Reported, settings_hits, with_files
 from aiocontroller.check.findings import Finding, Hit, findings, lasting
 from aiocontroller.check.kinds import KINDS
 from aiocontroller.check.rules import MIN_ISR, all_hits
@@ -53,19 +53,19 @@ async def examine(
     *,
     between_s: float = BETWEEN_S,
     progress: Progress | None = None,
-    ask: Callable[[Collection[Broker]], Awaitable[Told]] | None = None,
+    ask: Callable[[Collection[Broker]], Awaitable[Reported]] | None = None,
 ) -> Examined:
     """Look twice, and report what both looks show; AioControllerError if ZooKeeper does not answer.
 
     ``ask`` asks the registered brokers for their settings; None: they are not asked.  Writes nothing.
     """
     first = await read_cluster_tree(zk, progress)
-    told = NOBODY if ask is None else await ask(first.brokers.values())
-    before = _hits(first, told)
+    reported = NOBODY if ask is None else await ask(first.brokers.values())
+    before = _hits(first, reported)
     await clock.sleep(between_s)
     again = await read_cluster_tree(zk, progress)
-    tree = with_files(again, told)
-    hits = [*lasting(before, _hits(again, told)), *settings_hits(again, told)]
+    tree = with_files(again, reported)
+    hits = [*lasting(before, _hits(again, reported)), *settings_hits(again, reported)]
     found, shown_by = findings(hits, KINDS)
     read = await read_evidence(zk, [path for some in shown_by for path in some])
     evidence = iter(read)
@@ -76,12 +76,12 @@ async def examine(
     return Examined(_report(tree, with_evidence, time_text(clock.wall_time_us())), tree)
 
 
-def _hits(tree: ClusterTree, told: Told) -> list[Hit]:
+def _hits(tree: ClusterTree, reported: Reported) -> list[Hit]:
     """What the rules hit, with ``min.insync.replicas`` from the brokers' files.
 
     Unclean elections that the files allow are left to ``settings_hits``: the rules would report a dynamic default.
     """
-    return all_hits(with_files(tree, told, (MIN_ISR,)))
+    return all_hits(with_files(tree, reported, (MIN_ISR,)))
 
 
 def judge(tree: ClusterTree, at: str) -> Report:

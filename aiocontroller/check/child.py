@@ -72,25 +72,25 @@ async def check(config: Config) -> dict[str, Any]:
     try:
         await client.start(CONNECTED_WITHIN_S, create_chroot=False)
         found = await examine(
-            KafkaZkClient(client), world.clock, progress=tell_progress(), ask=partial(ask_brokers, world, config)
+            KafkaZkClient(client), world.clock, progress=progress_printer(), ask=partial(ask_brokers, world, config)
         )
     finally:
         await client.close()
     return summary(found.report)
 
 
-def tell_progress() -> Progress:
+def progress_printer() -> Progress:
     """Return a callback that prints a line for each slice of partitions read; every partition is read twice."""
     before, again = 0, False
 
-    def tell(what: str, done: int, total: int) -> None:
+    def show(what: str, done: int, total: int) -> None:
         nonlocal before, again
         again = again or done <= before
         before = done
         sys.stdout.buffer.write(msgspec.json.encode({"read": done, "of": total, "again": again}) + b"\n")
         sys.stdout.buffer.flush()
 
-    return tell
+    return show
 
 
 def main() -> None:
@@ -102,12 +102,12 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
     config = pickle.loads(sys.stdin.buffer.read())
     try:
-        said = asyncio.run(check(config))
+        answer = asyncio.run(check(config))
     except (AioControllerError, exc.ZKError, OSError) as error:
         notes = getattr(error, "__notes__", ())
-        said = {"error": "; ".join([str(error) or type(error).__name__, *notes])[:LONGEST]}
-    sys.stdout.buffer.write(msgspec.json.encode(said))
-    sys.exit("error" in said)
+        answer = {"error": "; ".join([str(error) or type(error).__name__, *notes])[:LONGEST]}
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    sys.exit("error" in answer)
 
 
 if __name__ == "__main__":

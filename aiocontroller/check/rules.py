@@ -30,8 +30,8 @@ ELECT_UNCLEAN = "aiocontroller elect --unclean --topic {topic}, which loses what
 
 def all_hits(tree: ClusterTree) -> list[Hit]:
     """Return the hits of all rules, rule by rule."""
-    told = _with_old_moves(tree)
-    return list(chain.from_iterable(rule(told) for rule in RULES))
+    converted = _with_old_moves(tree)
+    return list(chain.from_iterable(rule(converted) for rule in RULES))
 
 
 def _with_old_moves(tree: ClusterTree) -> ClusterTree:
@@ -158,12 +158,14 @@ def leaders(tree: ClusterTree) -> Iterator[Hit]:
                     "have aiocontroller take over, which elects at once",
                 )
             else:
-                said = "no leader" if state.leader == NO_LEADER else f"leader {state.leader}, which is not registered"
+                problem = (
+                    "no leader" if state.leader == NO_LEADER else f"leader {state.leader}, which is not registered"
+                )
                 yield Hit(
                     "offline",
                     str(name),
                     _state(partition),
-                    f"it has {said}; in sync: {dead or 'no replica'}, not registered",
+                    f"it has {problem}; in sync: {dead or 'no replica'}, not registered",
                     f"start broker {dead}; if it never returns: " + ELECT_UNCLEAN.format(topic=quote(name.topic)),
                 )
 

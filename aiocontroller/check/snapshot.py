@@ -156,8 +156,8 @@ class Recorded(NamedTuple):
 
 def encode_snapshot(tree: ClusterTree, at_us: int, key: bytes | None = None) -> bytes:
     """Return the file's content, the same for the same arguments; ``key`` hashes the names, ``at_us`` is since 1970."""
-    told = _without_secrets(tree)
-    saved = _snapshot(told if key is None else _hashed(told, key), time_text(at_us), hashed=key is not None)
+    redacted = _without_secrets(tree)
+    saved = _snapshot(redacted if key is None else _hashed(redacted, key), time_text(at_us), hashed=key is not None)
     return msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n"
 
 

@@ -22,15 +22,15 @@ POLL_S = 0.01
 
 
 class BackgroundWriter:
-    """Queues texts for its thread; ``tell`` formats the number of dropped ones."""
+    """Queues texts for its thread; ``in_words`` formats the number of dropped ones."""
 
-    def __init__(self, descriptor: int, tell: Callable[[int], str], *, max_bytes: int = MAX_WAITING_BYTES) -> None:
+    def __init__(self, descriptor: int, in_words: Callable[[int], str], *, max_bytes: int = MAX_WAITING_BYTES) -> None:
         self.dropped = 0
         """Number of dropped texts, in total."""
         self.broken = False
         """The reader is gone, or the file cannot be written; further texts are dropped."""
         self.descriptor = descriptor
-        self._tell = tell
+        self._in_words = in_words
         self._max_bytes = max_bytes
         self._queue: SimpleQueue[bytes] = SimpleQueue()
         self._reported = 0
@@ -67,7 +67,7 @@ class BackgroundWriter:
                 self._done_bytes += len(data)
                 if self.dropped != self._reported:
                     dropped = self.dropped
-                    self._write(self._tell(dropped - self._reported).encode())
+                    self._write(self._in_words(dropped - self._reported).encode())
                     self._reported = dropped
         except OSError:
             self.broken = True

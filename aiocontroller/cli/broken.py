@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import click
 
 from aiocontroller.cli.finding import ControllerNotFoundError, find_controller
-from aiocontroller.cli.output import iso_time, print_json, table, tell
+from aiocontroller.cli.output import iso_time, print_json, print_text, table
 from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def list_broken(kind: Kind, limit: int | None, data: Path | None, zookeeper: str
     if as_json:
         print_json(found)
     else:
-        tell(as_text(found))
+        print_text(as_text(found))
 
 
 def as_text(found: dict[str, Any]) -> str:

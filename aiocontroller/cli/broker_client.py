@@ -68,5 +68,5 @@ async def ask_sizes(
     async with asyncio.TaskGroup() as tasks:
         asking = {broker.id: tasks.create_task(ask(broker)) for broker in asked}
     answers = {broker: task.result() for broker, task in asking.items()}
-    silent = {broker: said for broker, said in answers.items() if isinstance(said, str)}
-    return BrokerSizes({broker: said for broker, said in answers.items() if not isinstance(said, str)}, silent)
+    silent = {broker: answer for broker, answer in answers.items() if isinstance(answer, str)}
+    return BrokerSizes({broker: answer for broker, answer in answers.items() if not isinstance(answer, str)}, silent)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aiocontroller.cli.finding import connected, find_zookeeper
-from aiocontroller.cli.output import JSON, print_json, print_nothing_more, reading_progress, tell
+from aiocontroller.cli.output import JSON, print_json, print_nothing_more, print_text, reading_progress
 from aiocontroller.cli.trees import read_tree, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.words import plural
@@ -86,9 +86,9 @@ def _print(report: Report, difference: Difference | None, as_json: bool) -> None
     if as_json:
         print_json(report if difference is None else {"report": report, "difference": difference})
         return
-    tell(as_text(report))
+    print_text(as_text(report))
     if difference is not None:
-        tell("\n" + _as_text_of_difference(difference))
+        print_text("\n" + _as_text_of_difference(difference))
 
 
 async def _check(zookeeper: str, *, ask: bool) -> Examined:

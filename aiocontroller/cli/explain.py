@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from aiocontroller.cli.output import JSON, iso_time, print_json, say, tell
+from aiocontroller.cli.output import JSON, iso_time, print_json, print_text, say
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.words import on_one_line, plural
 from aiocontroller.data_folder import DEFAULT_DATA
@@ -41,18 +41,18 @@ def explain(partition: str, data: Path | None, last: int | None, as_json: bool) 
     files = journal_files(folder)
     if not files:
         raise BadInputError(f"{folder}: found no journal, expected the data folder of a controller")
-    chapters = sorted(told(files, topic, number), key=lambda each: each.at_us)
+    chapters = sorted(chapters_of(files, topic, number), key=lambda each: each.at_us)
     if as_json:
         print_json({"topic": topic, "partition": number, "story": chapters[-last:] if last else chapters})
         return
     if not chapters:
-        tell(on_one_line(f"The journals in {folder} have no record of {partition}."))
+        print_text(on_one_line(f"The journals in {folder} have no record of {partition}."))
         return
     shown = chapters[-(last or SHOWN) :]
     if len(shown) < len(chapters):
         say(f"… {plural(len(chapters) - len(shown), 'earlier change')}; --last shows more")
     for each in shown:
-        tell(on_one_line(f"{iso_time(each.at_us // 1000)}  {each.text}"))
+        print_text(on_one_line(f"{iso_time(each.at_us // 1000)}  {each.text}"))
 
 
 def parsed(partition: str) -> tuple[str, int]:
@@ -63,13 +63,13 @@ def parsed(partition: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def told(files: list[Path], topic: str, partition: int) -> Iterator[Chapter]:
+def chapters_of(files: list[Path], topic: str, partition: int) -> Iterator[Chapter]:
     """The chapters of each journal; an election of a controller only before a change of the partition."""
     stories: dict[int, Story] = {}
     waiting: dict[int, list[Chapter]] = {}
     for record in _records(files, topic):
         story = stories.setdefault(record.node, Story(topic, partition))
-        chapter = story.tell(record)
+        chapter = story.chapter_of(record)
         if chapter is None:
             continue
         if record.kind == "elected":

@@ -142,8 +142,8 @@ async def connected(zookeeper: str, reconnect_s: float = RECONNECT_TIMEOUT_S) ->
     except exc.ResponseError as error:
         if isinstance(error, AioControllerError):
             raise
-        said = "; ".join(getattr(error, "__notes__", ())) or f"ZooKeeper answered {type(error).__name__}"
-        raise AioControllerError(f"{said}; AIOCONTROLLER_ZOOKEEPER_… may name credentials") from None
+        reason = "; ".join(getattr(error, "__notes__", ())) or f"ZooKeeper answered {type(error).__name__}"
+        raise AioControllerError(f"{reason}; AIOCONTROLLER_ZOOKEEPER_… may name credentials") from None
     finally:
         await client.close()
 

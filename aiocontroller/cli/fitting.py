@@ -111,5 +111,5 @@ def _line(cells: Sequence[Sequence[str]], widths: Sequence[int], right: Sequence
 
 def _below(headings: Sequence[str], cells: Sequence[str], width: int) -> list[str]:
     known = [(heading, text) for heading, text in zip(headings, cells, strict=True) if text not in ("", NONE)]
-    said = "; ".join(f"{heading}: {text}" if heading else text for heading, text in known)
-    return [" " * INDENT + line for line in lines_of(said, width - INDENT)] if said else []
+    sentence = "; ".join(f"{heading}: {text}" if heading else text for heading, text in known)
+    return [" " * INDENT + line for line in lines_of(sentence, width - INDENT)] if sentence else []

@@ -11,7 +11,7 @@ import click
 
 from aiocontroller.cli.check import EXIT_CODES, findings_as_text
 from aiocontroller.cli.finding import cluster_options, connected, find_controller, find_zookeeper
-from aiocontroller.cli.output import JSON, print_json, reading_progress, say, table, tell
+from aiocontroller.cli.output import JSON, print_json, print_text, reading_progress, say, table
 from aiocontroller.cli.parameters import Finite
 from aiocontroller.cli.role import controller_data, post_command
 from aiocontroller.core.words import plural
@@ -63,7 +63,7 @@ def status(
     if as_json:
         print_json(report)
     else:
-        tell(as_text(report))
+        print_text(as_text(report))
 
 
 STEPS = ("provisioning", "migration-mode", "kraft-mode", "finalizing", "rollback")
@@ -99,7 +99,7 @@ def check(
     if as_json:
         print_json(report)
     else:
-        tell(as_checked(report))
+        print_text(as_checked(report))
     severity = worst(report.findings)
     raise click.exceptions.Exit(EXIT_CODES[None if severity is None else severity.name])
 
@@ -278,7 +278,7 @@ async def _watch(zookeeper: str, bootstrap: Bootstrap, every_s: float, until: st
                 print_json(seen)
             else:
                 for line in seen.news:
-                    tell(f"{seen.at}  {line}")
+                    print_text(f"{seen.at}  {line}")
             if until is not None and seen.phase.name in UNTIL[until]:
                 return
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, byte_count, print_json, say, tell, while_read
+from aiocontroller.cli.output import JSON, byte_count, print_json, print_text, say, while_read
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.core.words import plural
 from aiocontroller.ending import stop_on_signals
@@ -153,7 +153,7 @@ async def _moved(zookeeper: str, options: Options, targets: Assignment) -> Resul
                 options.bounds,
                 reverse=options.reverse,
                 leaders=not options.keep_leaders,
-                tell=_Shown(options.as_json, world.clock.monotonic),
+                on_progress=_Shown(options.as_json, world.clock.monotonic),
             )
             stop_on_signals(mover.stopping)
             return await mover.run(stop=options.stop)
@@ -252,7 +252,7 @@ class _Shown:
             if self._as_json:
                 print_json(progress._asdict())
             else:
-                tell(progress_line(progress))
+                print_text(progress_line(progress))
 
 
 def progress_line(progress: Progress) -> str:
@@ -274,17 +274,17 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _say_request(told: dict[str, Any]) -> None:
-    if "send" in told:
-        partitions = told["partitions"]
-        say(f"would send {told['send']} for {plural(len(partitions), 'partition')}:")
+def _say_request(request: dict[str, Any]) -> None:
+    if "send" in request:
+        partitions = request["partitions"]
+        say(f"would send {request['send']} for {plural(len(partitions), 'partition')}:")
         for topic, number, *target in partitions:
             to = "" if not target else " back" if target[0] is None else f" to {','.join(map(str, target[0]))}"
-            tell(f"  {topic}-{number}{to}")
+            print_text(f"  {topic}-{number}{to}")
     else:
-        tell(f"would write {told['write']}:")
-        for name, value in told["settings"].items():
-            tell(f"  {name} {'removed' if value is None else f'= {value}'}")
+        print_text(f"would write {request['write']}:")
+        for name, value in request["settings"].items():
+            print_text(f"  {name} {'removed' if value is None else f'= {value}'}")
 
 
 def _show(found: Result, options: Options) -> None:
@@ -306,8 +306,8 @@ def _show(found: Result, options: Options) -> None:
         else "Nothing was sent or written. A run would do all this if nothing failed or held it up."
     )
     for reason in found.reasons:
-        tell(f"Stopped by itself: {reason}.")
+        print_text(f"Stopped by itself: {reason}.")
     for tp, why in list(found.refused.items())[:SHOWN]:
-        tell(f"{tp}: {why}")
+        print_text(f"{tp}: {why}")
     if not options.dry_run:
         say(f"No throttle is left. The record is in {options.audit}.")

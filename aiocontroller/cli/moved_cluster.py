@@ -151,7 +151,7 @@ def _refused(
 ) -> dict[TopicPartition, str]:
     if code:
         return dict.fromkeys(asked, code_name(code))
-    return {tp: f"{code_name(code)} {said}".rstrip() for tp, (code, said) in results.items() if code not in FINE}
+    return {tp: f"{code_name(code)} {message}".rstrip() for tp, (code, message) in results.items() if code not in FINE}
 
 
 def view_of(tree: ClusterTree, answer_ms: float) -> View:

@@ -86,7 +86,7 @@ def fitted(text: str) -> str:
     return printable(text) if width is None else fitting.sentences(printable(text), width)
 
 
-def tell(text: str) -> None:
+def print_text(text: str) -> None:
     """Print sentences and tables for a person; BrokenPipeError when the reader is gone."""
     say(fitted(text))
 

@@ -15,7 +15,7 @@ import click
 
 from aiocontroller.cli.broken import TITLES, reason_in_words, since
 from aiocontroller.cli.finding import find_controller
-from aiocontroller.cli.output import JSON, fitted, iso_time, print_json, say, table, tell
+from aiocontroller.cli.output import JSON, fitted, iso_time, print_json, print_text, say, table
 from aiocontroller.cli.role import controller_data, get_page
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.core.words import on_one_line, plural
@@ -34,7 +34,7 @@ def brokers(data: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"controller": found["controller"], "brokers": found["brokers"]})
     else:
-        tell(_whose(found["controller"]) + brokers_as_text(found["brokers"]))
+        print_text(_whose(found["controller"]) + brokers_as_text(found["brokers"]))
 
 
 @click.command()
@@ -46,7 +46,7 @@ def incidents(data: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({name: found[name] for name in ("controller", "incidents", "failovers")})
     else:
-        tell("\n".join(incidents_as_text(found)))
+        print_text("\n".join(incidents_as_text(found)))
 
 
 def watch(data: Path | None, as_json: bool) -> None:
@@ -136,9 +136,9 @@ def verdict(found: Mapping[str, Any]) -> str:
     """One line that says whether anything is wrong."""
     if not found["controller"]["active"]:
         return "Only the active controller knows what is broken."
-    said = [f"{found['counts'][kind]:,} {title}" for kind, title in TITLES.items() if found["counts"][kind]]
+    counts = [f"{found['counts'][kind]:,} {title}" for kind, title in TITLES.items() if found["counts"][kind]]
     away = sum(each["state"] != "live" for each in found["brokers"])
-    words = [f"Partitions: {', '.join(said)}."] if said else []
+    words = [f"Partitions: {', '.join(counts)}."] if counts else []
     words += [f"Brokers not live: {away}."] if away else []
     unreadable = found["counts"]["unreadable"]
     words += [f"Unreadable znodes: {unreadable:,}."] if unreadable else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, byte_count, print_json, reading_progress, say, table, tell
+from aiocontroller.cli.output import JSON, byte_count, print_json, print_text, reading_progress, say, table
 from aiocontroller.cli.what_if import broker_ids
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.words import plural
@@ -168,7 +168,7 @@ def _show(
         silent = {str(broker): why for broker, why in sizes.silent.items()}
         print_json({"plan": kafkas_form(found), "cost": shown, "left_out": reasons, "sizes_unknown": silent})
         return
-    tell(as_text(costs, left_out, sizes.silent))
+    print_text(as_text(costs, left_out, sizes.silent))
     if not found:
         say("There is nothing to do.")
     elif out is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, print_json, say, table, tell, while_read
+from aiocontroller.cli.output import JSON, print_json, print_text, say, table, while_read
 from aiocontroller.cli.what_if import broker_ids
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.ending import stop_on_signals
@@ -102,7 +102,7 @@ def _show(found: Result, options: Options) -> None:
         print_json(found)
         return
     for reason in found.reasons:
-        tell(f"{found.result.capitalize()}: {reason}.")
+        print_text(f"{found.result.capitalize()}: {reason}.")
     left = f", not restarted: {', '.join(map(str, found.left))}" if found.left else ""
     say(f"Restarted: {', '.join(map(str, found.restarted)) or 'none'}{left}. The record is in {options.audit}.")
 
@@ -154,9 +154,9 @@ async def _rolled(zookeeper: str, options: Options) -> Result | None:
             past = _past(audit.records, options)
             await _check(cluster, wanted, past)
             commands = Commands(options, cluster, audit.records)
-            tell: Callable[[str], object] = (lambda line: None) if options.as_json else _say_line
+            show: Callable[[str], object] = (lambda line: None) if options.as_json else _say_line
             roller = Roller(
-                cluster, audit, world.clock, commands.run, wait_s=options.wait, elect=options.elect, tell=tell
+                cluster, audit, world.clock, commands.run, wait_s=options.wait, elect=options.elect, show=show
             )
             stop_on_signals(roller.stopping)
             return await roller.roll(wanted, past)
@@ -198,13 +198,13 @@ async def _say_order(
     if options.as_json:
         print_json({"roll": [{"broker": b, "command": c, "gate": g} for b, c, g in rows], "done": done})
         return
-    tell(table(("broker", "command", "gate now"), [(b, c, "; ".join(g) or "open") for b, c, g in rows]))
+    print_text(table(("broker", "command", "gate now"), [(b, c, "; ".join(g) or "open") for b, c, g in rows]))
     say("Nothing was run.")
 
 
 def _say_line(line: str) -> None:
     with while_read():
-        tell(line)
+        print_text(line)
 
 
 class Commands:

@@ -10,7 +10,7 @@ import click
 
 from aiocontroller.cli import overview
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, iso_time, print_json, table, tell
+from aiocontroller.cli.output import JSON, iso_time, print_json, print_text, table
 from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def status(watch: bool, data: Path | None, zookeeper: str | None, as_json: bool)
     if as_json:
         print_json(shown)
     else:
-        tell(_as_text(shown))
+        print_text(_as_text(shown))
 
 
 async def _read(zookeeper: str) -> dict[str, Any]:
@@ -74,8 +74,8 @@ async def _instances(zk: KafkaZkClient) -> dict[str, Any]:
     except (exc.ZKError, OSError) as error:
         return {"instances": [], "problem": str(error) or type(error).__name__}
     owner = holder.owner_session if isinstance(holder, ControllerZNode) else None
-    told = [{**msgspec.structs.asdict(each), "active": session == owner} for session, each in found.items()]
-    return {"instances": sorted(told, key=lambda each: (not each["active"], each["started_ms"])), "problem": ""}
+    instances = [{**msgspec.structs.asdict(each), "active": session == owner} for session, each in found.items()]
+    return {"instances": sorted(instances, key=lambda each: (not each["active"], each["started_ms"])), "problem": ""}
 
 
 def _as_text(shown: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import click
 
 from aiocontroller.cli.broken import broken_options, kind_asked_for, list_broken
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
-from aiocontroller.cli.output import JSON, print_json, say, table, tell
+from aiocontroller.cli.output import JSON, print_json, print_text, say, table
 from aiocontroller.cli.properties import key_values
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import NO_TOPIC_ID
@@ -118,10 +118,10 @@ def describe(names: tuple[str, ...], data: Path | None, zookeeper: str | None, a
         print_json({"topics": [_described(t) for t in found], "unreadable": unreadable})
     else:
         for topic in found:
-            tell(_as_text(_described(topic)) + "\n")
+            print_text(_as_text(_described(topic)) + "\n")
         for znode in bad:
-            said = f"Unreadable: {znode.path}: found {znode.found}, expected {znode.expected}"
-            click.echo(on_one_line(said), err=True)
+            line = f"Unreadable: {znode.path}: found {znode.found}, expected {znode.expected}"
+            click.echo(on_one_line(line), err=True)
     if missing:
         raise BadInputError(f"no such topic: {', '.join(missing)}")
 

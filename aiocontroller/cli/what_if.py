@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aiocontroller.cli.output import JSON, print_json, table, tell
+from aiocontroller.cli.output import JSON, print_json, print_text, table
 from aiocontroller.cli.properties import key_values
 from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
@@ -74,10 +74,10 @@ def what_if(
         left_out = {"unreadable_znodes": len(read.bad), "topics_being_deleted": len(read.deletions)}
         print_json({**_as_json(found), "left_out": left_out})
     else:
-        tell(as_text(found, len(read.partitions)))
+        print_text(as_text(found, len(read.partitions)))
         if read.bad or read.deletions:
             left = f"{plural(len(read.bad), 'unreadable znode')}, {plural(len(read.deletions), 'topic')} being deleted"
-            tell(f"Left out: {left}; aiocontroller check names them.")
+            print_text(f"Left out: {left}; aiocontroller check names them.")
 
 
 def broker_ids(text: str | None, option: str) -> list[int]:

@@ -42,7 +42,7 @@ class Story:
         self._isr: Sequence[int] = ()
         self._state: str | None = None
 
-    def tell(self, record: Record) -> Chapter | None:
+    def chapter_of(self, record: Record) -> Chapter | None:
         """The chapter; None if the record has nothing new about the partition."""
         text = self._of_cluster(record) if record.topic is None else self._of_topic(record)
         return None if not text else Chapter(record.ts, record.node, record.epoch, text)
@@ -78,25 +78,25 @@ class Story:
         return None
 
     def _changed(self, record: Record) -> str | None:
-        said = []
+        changes = []
         if record.replicas is not None and tuple(record.replicas) != tuple(self._replicas):
             if self._replicas:
-                said.append(f"replicas {_ids(record.replicas)}, before {_ids(self._replicas)}")
+                changes.append(f"replicas {_ids(record.replicas)}, before {_ids(self._replicas)}")
             self._replicas = record.replicas
         if record.to_state == "OfflinePartition" != self._state:
-            said.append("it has no leader")
+            changes.append("it has no leader")
         elif record.leader is not None and record.leader != self._leader:
-            said.append(f"leader {_leader(record.leader)}, before {_leader(self._leader)}")
+            changes.append(f"leader {_leader(record.leader)}, before {_leader(self._leader)}")
         if record.isr is not None and list(record.isr) != list(self._isr):
-            said.append(f"in sync {_ids(record.isr)}, before {_ids(self._isr)}")
+            changes.append(f"in sync {_ids(record.isr)}, before {_ids(self._isr)}")
         self._state = record.to_state or self._state
         self._leader = record.leader if record.leader is not None else self._leader
         self._isr = self._isr if record.isr is None else record.isr
-        if not said:
+        if not changes:
             return None
         why = _reason("its leader asked for it" if record.kind == "isr" else record.detail)
         return (
-            "; ".join(said)
+            "; ".join(changes)
             + (f": {why}" if why else "")
             + ("" if record.leader_epoch is None else f" (leader epoch {record.leader_epoch})")
         )

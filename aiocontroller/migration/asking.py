@@ -14,7 +14,7 @@ from aiocontroller.controller.survey import SettingsRefusedError, describe_broke
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.migration.answers import SETTINGS_ASKED, Answers, Node, protocol_of
-from aiocontroller.migration.carried import Told, What, ask_carried
+from aiocontroller.migration.carried import Reported, What, ask_carried
 from aiocontroller.net.ports import World
 from aiocontroller.security import Security
 from aiocontroller.wire import cold
@@ -75,10 +75,10 @@ class Asker:
         controllers = await self._controllers(brokers, bootstrap_controllers, silent)
         return Answers(brokers, controllers, silent)
 
-    async def carried(self, teller: Node, *, is_broker: bool) -> Told:
+    async def carried(self, node: Node, *, is_broker: bool) -> Reported:
         """Ask this node for what a migration carries over beside topics."""
-        told = await self._within(teller.at, lambda client: ask_carried(client, teller.versions, is_broker=is_broker))
-        return dict.fromkeys(What, told) if isinstance(told, str) else told
+        answer = await self._within(node.at, lambda client: ask_carried(client, node.versions, is_broker=is_broker))
+        return dict.fromkeys(What, answer) if isinstance(answer, str) else answer
 
     async def _controllers(
         self, brokers: dict[int, Node], given: Sequence[tuple[str, int]], silent: dict[str, str]
@@ -88,11 +88,11 @@ class Asker:
         protocol = protocol_of(name, settings.get("listener.security.protocol.map"))
         voters = {number: at for node in brokers.values() for number, at in node.voters.items()}
         for host, port in given:
-            told = await self._quorums_controllers(Endpoint(name, host, port, protocol))
-            if isinstance(told, str):
-                silent[f"bootstrap controller {host}:{port}"] = told
+            answer = await self._quorums_controllers(Endpoint(name, host, port, protocol))
+            if isinstance(answer, str):
+                silent[f"bootstrap controller {host}:{port}"] = answer
             else:
-                voters = told | voters
+                voters = answer | voters
         where = {number: Endpoint(name, host, port, protocol) for number, (host, port) in sorted(voters.items())}
         return await self._ask_all(where, silent, metadata=False, of="controller")
 

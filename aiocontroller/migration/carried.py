@@ -38,7 +38,7 @@ class What(StrEnum):
 Entries = frozenset[str]
 Stored = Mapping[What, Entries]
 """What ZooKeeper holds."""
-Told = Mapping[What, Entries | str]
+Reported = Mapping[What, Entries | str]
 """What a node in KRaft mode reports of each kind, or why it does not."""
 
 
@@ -136,31 +136,31 @@ _REASONS: dict[int, str] = {
 }
 
 
-async def ask_carried(client: BrokerClient, offered: Mapping[int, VersionRange], *, is_broker: bool) -> Told:
+async def ask_carried(client: BrokerClient, offered: Mapping[int, VersionRange], *, is_broker: bool) -> Reported:
     """Ask a node that offers these APIs.  Raises OSError, FrameError.
 
     A KRaft controller is asked only for ACLs: in 3.9.1 it offers DescribeUserScramCredentials, and never answers it.
     """
-    told: dict[What, Entries | str] = {What.TOKENS: "a node reports only those of the principal that asks"}
+    reported: dict[What, Entries | str] = {What.TOKENS: "a node reports only those of the principal that asks"}
     for what, (api, fields, entries) in _QUESTIONS.items():
         version = negotiate(SUPPORTED[api], offered.get(api))
         if what is not What.ACLS and not is_broker:
-            told[what] = "no broker in KRaft mode was asked, and controllers do not report them"
+            reported[what] = "no broker in KRaft mode was asked, and controllers do not report them"
             continue
         if version is None:
-            told[what] = f"it does not offer {api.name}"
+            reported[what] = f"it does not offer {api.name}"
             continue
         body = cold.encode_request(api, version, cold.request(api, version, **fields))
         answer = cold.decode_response(api, version, await client.request(api, version, body))
         if answer.error_code:
             code = int(answer.error_code)
-            told[what] = _REASONS.get(code, f"it answers {answer.error_message or code}")
+            reported[what] = _REASONS.get(code, f"it answers {answer.error_message or code}")
             continue
         try:
-            told[what] = entries(answer)
+            reported[what] = entries(answer)
         except (ValueError, KeyError) as unknown:
-            told[what] = f"it answers {unknown}, which this release does not know"
-    return told
+            reported[what] = f"it answers {unknown}, which this release does not know"
+    return reported
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------

@@ -84,11 +84,11 @@ async def look(zk: KafkaZkClient, asker: Asker, bootstrap: Bootstrap, progress: 
         bootstrap_controllers=bootstrap.controllers,
     )
     view = View(tree, answers, await _stored(zk))
-    teller = view.teller
-    if teller is None:
+    node = view.node_to_ask
+    if node is None:
         return view
-    told = await asker.carried(teller, is_broker=teller.id in view.kraft_brokers)
-    return msgspec.structs.replace(view, told=told)
+    reported = await asker.carried(node, is_broker=node.id in view.kraft_brokers)
+    return msgspec.structs.replace(view, reported=reported)
 
 
 async def _stored(zk: KafkaZkClient) -> Stored | None:

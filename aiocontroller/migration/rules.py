@@ -316,7 +316,7 @@ def in_step(view: View) -> Iterator[Hit]:
             "differs",
             str(found.partition),
             paths.topic_partition_state(*found.partition),
-            f"broker {found.broker} says {found.said}; ZooKeeper says {found.in_zookeeper}",
+            f"broker {found.broker} says {found.on_broker}; ZooKeeper says {found.in_zookeeper}",
             f"wait; if it stays: read the logs of broker {found.broker} and of the active KRaft controller",
         )
 
@@ -361,13 +361,13 @@ def carried(view: View) -> Iterator[Hit]:
         return
     otherwise = "no node reported it" if view.kraft_holds_office else "the claim has not been made"
     for what, (path, tool) in _BESIDE_TOPICS.items():
-        stored, told = view.stored[what], view.told.get(what, otherwise)
-        if isinstance(told, str):
+        stored, reported = view.stored[what], view.reported.get(what, otherwise)
+        if isinstance(reported, str):
             if stored:
-                why = f"{len(stored):,} in ZooKeeper, not compared: {told}"
+                why = f"{len(stored):,} in ZooKeeper, not compared: {reported}"
                 yield Hit("carried-over", f"{what}s", path, why, f"{tool}, before and after")
             continue
-        for entry in sorted(stored ^ told):
+        for entry in sorted(stored ^ reported):
             where = "ZooKeeper" if entry in stored else "KRaft"
             remedy = f"wait; if it stays: {tool}, and put it right there; read the log of the active KRaft controller"
             yield Hit("not-carried-over", f"{what}: {entry}", path, f"it is only in {where}", remedy)

@@ -10,7 +10,7 @@ import msgspec
 
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.migration.answers import METADATA_VERSION, Answers, Node
-from aiocontroller.migration.carried import Stored, Told
+from aiocontroller.migration.carried import Reported, Stored
 from aiocontroller.wire.quorum import DescribedQuorum
 from aiocontroller.zookeeper.cluster_tree import ClusterTree
 
@@ -45,8 +45,8 @@ class View(msgspec.Struct, frozen=True):
     answers: Answers
     stored: Stored | None
     """What ZooKeeper holds beside topics; None if its ACLs hide that."""
-    told: Told = {}
-    """What ``teller`` reported about that; empty without a teller."""
+    reported: Reported = {}
+    """What ``node_to_ask`` reported about that; empty without such a node."""
 
     @property
     def kraft_brokers(self) -> frozenset[int]:
@@ -66,11 +66,11 @@ class View(msgspec.Struct, frozen=True):
     def quorum(self) -> DescribedQuorum | None:
         """The quorum as its leader describes it; None if no node described it."""
         nodes = (*self.answers.controllers.values(), *self.answers.brokers.values())
-        told = [node.quorum for node in nodes if node.quorum is not None and node.quorum.leader >= 0]
-        return max(told, key=lambda quorum: (quorum.leader_epoch, quorum.high_watermark), default=None)
+        described = [node.quorum for node in nodes if node.quorum is not None and node.quorum.leader >= 0]
+        return max(described, key=lambda quorum: (quorum.leader_epoch, quorum.high_watermark), default=None)
 
     @property
-    def teller(self) -> Node | None:
+    def node_to_ask(self) -> Node | None:
         """The node to ask for what KRaft has beside topics: a broker in KRaft mode, otherwise the active controller.
 
         Brokers in migration mode would answer with what ZooKeeper has.
@@ -133,7 +133,7 @@ class Difference(NamedTuple):
 
     broker: int
     partition: TopicPartition
-    said: str
+    on_broker: str
     in_zookeeper: str
 
 
@@ -159,10 +159,10 @@ def _of_broker(
         for partition in topic.partitions:
             name = TopicPartition(topic.name or "", partition.partition)
             seen.add(name)
-            said = partition.leader, partition.leader_epoch, frozenset(partition.isr)
+            reported = partition.leader, partition.leader_epoch, frozenset(partition.isr)
             stored = states.get(name)
-            if partition.error_code == 0 and said != stored and name.topic not in deleting:
-                yield Difference(number, name, _text(said), "nothing" if stored is None else _text(stored))
+            if partition.error_code == 0 and reported != stored and name.topic not in deleting:
+                yield Difference(number, name, _text(reported), "nothing" if stored is None else _text(stored))
     for name, stored in states.items():
         if name not in seen:
             yield Difference(number, name, "nothing", _text(stored))

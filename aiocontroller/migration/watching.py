@@ -42,13 +42,13 @@ async def looks(
     """Look every ``every_s``, without end; AioControllerError if ZooKeeper does not answer."""
     before: View | None = None
     earlier: tuple[Hit, ...] = ()
-    said: Seen | None = None
+    seen: Seen | None = None
     while True:
         view = await look(zk, asker, bootstrap)
         hits = tuple(faults(view, NEXT[view.phase]))
         now = lasting(earlier, hits) if before is not None else []
-        said = _seen(view, now, said, clock)
-        yield said
+        seen = _seen(view, now, seen, clock)
+        yield seen
         before, earlier = view, hits
         await clock.sleep(every_s)
 

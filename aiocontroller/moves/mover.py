@@ -116,11 +116,11 @@ class Mover:
         reverse: bool = False,
         leaders: bool = True,
         look_every_s: float = LOOK_EVERY_S,
-        tell: Callable[[Progress], object] = lambda progress: None,
+        on_progress: Callable[[Progress], object] = lambda progress: None,
     ) -> None:
         """``bounds`` depend on which brokers were absent, and what was under-replicated, when the plan began."""
         self.stopping = asyncio.Event()
-        self._cluster, self._clock, self._tell = cluster, clock, tell
+        self._cluster, self._clock, self._on_progress = cluster, clock, on_progress
         self._records = records
         self._forward, self._digest, self._past, self._bounds_of = plan, digest, past, bounds
         self._reverse, self._leaders, self._look_every_s = reverse, leaders, look_every_s
@@ -234,7 +234,7 @@ class Mover:
             if at_s - sized_s >= SIZES_EVERY_S and self._meter.copying:
                 self._meter.read(await self._again(self._cluster.sizes, self._meter.copying), at_s)
                 sized_s = at_s
-            self._tell(self._meter.progress(step.phases, pace.rate if wanted else 0, step.held))
+            self._on_progress(self._meter.progress(step.phases, pace.rate if wanted else 0, step.held))
             await self._pause()
             await self._again(self._cluster.check_controller)  # an old one would never end what is under way
             before, view = view, await self._again(self._cluster.look)
@@ -279,7 +279,7 @@ class Mover:
             view = await self._again(self._cluster.look)
             phases = moving.phases(self._plan, self._opposite, view)
             wanted = [tp for tp in moving.to_stop(self._plan, self._opposite, view) if tp not in self._arrived]
-            self._tell(self._meter.progress(phases, self._rates[-1] if self._rates else 0, (STOPPING,)))
+            self._on_progress(self._meter.progress(phases, self._rates[-1] if self._rates else 0, (STOPPING,)))
             if not wanted:
                 taken_back = {tp: to for tp, to in moving.misordered(self._opposite, view).items() if tp in self._taken}
                 await self._carry_out(taken_back, ())

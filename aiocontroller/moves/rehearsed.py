@@ -14,11 +14,11 @@ from aiocontroller.moves.mover import Change, Cluster
 class RehearsedCluster:
     """Answers as ``cluster`` did at the first look; moves change only that answer.
 
-    ``tell`` is called with each request and write, as values for JSON.
+    ``report`` is called with each request and write, as values for JSON.
     """
 
-    def __init__(self, cluster: Cluster, tell: Callable[[dict[str, Any]], object]) -> None:
-        self._cluster, self._tell = cluster, tell
+    def __init__(self, cluster: Cluster, report: Callable[[dict[str, Any]], object]) -> None:
+        self._cluster, self._report = cluster, report
         self._view: View | None = None
         self._rated: set[Entity] = set()  # membership only
 
@@ -48,12 +48,12 @@ class RehearsedCluster:
             leader = now.leader if leads else next(iter(in_sync), NO_LEADER)
             partitions[tp] = now._replace(assignment=ReplicaAssignment(replicas), leader=leader, isr=in_sync)
         self._view = self._view._replace(partitions=partitions)
-        self._tell({"send": "AlterPartitionReassignments", "partitions": [(*tp, to) for tp, to in targets.items()]})
+        self._report({"send": "AlterPartitionReassignments", "partitions": [(*tp, to) for tp, to in targets.items()]})
         return {}
 
     async def elect(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
         """Report the request, and refuse nothing."""
-        self._tell({"send": "ElectLeaders", "partitions": [tuple(tp) for tp in partitions]})
+        self._report({"send": "ElectLeaders", "partitions": [tuple(tp) for tp in partitions]})
         return {}
 
     async def change(self, entity: Entity, change: Change) -> None:
@@ -66,4 +66,4 @@ class RehearsedCluster:
         if entity in self._rated and entity[0] == "brokers" and now:
             return
         self._rated.add(entity)
-        self._tell({"write": f"/config/{entity[0]}/{entity[1]}", "settings": changes})
+        self._report({"write": f"/config/{entity[0]}/{entity[1]}", "settings": changes})

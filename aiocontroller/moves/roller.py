@@ -68,12 +68,12 @@ class Roller:
         wait_s: float,
         elect: bool = False,
         look_every_s: float = LOOK_EVERY_S,
-        tell: Callable[[str], object] = lambda line: None,
+        show: Callable[[str], object] = lambda line: None,
     ) -> None:
         """``run`` restarts a broker, or starts one that is down; each wait for a gate may take ``wait_s``."""
         self.stopping = asyncio.Event()
         self._cluster, self._records, self._clock, self._run = cluster, records, clock, run
-        self._wait_s, self._elect, self._look_every_s, self._tell = wait_s, elect, look_every_s, tell
+        self._wait_s, self._elect, self._look_every_s, self._show = wait_s, elect, look_every_s, show
 
     async def roll(self, wanted: Collection[int] | None, past: Restarted | None) -> Result:
         """Restart the brokers ``wanted`` (None: all registered ones), except those that ``past`` names as done."""
@@ -84,7 +84,7 @@ class Roller:
         addresses = [(broker, *seen.addresses[broker]) for broker in sorted(seen.addresses)]
         self._records.write("roll", brokers=todo, resumed=past is not None, addresses=addresses)
         if done:
-            self._tell(f"going on: restarted already: {', '.join(map(str, done))} (another --audit begins anew)")
+            self._show(f"going on: restarted already: {', '.join(map(str, done))} (another --audit begins anew)")
         under_way = past.under_way if past else None
         if under_way in todo:
             todo.remove(under_way)
@@ -117,7 +117,7 @@ class Roller:
                     return "stopped" if self.stopping.is_set() else "held", shut
                 before = (await self._cluster.look()).epochs.get(broker)
             self._records.write("restart", broker=broker, epoch=before)
-            self._tell(f"broker {broker}: restarting")
+            self._show(f"broker {broker}: restarting")
             ended = await self._run(broker)
             self._records.write("command", broker=broker, code=ended.code, output=ended.output)
             if ended.code != 0:
@@ -127,7 +127,7 @@ class Roller:
         if back:
             return "held", back
         self._records.write("restarted", broker=broker)
-        self._tell(f"broker {broker}: back, and in sync")
+        self._show(f"broker {broker}: back, and in sync")
         if self._elect:
             await self._cluster.elect_preferred()
         return None
@@ -135,7 +135,7 @@ class Roller:
     async def _until_open(self, broker: int, known: Collection[int]) -> tuple[str, ...]:
         """Wait until the broker may go down; return the reasons why it may not if that takes too long."""
         deadline = self._clock.monotonic() + self._wait_s
-        said: tuple[str, ...] = ()
+        shown: tuple[str, ...] = ()
         while True:
             found = gate((await self._cluster.look()).view, known)
             if found.open:
@@ -144,18 +144,18 @@ class Roller:
                 return ()
             if self._clock.monotonic() >= deadline or self.stopping.is_set():
                 return found.reasons()
-            if said != found.reasons():
-                said = found.reasons()
-                self._tell(f"broker {broker}: waiting: {'; '.join(said)}")
+            if shown != found.reasons():
+                shown = found.reasons()
+                self._show(f"broker {broker}: waiting: {'; '.join(shown)}")
             await self._clock.sleep(self._look_every_s)
 
     async def _until_back(self, broker: int, before: int | None, known: Collection[int]) -> tuple[str, ...]:
         deadline = self._clock.monotonic() + self._wait_s
-        said = False
+        shown = False
         while True:
-            if self.stopping.is_set() and not said:
-                said = True
-                self._tell(f"broker {broker}: stopping once it is back")
+            if self.stopping.is_set() and not shown:
+                shown = True
+                self._show(f"broker {broker}: stopping once it is back")
             seen = await self._cluster.look()
             if returned(seen.view, broker, seen.epochs.get(broker), before):
                 return ()

@@ -17,7 +17,7 @@ from aiocontroller.lab.cluster.logs import Run, end_of, first_offset, shown, spa
 Partition = tuple[str, int]
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """What a controller knew when it decided."""
 
     leader_epoch: int
@@ -38,19 +38,19 @@ class BestLogs:
         self._complain = complain
         self._probe = probe
         self._logs = logs
-        self._told: dict[Partition, Told] = {}
+        self._reported: dict[Partition, Reported] = {}
 
-    def told(self, partition: Partition, told: Told) -> None:
+    def reported(self, partition: Partition, reported: Reported) -> None:
         """A controller has recorded which brokers have reported their logs of this partition."""
-        self._told[partition] = told
+        self._reported[partition] = reported
 
     def asked(self, partition: Partition, leader_epoch: int) -> set[int] | None:
         """Return the brokers that have reported their logs' ends before the election of this epoch and can be elected;
         None if no controller has asked for them."""
-        told = self._told.get(partition)
-        if told is None or leader_epoch != told.leader_epoch + 1:
+        reported = self._reported.get(partition)
+        if reported is None or leader_epoch != reported.leader_epoch + 1:
             return None
-        return {broker for broker in told.brokers if told.electable(broker)}
+        return {broker for broker in reported.brokers if reported.electable(broker)}
 
     def chosen(self, partition: Partition, leader: int, leader_epoch: int, complete: bool, by_order: bool) -> None:
         """A leader is being written.
@@ -58,16 +58,16 @@ class BestLogs:
         ``complete``: it is in the ISR, or holds everything committed; ``by_order``: an operator ordered it, whatever
         its log holds.
         """
-        told = self._told.pop(partition, None)
+        reported = self._reported.pop(partition, None)
         if by_order:
             self._probe("an operator's leader")
             return
-        if told is None or leader_epoch != told.leader_epoch + 1:
+        if reported is None or leader_epoch != reported.leader_epoch + 1:
             return
         logs = self._logs(partition)
-        known = {broker: logs[broker] for broker in told.brokers if broker in logs and told.electable(broker)}
+        known = {broker: logs[broker] for broker in reported.brokers if broker in logs and reported.electable(broker)}
         if leader not in known:
-            if leader not in told.brokers and known and not complete:
+            if leader not in reported.brokers and known and not complete:
                 self._complain(
                     "I15",
                     partition,

@@ -152,7 +152,7 @@ class ZNodeHistory:
         self.on_election: Callable[[Partition, int, int, bool, bool], None] = lambda *_: None
         """Called when a leader is written, with its epoch, whether it is in the ISR or eligible, and whether an
         operator ordered it."""
-        self.told: Callable[[Partition, int], Collection[int] | None] = lambda *_: None
+        self.reported: Callable[[Partition, int], Collection[int] | None] = lambda *_: None
         """The brokers that reported their logs' ends before the election of this leader epoch; None if none was
         asked."""
         self._ordered: dict[Partition, int] = {}
@@ -426,7 +426,7 @@ class ZNodeHistory:
         if before is None or after.leader != before.leader:
             self._check_alive(partition, after.leader)
         if before is not None and after.leader not in (NO_LEADER, before.leader):
-            asked = before.leader != NO_LEADER or self.told(partition, after.leader_epoch) is not None
+            asked = before.leader != NO_LEADER or self.reported(partition, after.leader_epoch) is not None
             unasked = not asked and self.must_ask(partition, after.leader)
             self.data.elected(partition, after.leader, after.leader_epoch, unasked=unasked)
             steady = after.leader in may_lead.complete.union(before.isr)
@@ -437,8 +437,8 @@ class ZNodeHistory:
             self._check_step(partition, before, after, may_lead)
 
     def _may_lead(self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> MayLead:
-        told = self.told(partition, after.leader_epoch)
-        overdue = self.unclean.overdue(partition) and told is not None and after.leader in told
+        reported = self.reported(partition, after.leader_epoch)
+        overdue = self.unclean.overdue(partition) and reported is not None and after.leader in reported
         by_order = self._ordered.get(partition) == after.leader
         return MayLead(
             set(self.data.eligible.complete(partition)),
@@ -453,10 +453,10 @@ class ZNodeHistory:
         They and the new leader have reported where their logs end, the controller must know that they have started
         since they were in sync, and there is no live replica that must be known to have lost nothing.
         """
-        told = self.told(partition, after.leader_epoch)
-        if before is None or before.leader != NO_LEADER or told is None or after.leader not in told:
+        reported = self.reported(partition, after.leader_epoch)
+        if before is None or before.leader != NO_LEADER or reported is None or after.leader not in reported:
             return set()
-        eligible, members = self.data.eligible, set(told).intersection(before.isr)
+        eligible, members = self.data.eligible, set(reported).intersection(before.isr)
         steady_lives = not eligible.steady(partition).isdisjoint(self.data.live())
         return set() if steady_lives or not all(map(eligible.must_notice, members)) else members
 

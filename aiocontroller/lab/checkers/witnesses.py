@@ -37,10 +37,10 @@ _SAYS = " hears "
 def read_heartbeat(frame: bytes) -> Mapping[int, int] | None:
     """Return the brokers that a heartbeat names as heard, broker -> epoch; None for another kind of request."""
     _, api, version, _, length = _HEAD.unpack_from(frame)
-    client_id, _, said = frame[_HEAD.size : _HEAD.size + length].decode().partition(_SAYS)
+    client_id, _, pairs = frame[_HEAD.size : _HEAD.size + length].decode().partition(_SAYS)
     if (api, version, client_id) != (_API_VERSIONS, 0, _CLIENT_ID):
         return None
-    return {int(broker): int(epoch) for broker, _, epoch in (pair.partition(":") for pair in said.split())}
+    return {int(broker): int(epoch) for broker, _, epoch in (pair.partition(":") for pair in pairs.split())}
 
 
 class Word(NamedTuple):
@@ -63,7 +63,7 @@ class Witnesses:
         self._fresh_s = fresh_s
         self._answered: defaultdict[str, dict[object, tuple[int, float]]] = defaultdict(dict)
         """Controller -> open connection -> the broker at its other end, and when it last answered a heartbeat."""
-        self._told: defaultdict[str, dict[str, tuple[float, Word]]] = defaultdict(dict)
+        self._received: defaultdict[str, dict[str, tuple[float, Word]]] = defaultdict(dict)
         """Controller -> sender of heartbeats to it in its term -> when the last one arrived, and its content."""
         self._wrong: dict[tuple[str, int, int], str] = {}
         """(controller, broker, epoch) -> the controller that heard the broker when it was suspected for its silence."""
@@ -81,19 +81,19 @@ class Witnesses:
         answered = self._answered[controller].values()
         return Word(frozenset(broker for broker, at_s in answered if 0 < now_s - at_s <= self._fresh_s), named)
 
-    def told(self, controller: str, by: str, word: Word, now_s: float) -> None:
+    def received(self, controller: str, by: str, word: Word, now_s: float) -> None:
         """The heartbeat of ``by`` has reached the controller."""
-        self._told[controller][by] = now_s, word
+        self._received[controller][by] = now_s, word
 
     def elected(self, controller: str) -> None:
         """The controller is elected; heartbeats that reached it before its term no longer count."""
-        self._told[controller].clear()
+        self._received[controller].clear()
 
     def suspected(self, controller: str, broker: int, epoch: int, now_s: float) -> None:
         """The controller takes the broker's silence for death."""
-        for by, (told_s, word) in self._told[controller].items():
+        for by, (received_s, word) in self._received[controller].items():
             hears = broker in word.heard or broker in word.named
-            if hears and word.named.get(broker, epoch) == epoch and 0 < now_s - told_s <= self._fresh_s:
+            if hears and word.named.get(broker, epoch) == epoch and 0 < now_s - received_s <= self._fresh_s:
                 self._wrong[controller, broker, epoch] = by
 
     def alarmed(self, controller: str, broker: int, epoch: int) -> None:
@@ -155,5 +155,5 @@ class WitnessWatch:
         elif other is not None and self._under_way.get(to):
             word = self._under_way[to].popleft()
             if word is not None:
-                self._witnesses.told(to.host.name, other, word, self._now_s())
+                self._witnesses.received(to.host.name, other, word, self._now_s())
         original(to, data)

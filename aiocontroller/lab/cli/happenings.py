@@ -35,9 +35,9 @@ class Happenings:
             return None
         if record.event == "TopicDeletion":
             self._offline.clear()  # on their way to be deleted
-        said = self._sentence()
+        sentence = self._sentence()
         self._clear()
-        return f"{said}, in {microseconds(record.processing_us or 0)}" if said else ""
+        return f"{sentence}, in {microseconds(record.processing_us or 0)}" if sentence else ""
 
     def _heed(self, record: Record) -> None:
         where: Partition = (record.topic, record.partition)

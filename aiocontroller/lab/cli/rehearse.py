@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aiocontroller.cli.output import JSON, print_json, say, table, tell
+from aiocontroller.cli.output import JSON, print_json, print_text, say, table
 from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
@@ -97,9 +97,9 @@ def rehearse(
     if as_json:
         print_json({**shown_as_json(found), "report": str(report)})
     else:
-        tell(as_text(found))
-        said = f"Again, the worst seed: {again(found.worst_seed)}"
-        tell(said if tree is not None else f"{said}, with a file of aiocontroller check --save-tree")
+        print_text(as_text(found))
+        line = f"Again, the worst seed: {again(found.worst_seed)}"
+        print_text(line if tree is not None else f"{line}, with a file of aiocontroller check --save-tree")
         say(f"The page: {report}")
     if found.violations:
         sys.exit(1)
@@ -172,8 +172,8 @@ def _head(stage: Stage) -> list[str]:
     brokers = f"{plural(len(stage.brokers), 'broker')}, {len(stage.alive)} registered"
     lines = [f"{brokers}; {plural(stage.found, 'partition')}."]
     if stage.sampled:
-        said = f"Rehearsed: {len(stage.partitions):,}, one of each shape; they stand for {stage.stood_for:,}"
-        lines.append(f"{said}; the shapes of {stage.rare:,} are too rare." if stage.rare else f"{said}.")
+        line = f"Rehearsed: {len(stage.partitions):,}, one of each shape; they stand for {stage.stood_for:,}"
+        lines.append(f"{line}; the shapes of {stage.rare:,} are too rare." if stage.rare else f"{line}.")
     if stage.left_out:
         why = "topics being deleted or sharing an id, or with damaged znodes; see check"
         lines.append(f"Left out: {stage.left_out:,} of {why}.")

@@ -193,7 +193,7 @@ def _campaign(
     kept = Results(file, start, seeds, asked=asked, branch=branch, steer=steer, restarts=restarts)
     with kept as results, stop.listening():
         summary, coverage = _run(results, stop, jobs, spark, as_json)
-        _tell(summary, coverage, results.campaign.seeds, as_json)
+        _show(summary, coverage, results.campaign.seeds, as_json)
     if stop.signal:
         os.kill(os.getpid(), stop.signal)
     return not summary.failures
@@ -208,14 +208,14 @@ def _merge(files: tuple[Path, ...], as_json: bool) -> bool:
     if not as_json:
         for report in merged.reports:
             if not report.ok:
-                _tell_failure(report)
-    _tell(summary, coverage, merged.seeds, as_json)
+                _show_failure(report)
+    _show(summary, coverage, merged.seeds, as_json)
     return not summary.failures
 
 
-def _tell(summary: Summary, coverage: Coverage, seeds: int, as_json: bool) -> None:
+def _show(summary: Summary, coverage: Coverage, seeds: int, as_json: bool) -> None:
     if not as_json:
-        _tell_summary(summary, coverage, seeds)
+        _show_summary(summary, coverage, seeds)
         return
     print_json(
         {
@@ -240,7 +240,7 @@ def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bo
         nonlocal printed_s
         results.add(report)
         if not report.ok and not as_json:
-            _tell_failure(report)
+            _show_failure(report)
         if summary.wall_s - printed_s >= PROGRESS_EVERY_S:
             printed_s = summary.wall_s
             click.echo(f"{summary.seeds:,} of {campaign.seeds:,} seeds, {summary.seeds_per_s:.1f}/s", err=True)
@@ -259,7 +259,7 @@ def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bo
     return run_seeds(results.missing(), jobs, each, earlier=results.reports, stop=stop, spark=spark)
 
 
-def _tell_failure(report: Report) -> None:
+def _show_failure(report: Report) -> None:
     say(f"Seed {report.recipe} FAILED:")
     for violation in report.violations[:5]:
         say(f"  {violation}")
@@ -267,7 +267,7 @@ def _tell_failure(report: Report) -> None:
     say(f"  smaller: aiocontroller simulate --seed {report.recipe} --shrink")
 
 
-def _tell_summary(summary: Summary, coverage: Coverage, seeds: int) -> None:
+def _show_summary(summary: Summary, coverage: Coverage, seeds: int) -> None:
     never = coverage.never_reached()
     hours, minutes = summary.virtual_s / 3600, summary.wall_s / 60
     forked = f" and {plural(summary.forked, 'fork')}" if summary.forked else ""

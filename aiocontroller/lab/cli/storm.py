@@ -328,8 +328,8 @@ def power_loss(
         names = storms.played(version, only)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--only") from error
-    told = functools.partial(storms.storm, names=names)
-    report = _play_on_logs(told, seed, trials, version, properties, keep)
+    named_storm = functools.partial(storms.storm, names=names)
+    report = _play_on_logs(named_storm, seed, trials, version, properties, keep)
     storms.show(report, _console(120))
     _end(report, json_file, f"power-loss --seed {seed} --trials {trials}" + "".join(f" --only {name}" for name in only))
 

@@ -142,10 +142,10 @@ class _Narrator(logging.Handler):
 
     def __init__(self, view: View) -> None:
         super().__init__(logging.INFO)
-        self.tell = view.progress
+        self.show = view.progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.tell(record.getMessage())
+        self.show(record.getMessage())
 
 
 async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: int | None, ending: Ending) -> int:
@@ -164,7 +164,7 @@ async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: 
     try:
         with view:
             if await _started(supervisor, stop):
-                narrator.tell = view.notice
+                narrator.show = view.notice
                 try:
                     until_s = None if minutes is None else began + 60 * minutes
                     async with _storm(supervisor, seed, view.notice, stop):

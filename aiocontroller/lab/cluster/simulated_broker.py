@@ -92,7 +92,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """Further properties that the broker reports by DescribeConfigs but does not obey."""
     retained_records: int = -1
     """How many records each log keeps, as ``log.retention.bytes`` in records; -1: all."""
-    tells_policy: bool = False
+    reports_policy: bool = False
     """Whether the broker reports all settings that a controller obeys; a controller with other values must then keep
     its own."""
 
@@ -139,7 +139,7 @@ class SimulatedBroker:
             self._metadata,
             self._replicas,
             settings=Settings(
-                self.generation, config.inter_broker_protocol_version, config.settings, policy=config.tells_policy
+                self.generation, config.inter_broker_protocol_version, config.settings, policy=config.reports_policy
             ),
             spawn=self._spawn,
             changed=self._something_changed,

@@ -407,14 +407,14 @@ class ClusterSupervisor:
         child = self._launch(name, [sys.executable, *broker_command(config)])
 
         def ready() -> bool:
-            said = read_ready(folder)
-            return said is not None and said.pid == child.pid
+            reported = read_ready(folder)
+            return reported is not None and reported.pid == child.pid
 
         await self._until_ready(name, child, ready)
-        said = read_ready(folder)
-        assert said is not None
-        self._ports[name] = said.port
-        self._note(name, f"registered: port {said.port}, epoch {said.epoch}")
+        reported = read_ready(folder)
+        assert reported is not None
+        self._ports[name] = reported.port
+        self._note(name, f"registered: port {reported.port}, epoch {reported.epoch}")
 
     async def _start_controller(self) -> None:
         ready_file = self._data / "controller" / "controller.json"
@@ -424,18 +424,18 @@ class ClusterSupervisor:
 
         def ready() -> _ControllerReady | None:
             try:
-                said = msgspec.json.decode(ready_file.read_bytes(), type=_ControllerReady)
+                reported = msgspec.json.decode(ready_file.read_bytes(), type=_ControllerReady)
             except (FileNotFoundError, msgspec.MsgspecError):
                 return None
-            return said if said.pid == child.pid else None
+            return reported if reported.pid == child.pid else None
 
         await self._until_ready("controller", child, lambda: ready() is not None)
-        said = ready()
-        assert said is not None
-        self._http = said.http
-        self._ports["http"] = int(said.http.rpartition(":")[2])
-        self._ports["controller"] = int(said.listeners[0].rpartition(":")[2])
-        self._note("controller", f"runs: port {self._ports['controller']}, {said.http}")
+        reported = ready()
+        assert reported is not None
+        self._http = reported.http
+        self._ports["http"] = int(reported.http.rpartition(":")[2])
+        self._ports["controller"] = int(reported.listeners[0].rpartition(":")[2])
+        self._note("controller", f"runs: port {self._ports['controller']}, {reported.http}")
 
     def _controller_properties(self) -> dict[str, str]:
         """Return the controller's properties.

@@ -107,7 +107,7 @@ def first_stray(journals: Iterable[Sequence[Record]], uncertain: Collection[str]
     return None
 
 
-def untold(journals: Iterable[Iterable[Record]], history: ZNodeHistory) -> set[str]:
+def unrecorded(journals: Iterable[Iterable[Record]], history: ZNodeHistory) -> set[str]:
     """Return the topics that changed in ways that no journal records; membership only.
 
     A foreign client wrote to them, or a controller died after it deleted them and before it recorded that.

@@ -107,11 +107,11 @@ class AcknowledgedUnwritten(Specification):
 class LostAnswerIsSuccess(Specification):
     """The connection breaks before ZooKeeper has the write, and the controller believes that it was applied."""
 
-    def write(self, s: Control, c: int, after: ZNode, tell: int = 0) -> Control:
-        written = super().write(s, c, after, tell)
+    def write(self, s: Control, c: int, after: ZNode, send_to: int = 0) -> Control:
+        written = super().write(s, c, after, send_to)
         if s.owner != c or after.epoch == s.znode.epoch or s.controllers[c].seen == NEVER_READ:
             return written
-        return self.send(with_controller(s, c, s.controllers[c]._replace(seen=after)), c, tell)
+        return self.send(with_controller(s, c, s.controllers[c]._replace(seen=after)), c, send_to)
 
 
 PLANTED: dict[str, type[Specification]] = {

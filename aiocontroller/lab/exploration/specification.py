@@ -308,12 +308,12 @@ class Specification:
         for after in self.elections(me.seen, me.live, me.suspected):
             if self.within(after):
                 label = ("elects", (c, after.leader))
-                yield label, self.write(s, c, after, tell=me.live & me.current)
+                yield label, self.write(s, c, after, send_to=me.live & me.current)
 
     def within(self, znode: ZNode) -> bool:
         return znode.epoch <= self.bounds.elections and znode.version <= self.bounds.changes
 
-    def write(self, s: Control, c: int, after: ZNode, tell: int = 0) -> Control:
+    def write(self, s: Control, c: int, after: ZNode, send_to: int = 0) -> Control:
         """Write and commit, or learn from the refusal that another controller is active."""
         if not self.fence(s, c):
             return with_controller(s, c, Controller())
@@ -321,7 +321,7 @@ class Specification:
         if me.seen.version != s.znode.version:
             return with_controller(s, c, me._replace(seen=s.znode))
         written = with_controller(s._replace(znode=after), c, me._replace(seen=after))
-        return self.send(written, c, tell)
+        return self.send(written, c, send_to)
 
     def send(self, s: Control, c: int, to: int) -> Control:
         me = s.controllers[c]

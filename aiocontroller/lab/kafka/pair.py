@@ -96,7 +96,7 @@ async def rounds(
     seed: int = 26,
     *,
     block: int = 5,
-    tell: Callable[[str, int, Round], None] = lambda controller, number, one: None,
+    on_round: Callable[[str, int, Round], None] = lambda controller, number, one: None,
 ) -> dict[str, list[Round]]:
     """Play ``count`` rounds under each of the controllers, in turns of ``block`` rounds, with the same delays.
 
@@ -114,7 +114,7 @@ async def rounds(
                 begun = True
             for _ in range(min(block, count - len(found[name]))):
                 found[name].append(await pair.round(controller.zk, chance[name].choice(DELAYS_S)))
-                tell(name, len(found[name]), found[name][-1])
+                on_round(name, len(found[name]), found[name][-1])
     return found
 
 

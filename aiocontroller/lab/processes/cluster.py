@@ -266,10 +266,10 @@ class ProcessCluster:
         child = actor.launch([sys.executable, *command])
 
         def listens() -> bool:
-            said = read_ready(actor.folder)
-            if said is None or said.pid != child.pid:
+            reported = read_ready(actor.folder)
+            if reported is None or reported.pid != child.pid:
                 return False
-            actor.front.target_port = said.port
+            actor.front.target_port = reported.port
             actor.ready = True
             return True
 
@@ -288,19 +288,19 @@ class ProcessCluster:
 
     async def start_controller(self, number: int) -> None:
         actor = self.controllers[number]
-        said_by = actor.folder / "controller.json"
-        said_by.unlink(missing_ok=True)
+        ready_file = actor.folder / "controller.json"
+        ready_file.unlink(missing_ok=True)
         child = actor.launch(self._controller_command(actor), actor.wall_clock.env)
 
         def listens() -> bool:
             try:
-                said = msgspec.json.decode(said_by.read_bytes(), type=_Ready)
+                reported = msgspec.json.decode(ready_file.read_bytes(), type=_Ready)
             except (FileNotFoundError, msgspec.MsgspecError):
                 return False
-            if said.pid != child.pid:
+            if reported.pid != child.pid:
                 return False
-            actor.http = said.http
-            actor.front.target_port = int(said.listeners[0].rpartition(":")[2])
+            actor.http = reported.http
+            actor.front.target_port = int(reported.listeners[0].rpartition(":")[2])
             actor.ready = True
             return True
 

@@ -23,7 +23,7 @@ import msgspec
 from aiocontroller.journal.records import Record, decode_record
 from aiocontroller.lab.checkers.history import Writer, ZNodeHistory
 from aiocontroller.lab.checkers.observers import check_journal
-from aiocontroller.lab.exploration.journals import first_stray, untold
+from aiocontroller.lab.exploration.journals import first_stray, unrecorded
 from aiocontroller.lab.processes.measures import Measures
 from aiocontroller.lab.processes.observed_broker import Observation
 from aiocontroller.lab.processes.transaction_log import (
@@ -65,14 +65,14 @@ class Replay:
         heard = self._unplayed + list(self._observed())
         transactions = read_transactions(self._servers, self.last_zxid)
         self._unplayed = list(self._observed())
-        for said in [*heard, *self._unplayed]:
-            if said.what == "asked":
-                self.history.asked((said.topic, said.partition), *said.leadership[1:])
+        for seen in [*heard, *self._unplayed]:
+            if seen.what == "asked":
+                self.history.asked((seen.topic, seen.partition), *seen.leadership[1:])
         for transaction in transactions:
             self._play(transaction)
-        for said in heard:
-            if said.what != "asked":
-                getattr(self.history, said.what)(said.broker, (said.topic, said.partition), said.leadership)
+        for seen in heard:
+            if seen.what != "asked":
+                getattr(self.history, seen.what)(seen.broker, (seen.topic, seen.partition), seen.leadership)
         self.observations += len(heard)
         self.now_ms = max(self.now_ms, time.time_ns() // 1_000_000)  # even if nothing was written since
 
@@ -135,7 +135,7 @@ class Replay:
         journals = list(self.journals())
         for records in journals:
             yield from check_journal(records)
-        stray = first_stray(journals, untold(journals, self.history))
+        stray = first_stray(journals, unrecorded(journals, self.history))
         if stray is not None:
             yield f"specification: {stray}"
 

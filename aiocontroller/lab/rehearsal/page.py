@@ -87,12 +87,12 @@ def _chart(found: Summary) -> Markup:
         drawn.append(f'<text x="0" y="{middle + 5}">{escape(row.name)}</text>')
         drawn.append(f'<line x1="{x(0)}" x2="{x(end_s)}" y1="{middle}" y2="{middle}"/>')
         for seed, result in row.results:
-            said = f"{row.name}, seed {seed}: {result.went.leaderless_s:.2f} s"
+            title = f"{row.name}, seed {seed}: {result.went.leaderless_s:.2f} s"
             kind = "wrong" if result.violations else "also" if result.also else "seed"
             also = f"; {result.also}" if result.also else ""
             at = x(result.went.leaderless_s)
             drawn.append(
-                f'<circle class="{kind}" cx="{at}" cy="{middle}" r="5"><title>{escape(said + also)}</title></circle>'
+                f'<circle class="{kind}" cx="{at}" cy="{middle}" r="5"><title>{escape(title + also)}</title></circle>'
             )
     for tick in range(TICKS + 1):
         drawn.append(f'<text x="{x(tick * step_s)}" y="{height - 6}" text-anchor="middle">{tick * step_s:g} s</text>')

@@ -112,8 +112,8 @@ def changes(before: Facts, after: Facts) -> Iterator[str]:
         state = after.states.get(name)
         if state is None:
             yield f"{name[0]}-{name[1]} is deleted"
-        elif _said(before.states.get(name)) != _said(state):
-            yield f"{name[0]}-{name[1]}: {_said(state)}"
+        elif _in_words(before.states.get(name)) != _in_words(state):
+            yield f"{name[0]}-{name[1]}: {_in_words(state)}"
     earlier = dict(_beliefs(before))
     later = dict(_beliefs(after))
     for broker, belief in later.items():
@@ -131,7 +131,7 @@ def _term(facts: Facts) -> str:
     return f"controller {facts.controller} is active, epoch {facts.epoch}{dead}"
 
 
-def _said(state: LeaderAndIsr | None) -> str:
+def _in_words(state: LeaderAndIsr | None) -> str:
     if state is None:
         return ""
     leader = "no leader" if state.leader < 0 else f"leader {state.leader}"

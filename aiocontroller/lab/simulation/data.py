@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.journal.records import Record
-from aiocontroller.lab.checkers.best_logs import BestLogs, Told
+from aiocontroller.lab.checkers.best_logs import BestLogs, Reported
 from aiocontroller.lab.checkers.observers import LogObserver, wrap
 from aiocontroller.lab.checkers.records import Partition, Records
 from aiocontroller.lab.cluster import client_requests
@@ -51,17 +51,17 @@ class SimulatedData:
         """Every acknowledgement of any kind, in order."""
         self._simulation = simulation
         self._checker = simulation.history.data
-        self.best_logs = BestLogs(simulation.history.complain, simulation.history.probe, self._told_logs)
+        self.best_logs = BestLogs(simulation.history.complain, simulation.history.probe, self._reported_logs)
         simulation.history.on_election = self.best_logs.chosen
-        simulation.history.told = self.best_logs.asked
+        simulation.history.reported = self.best_logs.asked
         simulation.history.must_ask = self._must_ask
         if simulation.plan.recovery == "Aggressive":
             simulation.history.unclean.after_s = RECOVERY_WITHIN_S
         self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
         self._users: dict[int, Process] = {}
         self._clients: dict[asyncio.Task[None], DataClient] = {}
-        self._told: dict[Partition, dict[int, list[Run]]] = {}
-        """Each broker's log when the broker last told where it ends."""
+        self._reported: dict[Partition, dict[int, list[Run]]] = {}
+        """Each broker's log when the broker last reported where it ends."""
         self._checker.eligible.min_isr = self._eligible_below
         simulation.history.running = self._running
 
@@ -129,7 +129,7 @@ class SimulatedData:
         LogObserver(self._checker, broker, lambda: process.host.crashed)
 
         def tells(topic: str, partition: int, log: Log) -> None:
-            self._told.setdefault((topic, partition), {})[number] = list(log.runs)
+            self._reported.setdefault((topic, partition), {})[number] = list(log.runs)
 
         broker.replicas.tells_end = tells
         wrap(self._disks[number], "retain", functools.partial(self._retains, self._disks[number]))
@@ -163,11 +163,11 @@ class SimulatedData:
         assert record.topic is not None and record.partition is not None and record.leader_epoch is not None
         row = context.table.row(record.topic, record.partition)
         if record.event == "evidence" and row >= 0:
-            told = Told(record.leader_epoch, record.replicas or (), lambda b: context.is_replica_online(row, b))
-            self.best_logs.told((record.topic, record.partition), told)
+            reported = Reported(record.leader_epoch, record.replicas or (), lambda b: context.is_replica_online(row, b))
+            self.best_logs.reported((record.topic, record.partition), reported)
 
-    def _told_logs(self, partition: Partition) -> dict[int, list[Run]]:
-        return self._told.get(partition, {})
+    def _reported_logs(self, partition: Partition) -> dict[int, list[Run]]:
+        return self._reported.get(partition, {})
 
     # -- clients ---------------------------------------------------------------------------------------------------
 

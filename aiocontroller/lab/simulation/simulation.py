@@ -34,7 +34,7 @@ from aiocontroller.lab.checkers.observers import BrokerObserver, RequestObserver
 from aiocontroller.lab.checkers.wire_observer import WireObserver
 from aiocontroller.lab.checkers.witnesses import WitnessWatch
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
-from aiocontroller.lab.exploration.journals import first_stray, untold
+from aiocontroller.lab.exploration.journals import first_stray, unrecorded
 from aiocontroller.lab.scenarios.facts import Facts
 from aiocontroller.lab.scenarios.fleet import Fleet
 from aiocontroller.lab.scenarios.forks import format_forks, recipe
@@ -274,7 +274,7 @@ class Simulation:
             digest.update(journal.content())
             self.problems += check_journal(journal.records)
         records = [journal.records for journal in self.journals]
-        stray = first_stray(records, untold(records, self.history))
+        stray = first_stray(records, unrecorded(records, self.history))
         if stray is not None:
             self.problems.append(f"specification: {stray}")
         for name, count in self.history.probes.items():
@@ -367,7 +367,7 @@ class Simulation:
             inter_broker_protocol_version=self.fleet.brokers[broker].protocol,
             settings=IMBALANCE_CHECK | self.settings.files[broker] | self._authorizer,
             retained_records=self.plan.retained,
-            tells_policy=True,
+            reports_policy=True,
         )
         self._probe_fleet(broker)
 

@@ -196,7 +196,7 @@ def _keep_leader_epoch(decisions: Any) -> None:
     ]
 
 
-def _tell_the_leader_only(decisions: Any) -> None:
+def _send_to_the_leader_only(decisions: Any) -> None:
     decisions.recipients[:] = [(state.leader,) for state in decisions.leaderships]
 
 
@@ -473,7 +473,7 @@ BUGS = (
     Bug("a leader is elected from outside the ISR", "KAFKA-9866", _elects_any_live_replica),
     Bug("unclean elections happen although they are off", "design", _always_unclean),
     Bug("an election does not raise the leader epoch", "design", _plan_elections(_keep_leader_epoch)),
-    Bug("only the new leader hears of an election", "design", _plan_elections(_tell_the_leader_only)),
+    Bug("only the new leader hears of an election", "design", _plan_elections(_send_to_the_leader_only)),
     Bug("reassignment: leader epoch stale in memory", "KAFKA-9212", _stale_epoch_after_bump),
     Bug("AlterPartition: partition epoch ignored", "KAFKA-14144", _alter_partition("partition_epoch")),
     Bug(

@@ -139,15 +139,15 @@ async def storm(options: Options, folder: Path, console: Console) -> Report:
 async def in_turns(
     cluster: PlayedCluster,
     stories: Sequence[S],
-    tell: Callable[[S, ClusterController], Awaitable[T]],
+    play_story: Callable[[S, ClusterController], Awaitable[T]],
     names: Sequence[str] = (OURS, KAFKAS),
 ) -> AsyncIterator[tuple[str, S, T]]:
-    """Call ``tell`` for each story under each of these controllers; yields (controller's name, story, result)."""
+    """Call ``play_story`` for each story under each of these controllers; yields (controller's name, story, result)."""
     for story in stories:
         for name in names:
             controller = cluster.controller = cluster.controllers[name]
             await controller.take()
-            yield name, story, await tell(story, controller)
+            yield name, story, await play_story(story, controller)
             if name == OURS:
                 await controller.give()
 

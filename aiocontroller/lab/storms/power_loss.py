@@ -125,8 +125,8 @@ class PowerLossStorm:
         self._topics = 0
 
     async def run(self, names: Sequence[str]) -> None:
-        told = stories(self._options.seed, self._options.trials, sorted(self._cluster.brokers))
-        async for name, story, trials in in_turns(self._cluster, told, self._tell, names):
+        all_stories = stories(self._options.seed, self._options.trials, sorted(self._cluster.brokers))
+        async for name, story, trials in in_turns(self._cluster, all_stories, self._play, names):
             self.trials += trials
             lost = [trial.lost for trial in trials if trial.lost]
             self._console.print(
@@ -135,7 +135,7 @@ class PowerLossStorm:
                 markup=False,
             )
 
-    async def _tell(self, story: Story, controller: ClusterController) -> list[Trial]:
+    async def _play(self, story: Story, controller: ClusterController) -> list[Trial]:
         cluster, brokers = self._cluster, self._cluster.brokers
         first, second, last = story.order
         self._topics += 1

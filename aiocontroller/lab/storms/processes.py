@@ -147,7 +147,7 @@ class Storm:
         self.seed = seed
         self.seconds = seconds
         self._scenario = steps
-        self._tell = progress
+        self._show_progress = progress
         self._steps: ProcessSteps
         self._replay: Replay
         self._moments: list[Moment] = []
@@ -162,7 +162,7 @@ class Storm:
 
     async def _play(self) -> int:
         """Play the rounds; returns their number."""
-        self._tell("starting the processes")
+        self._show_progress("starting the processes")
         async with self.cluster as cluster:
             self._steps = ProcessSteps(cluster)
             self._replay = Replay(
@@ -204,7 +204,7 @@ class Storm:
             self._healed_s.append(self._passed_s - healing_s - QUIET_S)
             self._moments.append(Moment(round(self._passed_s, 2), "whole"))
         self._problems += [wrong for wrong in await self._violations() if wrong not in self._problems]
-        self._tell(
+        self._show_progress(
             f"{self._passed_s / 60:5.1f} min  round {number}: {len(steps)} steps, "
             f"whole after {self._healed_s[-1] if self._healed_s else float('nan'):.1f} s, "
             f"controller epoch {self._replay.history.controller_epoch}, violations: {len(self._problems)}"

@@ -107,8 +107,8 @@ class UncleanStorm:
         self._topics = 0
 
     async def run(self) -> None:
-        told = stories(self._options.seed, self._options.trials, sorted(self._cluster.brokers))
-        async for name, story, trials in in_turns(self._cluster, told, self._tell):
+        all_stories = stories(self._options.seed, self._options.trials, sorted(self._cluster.brokers))
+        async for name, story, trials in in_turns(self._cluster, all_stories, self._play):
             self.trials += trials
             lost = sum(trial.lost for trial in trials)
             least = sum(trial.least for trial in trials)
@@ -118,7 +118,7 @@ class UncleanStorm:
                 markup=False,
             )
 
-    async def _tell(self, story: Story, controller: ClusterController) -> list[Trial]:
+    async def _play(self, story: Story, controller: ClusterController) -> list[Trial]:
         assert isinstance(controller, ZooKeeperController), controller.name
         cluster, admin = self._cluster, AdminZkClient(controller.zk)
         self._topics += 1

@@ -292,9 +292,9 @@ class ZooKeeperModel:
         for path in session.ephemerals:
             transaction.remove(path)
         session.ephemerals = {}
-        self._tell(transaction)
+        self._fire_watches(transaction)
 
-    def _tell(self, transaction: Transaction) -> None:
+    def _fire_watches(self, transaction: Transaction) -> None:
         """Fire the leader's watches now, and those of each follower when it receives the transaction."""
         for kind, path in transaction.events:
             self.watches.fire(kind, path, self.zxid)
@@ -377,7 +377,7 @@ class ZooKeeperModel:
                 ephemerals[path] = None
             else:
                 del ephemerals[path]
-        self._tell(transaction)
+        self._fire_watches(transaction)
 
     def _authenticate(self, connection: Connection, xid: int, body: Reader) -> None:
         body.int32()
@@ -501,24 +501,24 @@ class ZooKeeperModel:
 
     def _set_watches(self, body: Reader, connection: Connection) -> None:
         since, data, exist, child = body.int64(), body.strings(), body.strings(), body.strings()
-        nodes, tell, watches = connection.server.tree.nodes, connection.write, connection.server.watches
+        nodes, send, watches = connection.server.tree.nodes, connection.write, connection.server.watches
         for path in data:
             if path not in nodes:
-                tell(_event(DELETED, path, -1))
+                send(_event(DELETED, path, -1))
             elif nodes[path].mzxid > since:
-                tell(_event(CHANGED, path, -1))
+                send(_event(CHANGED, path, -1))
             else:
                 watches.add(watches.data, path, connection)
         for path in exist:
             if path in nodes:
-                tell(_event(CREATED, path, -1))
+                send(_event(CREATED, path, -1))
             else:
                 watches.add(watches.data, path, connection)
         for path in child:
             if path not in nodes:
-                tell(_event(DELETED, path, -1))
+                send(_event(DELETED, path, -1))
             elif nodes[path].pzxid > since:
-                tell(_event(CHILD, path, -1))
+                send(_event(CHILD, path, -1))
             else:
                 watches.add(watches.child, path, connection)
 

@@ -21,7 +21,7 @@ from tests.integration.lab.cluster.by_hand import CONTROLLER_ID, ControllerByHan
 
 T, U, W = b"T" * 16, b"U" * 16, b"W" * 16
 NONE = bytes(16)
-Said = list[tuple[str, Any]]
+Answers = list[tuple[str, Any]]
 WITHIN_S = 60.0
 SETTINGS = (
     "alter.config.policy.class.name",
@@ -68,7 +68,7 @@ class Conversation:
     def __init__(self, controller: ControllerByHand, broker: Broker, subject: Subject, client: ZooKeeperClient) -> None:
         self.controller, self.broker, self.subject, self.client = controller, broker, subject, client
         self.zk = KafkaZkClient(client)
-        self.said = Said()
+        self.answers = Answers()
         self.epoch = 3
 
     async def ask(self, api: ApiKey, version: int, **fields: Any) -> Any:
@@ -76,7 +76,7 @@ class Conversation:
         return cold.decode_response(api, version, await self.controller.send(api, version, self.broker, body))
 
     def note(self, what: str, answer: Any) -> None:
-        self.said.append((what, answer))
+        self.answers.append((what, answer))
 
     async def note_refused(self, what: str, asking: Awaitable[Any]) -> None:
         """Await an answer, and record that the broker closes the connection instead."""
@@ -192,8 +192,8 @@ async def hold(c: Conversation, generation: Generation) -> None:
     """Play everything, except what depends on the inter-broker protocol."""
     c.note("registration", registration(await c.client.get_many([paths.broker_id(1)])))
     await ask_what_it_offers(c, generation)
-    await tell_of_leaders(c, generation)
-    await tell_of_metadata(c, generation)
+    await send_leaders(c, generation)
+    await send_metadata(c, generation)
     await stop_replicas(c, generation)
 
 
@@ -221,7 +221,7 @@ async def ask_what_it_offers(c: Conversation, g: Generation) -> None:
             await c.note_refused(f"{api.name} of a later release", c.ask(api, g.offered[api].max + 1, **c.head()))
 
 
-async def tell_of_leaders(c: Conversation, g: Generation) -> None:
+async def send_leaders(c: Conversation, g: Generation) -> None:
     top = g.offered[ApiKey.LEADER_AND_ISR].max
     newest_metadata = g.offered[ApiKey.UPDATE_METADATA].max
     await c.update_metadata("of an older incarnation", newest_metadata, incarnation=-1)
@@ -264,7 +264,7 @@ async def tell_of_leaders(c: Conversation, g: Generation) -> None:
     c.note("directories", c.subject.directories())
 
 
-async def tell_of_metadata(c: Conversation, g: Generation) -> None:
+async def send_metadata(c: Conversation, g: Generation) -> None:
     top, newest = g.offered[ApiKey.METADATA].max, g.offered[ApiKey.UPDATE_METADATA].max
     deleted = {**state(-2, 0, partition=1)}
     await c.update_metadata("two partitions", newest, state(1, 34), state(2, 34, partition=1))

@@ -23,8 +23,8 @@ from aiocontroller.zookeeper.codec import Create
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from tests.integration.kafka.conversation import (
     WITHIN_S,
+    Answers,
     Conversation,
-    Said,
     Subject,
     change_isrs,
     end,
@@ -69,8 +69,8 @@ class Real(Subject):
         (lost,) = [each for each in self._logs if (each / f"{topic}-{partition}").is_dir()]
         lost.rename(lost.with_name("lost"))  # in one step: the broker keeps writing checkpoints into it
         lost.write_text("no directory any more")
-        said = f"Stopped serving replicas in dir {lost}"
-        await eventually(lambda: said in self._broker.log.read_text(), WITHIN_S)
+        message = f"Stopped serving replicas in dir {lost}"
+        await eventually(lambda: message in self._broker.log.read_text(), WITHIN_S)
 
     async def stop(self) -> None:
         await self._broker.stop_async(WITHIN_S)
@@ -94,7 +94,7 @@ class Simulated(Subject):
             controlled_shutdown_retry_backoff_ms=100,
             release=generation.release,
             inter_broker_protocol_version=protocol,
-            tells_policy=True,
+            reports_policy=True,
         )
         self._broker = SimulatedBroker(config, world)
         self._running: asyncio.Task[None] | None = None
@@ -156,18 +156,18 @@ class Stage:
     ) -> None:
         """Hold both conversations at once: they mostly wait for ISRs to shrink."""
 
-        async def say(connect: str, subject: Subject) -> Said:
+        async def say(connect: str, subject: Subject) -> Answers:
             async with introduced(self.world, connect, subject) as conversation:
                 await talk(conversation)
-                return conversation.said
+                return conversation.answers
 
         real, simulated = f"{self.zk_connect}-real", f"{self.zk_connect}-simulated"
         common = (self.folder, self.generation, protocol, lag_ms)
         async with asyncio.TaskGroup() as both:
             by_real = both.create_task(say(real, Real(real, *common)))
             by_ours = both.create_task(say(simulated, Simulated(self.world, simulated, *common)))
-        said = by_real.result(), by_ours.result()
-        differences = [(real_one, ours) for real_one, ours in zip(*said, strict=True) if real_one != ours]
+        answers = by_real.result(), by_ours.result()
+        differences = [(real_one, ours) for real_one, ours in zip(*answers, strict=True) if real_one != ours]
         assert not differences, "\n".join(f"real {real_one}\nours {ours}\n" for real_one, ours in differences)
 
 

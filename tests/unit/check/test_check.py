@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from aiocontroller.check.broker_settings import Told
+from aiocontroller.check.broker_settings import Reported
 from aiocontroller.check.check import FORMAT, Report, compare, examine, parse_report
 from aiocontroller.check.findings import Finding
 from aiocontroller.check.rules import UNCLEAN
@@ -73,9 +73,9 @@ async def test_brokers_differ_whatever_their_files_say_of_topics_without_own_set
 ) -> None:
     """Their files are taken for a default where topics are judged, and for each broker's own where brokers are."""
 
-    async def ask(_: object) -> Told:
+    async def ask(_: object) -> Reported:
         files = {1: "true", 2: "true", 3: "false"}
-        return Told({broker: ReportedSettings({UNCLEAN: value}) for broker, value in files.items()}, {})
+        return Reported({broker: ReportedSettings({UNCLEAN: value}) for broker, value in files.items()}, {})
 
     report, _ = await examine(model[1], world.clock, between_s=0, ask=ask)
     found = {f.kind: (f.subjects, f.why) for f in report.findings}

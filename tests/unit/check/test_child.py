@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from aiocontroller.check.check import FORMAT, Report
-from aiocontroller.check.child import FINDINGS_SHOWN, LONGEST, SUBJECTS_SHOWN, summary, tell_progress
+from aiocontroller.check.child import FINDINGS_SHOWN, LONGEST, SUBJECTS_SHOWN, progress_printer, summary
 from aiocontroller.check.findings import Finding
 from aiocontroller.config import Config
 from aiocontroller.server.check_page import CHILD, MOST_BYTES
@@ -30,11 +30,11 @@ def report(*found: Finding) -> Report:
 
 
 def test_progress_is_a_line_for_each_slice_of_both_readings(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    tell = tell_progress()
+    show = progress_printer()
     for done in (5, 9, 5, 9):
-        tell("partitions", done, 9)
-    said = [msgspec.json.decode(line) for line in capfdbinary.readouterr().out.splitlines()]
-    assert [(each["read"], each["of"], each["again"]) for each in said] == [
+        show("partitions", done, 9)
+    printed = [msgspec.json.decode(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [(each["read"], each["of"], each["again"]) for each in printed] == [
         (5, 9, False),
         (9, 9, False),
         (5, 9, True),

@@ -148,7 +148,7 @@ def test_hashing_keeps_internal_topics_and_says_the_same_of_every_partition() ->
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, problem",
     [
         (lambda file: file | {"format": 2}, "format 2 instead of 1"),
         (
@@ -162,9 +162,9 @@ def test_hashing_keeps_internal_topics_and_says_the_same_of_every_partition() ->
         (lambda file: file | {"topics": {"a": {"id": "x", "partitions": []}}}, "topic_id 'x'"),
     ],
 )
-def test_what_is_no_snapshot_is_refused_by_name(change: object, said: str) -> None:
+def test_what_is_no_snapshot_is_refused_by_name(change: object, problem: str) -> None:
     file = msgspec.json.decode(encode_snapshot(tree(), AT_US))
-    with pytest.raises(BadInputError, match=f"^last-week: found .*({said}).*, expected what aiocontroller check"):
+    with pytest.raises(BadInputError, match=f"^last-week: found .*({problem}).*, expected what aiocontroller check"):
         parse_snapshot(msgspec.json.encode(change(file)), "last-week")  # type: ignore[operator]
 
 

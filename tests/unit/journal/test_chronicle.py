@@ -41,8 +41,8 @@ def test_a_broker_dies(journal: MemoryJournal) -> None:
     journal.append_partitions("partition", columns(2, "OfflinePartition", "OnlinePartition"), detail="Offline…Strategy")
     journal.append_partitions("partition", columns(1, "OnlinePartition", "OnlinePartition"), detail="OfflineReplica")
     causes = chronicle(journal).event_ended(7, 1_500, "")
-    said = "broker 2 died: 3 partitions lost their leader, 2 leaders elected, 1 ISR lost a replica, in 1.5 ms"
-    assert (texts(journal), chronicle(journal).events[0].at_us) == ([said], 7)
+    text = "broker 2 died: 3 partitions lost their leader, 2 leaders elected, 1 ISR lost a replica, in 1.5 ms"
+    assert (texts(journal), chronicle(journal).events[0].at_us) == ([text], 7)
     assert causes == ["broker 2 died: 3 partitions lost their leader, 2 leaders elected"]
     assert len(journal.records) == 8
 
@@ -50,8 +50,8 @@ def test_a_broker_dies(journal: MemoryJournal) -> None:
 def test_a_failed_disk_is_a_cause(journal: MemoryJournal) -> None:
     journal.append("broker", broker=3, detail="log directory failed")
     journal.append_partitions("partition", columns(1, "OnlinePartition", "OfflinePartition"))
-    said = "a log directory of broker 3 failed: 1 partition lost its leader"
-    assert chronicle(journal).event_ended(7, 1_500, "") == [said]
+    text = "a log directory of broker 3 failed: 1 partition lost its leader"
+    assert chronicle(journal).event_ended(7, 1_500, "") == [text]
 
 
 def test_the_begin_of_a_deletion_is_no_loss_of_leaders(journal: MemoryJournal) -> None:
@@ -106,9 +106,9 @@ def test_no_record_of_any_kind_breaks_it(journal: MemoryJournal, kind: str) -> N
 
 def test_it_hears_of_a_journal_that_is_not_kept() -> None:
     journal = NullJournal(1, real_world().clock)
-    journal.listener = told = Chronicle()
+    journal.listener = listener = Chronicle()
     journal.append("session", detail="EXPIRED")
-    assert [each.text for each in told.events] == ["session with ZooKeeper: expired"]
+    assert [each.text for each in listener.events] == ["session with ZooKeeper: expired"]
 
 
 def test_what_is_kept_is_bounded(journal: MemoryJournal) -> None:
@@ -123,10 +123,10 @@ def test_what_is_kept_is_bounded(journal: MemoryJournal) -> None:
 
 
 def test_what_was_done_counts_for_the_pace_and_what_was_given_up_does_not(journal: MemoryJournal) -> None:
-    told = chronicle(journal)
-    told.reassignments.left(1, 3)
-    told.deletions.left(1, 1)
+    listener = chronicle(journal)
+    listener.reassignments.left(1, 3)
+    listener.deletions.left(1, 1)
     journal.append("reassigned", topic="t", partition=0, replicas=[1])
     journal.append("reassigned", topic="t", partition=1, replicas=[1], detail="cancelled")
     journal.append("topic_deleted", topic="u")
-    assert (told.reassignments.expectation(2, 1).ended, told.deletions.expectation(2, 1).ended) == (1, 1)
+    assert (listener.reassignments.expectation(2, 1).ended, listener.deletions.expectation(2, 1).ended) == (1, 1)

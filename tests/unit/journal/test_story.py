@@ -8,10 +8,10 @@ from aiocontroller.journal.records import Record
 from aiocontroller.journal.story import Story
 
 
-def told(*records: dict[str, Any]) -> list[str]:
+def chapters(*records: dict[str, Any]) -> list[str]:
     story = Story("t", 0)
     made = (Record(1, n, 1, 9, n, **({"kind": "partition"} | fields)) for n, fields in enumerate(records))
-    return [chapter.text for record in made if (chapter := story.tell(record)) is not None]
+    return [chapter.text for record in made if (chapter := story.chapter_of(record)) is not None]
 
 
 def state(leader: int, isr: list[int], **fields: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def state(leader: int, isr: list[int], **fields: Any) -> dict[str, Any]:
 
 
 def test_a_life() -> None:
-    assert told(
+    assert chapters(
         {"kind": "elected", "controller_epoch": 1},
         {"kind": "broker", "broker": 1, "detail": "dead"},  # not a replica yet
         state(1, [1, 2], detail="initialized", leader_epoch=0),
@@ -55,7 +55,7 @@ def test_a_life() -> None:
 
 def test_others_do_not_matter() -> None:
     assert (
-        told(
+        chapters(
             state(1, [1], partition=1),
             state(1, [1], topic="t2"),
             {"kind": "topic_deleted", "topic": "t2"},

@@ -108,7 +108,7 @@ async def test_both_sides_say_the_same_of_the_same() -> None:
             },
             What.TOKENS: {"abc"},
         }
-        assert {**seen.told, What.TOKENS: {"abc"}} == seen.stored
+        assert {**seen.reported, What.TOKENS: {"abc"}} == seen.stored
         found = {
             finding.kind for finding in (await examine(it.zk, Asker(it.world), it.world.clock, Bootstrap())).findings
         }
@@ -147,8 +147,8 @@ async def test_what_is_not_told_is_left_to_the_operator(answer: dict[str, Any], 
         del broker.served[ApiKey.DESCRIBE_CLIENT_QUOTAS]
         answering(broker, ANSWERS | {ApiKey.DESCRIBE_ACLS: answer})
         seen = await look(it.zk, Asker(it.world), Bootstrap())
-        assert seen.told[What.ACLS] == why
-        assert seen.told[What.QUOTAS] == "it does not offer DESCRIBE_CLIENT_QUOTAS"
+        assert seen.reported[What.ACLS] == why
+        assert seen.reported[What.QUOTAS] == "it does not offer DESCRIBE_CLIENT_QUOTAS"
 
 
 @virtual_time
@@ -169,7 +169,7 @@ async def test_a_controller_is_asked_for_acls_alone() -> None:
         broker = await claimed(it)
         answering(broker, {ApiKey.DESCRIBE_ACLS: ANSWERS[ApiKey.DESCRIBE_ACLS]})
         node = (await look(it.zk, Asker(it.world), Bootstrap())).answers.brokers[1]
-        told = await Asker(it.world).carried(node, is_broker=False)
-        assert len(told[What.ACLS]) == 2
+        reported = await Asker(it.world).carried(node, is_broker=False)
+        assert len(reported[What.ACLS]) == 2
         silent = "no broker in KRaft mode was asked, and controllers do not report them"
-        assert (told[What.SCRAM], told[What.QUOTAS]) == (silent, silent)
+        assert (reported[What.SCRAM], reported[What.QUOTAS]) == (silent, silent)

@@ -96,7 +96,7 @@ async def test_a_look_without_brokers_tells_what_zookeeper_holds() -> None:
         await it.create("/migration", CLAIMED)
         seen = await look(it.zk, Asker(it.world), Bootstrap(servers=[("nowhere", 1)], controllers=[("nowhere", 2)]))
         assert set(seen.answers.silent) == {"bootstrap server nowhere:1", "bootstrap controller nowhere:2"}
-        assert seen.told == {}
+        assert seen.reported == {}
         report = summary(seen, it.world.clock)
         assert (report.phase, report.controller, report.kraft_controller_epoch, report.controller_epoch) == (
             "dual write, all brokers in KRaft mode",

@@ -10,7 +10,7 @@ import pytest
 from aiocontroller.check.findings import Severity
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.migration.answers import AUTHORIZER, VOTERS
-from aiocontroller.migration.carried import Told, What
+from aiocontroller.migration.carried import Reported, What
 from aiocontroller.migration.kinds import KINDS, OF_HEALTH
 from aiocontroller.migration.rules import NEXT, Step, _version, all_hits
 from aiocontroller.migration.view import Phase, View
@@ -68,10 +68,10 @@ def with_state(**fields: object) -> Change:
     return tree(partitions=[Partition(A0, ReplicaAssignment((1, 2)), state)])
 
 
-def holding(stored: Mapping[What, frozenset[str]], told: Told | None = None) -> Change:
+def holding(stored: Mapping[What, frozenset[str]], reported: Reported | None = None) -> Change:
     """What is beside topics in ZooKeeper, and what a node in KRaft mode tells of it."""
-    told = NOTHING | (told or {}) if told is not None else {}
-    return lambda view: msgspec.structs.replace(view, stored=NOTHING | stored, told=told)
+    reported = NOTHING | (reported or {}) if reported is not None else {}
+    return lambda view: msgspec.structs.replace(view, stored=NOTHING | stored, reported=reported)
 
 
 def setting(**changes: str | None) -> Change:
@@ -79,7 +79,7 @@ def setting(**changes: str | None) -> Change:
     return nodes({2: broker(2, settings=SETTINGS | {key.replace("_", "."): value for key, value in changes.items()})})
 
 
-def said(*partitions: MetadataPartition, topic: str = "a") -> Change:
+def in_metadata(*partitions: MetadataPartition, topic: str = "a") -> Change:
     """By broker 2, in its Metadata."""
     return nodes({2: broker(2, metadata=MetadataResponse((), (MetadataTopic(topic, partitions=partitions),)))})
 
@@ -134,13 +134,13 @@ FAULTS: list[tuple[Change, Step, set[tuple[str, str]]]] = [
     (tree(migration=MigrationZNode(3000, 5, 500, 5)), Step.FINALIZE, {("zookeeper-behind", "the cluster"),
         ("still-in-zookeeper-mode", "broker 1"), ("still-in-zookeeper-mode", "broker 2")}),
     (all_of(in_kraft_mode(1)), Step.FINALIZE, {("still-in-zookeeper-mode", "broker 2")}),
-    (said(MetadataPartition(0, 2, 5, (1, 2), (1, 2))), Step.KRAFT, {("differs", "a-0")}),
-    (said(MetadataPartition(0, 1, 4, (1, 2), (1,))), Step.KRAFT, {("differs", "a-0")}),
-    (said(), Step.KRAFT, {("differs", "a-0")}),
-    (said(MetadataPartition(0, 1, 4, (1, 2), (1, 2)), MetadataPartition(1, 1, 4, (1, 2), (1, 2))), Step.KRAFT,
+    (in_metadata(MetadataPartition(0, 2, 5, (1, 2), (1, 2))), Step.KRAFT, {("differs", "a-0")}),
+    (in_metadata(MetadataPartition(0, 1, 4, (1, 2), (1,))), Step.KRAFT, {("differs", "a-0")}),
+    (in_metadata(), Step.KRAFT, {("differs", "a-0")}),
+    (in_metadata(MetadataPartition(0, 1, 4, (1, 2), (1, 2)), MetadataPartition(1, 1, 4, (1, 2), (1, 2))), Step.KRAFT,
         {("differs", "a-1")}),
-    (said(MetadataPartition(0, -1, 4, (1, 2), (1, 2), error_code=5)), Step.KRAFT, set()),
-    (all_of(said(), tree(deletions=["a"])), Step.KRAFT, {("under-way", "a")}),
+    (in_metadata(MetadataPartition(0, -1, 4, (1, 2), (1, 2), error_code=5)), Step.KRAFT, set()),
+    (all_of(in_metadata(), tree(deletions=["a"])), Step.KRAFT, {("under-way", "a")}),
     (nodes(controllers={n: controller(n, quorum=msgspec.structs.replace(QUORUM, observers=(QuorumReplica(1, 1000),)))
         for n in VOTER_IDS}), Step.KRAFT, {("broker-left-behind", "broker 2")}),
     (nodes(controllers={n: controller(n, quorum=msgspec.structs.replace(QUORUM, voters=(

@@ -67,8 +67,8 @@ def test_the_lag_counts_records_that_zookeeper_lacks(offset: int, behind: int | 
 def test_the_latest_leader_of_the_quorum_is_believed() -> None:
     earlier = msgspec.structs.replace(QUORUM, leader=3001, leader_epoch=4, high_watermark=2_000)
     unknown = msgspec.structs.replace(QUORUM, leader=-1, leader_epoch=9)
-    told = dict(zip(VOTER_IDS, (QUORUM, earlier, unknown), strict=True))
-    seen = nodes(controllers={n: controller(n, quorum=quorum) for n, quorum in told.items()})(view())
+    quorums = dict(zip(VOTER_IDS, (QUORUM, earlier, unknown), strict=True))
+    seen = nodes(controllers={n: controller(n, quorum=quorum) for n, quorum in quorums.items()})(view())
     assert seen.quorum == QUORUM
 
 

@@ -24,7 +24,7 @@ from tests.unit.moves.memory import BEFORE, FIRST, PLAN, Memory, killed_after, m
 async def test_a_plan_is_carried_out_in_small_steps_under_throttles() -> None:
     memory = Memory()
     shown = []
-    found = await moved(memory, tell=shown.append)
+    found = await moved(memory, on_progress=shown.append)
     assert (found.result, set(found.phases.values()), found.refused) == ("moved", {Phase.DONE}, {})
     assert memory.replicas() == PLAN
     assert memory.most == 2
@@ -68,7 +68,7 @@ async def test_throttles_go_when_an_old_controller_takes_over(ends: bool) -> Non
         memory.release_is_old = ends or sum(now.assignment.being_reassigned for now in memory.nows.values()) == 2
 
     with pytest.raises(BadInputError, match="serves no reassignments"):
-        await moved(memory, tell=fails_over)
+        await moved(memory, on_progress=fails_over)
     assert memory.throttles() == {}
     assert [each["what"] for each in memory.records][-2:] == ["unthrottled", "end"]
     memory.release_is_old, memory.ends = False, True
@@ -105,7 +105,7 @@ async def test_who_is_stopped_takes_back_what_moves() -> None:
         if progress.moving:
             mover.stopping.set()
 
-    mover = memory.mover(tell=stop)
+    mover = memory.mover(on_progress=stop)
     assert (await mover.run()).result == "stopped"
     assert held == [(), (), (), (STOPPING,), (STOPPING,)], "nobody waits without a word"
     assert memory.replicas() == BEFORE
@@ -202,7 +202,7 @@ async def test_throttles_of_a_run_whose_file_is_lost_are_recognized() -> None:
 async def test_a_dead_destination_stops_the_move_and_nothing_is_left_half_way() -> None:
     memory = Memory()
     memory.ends = False
-    mover = memory.mover(tell=lambda progress: progress.moving and memory.live.discard(3))
+    mover = memory.mover(on_progress=lambda progress: progress.moving and memory.live.discard(3))
     found = await mover.run()
     assert found.result == "incomplete"
     assert found.reasons == ("new broker away: 5 partitions",)
@@ -226,10 +226,10 @@ async def test_one_that_is_refused_does_not_hold_up_the_others() -> None:
 @virtual_time
 async def test_nobody_answers_for_a_while() -> None:
     memory = Memory()
-    mover = memory.mover(tell=lambda progress: setattr(memory, "silent", int(AGAIN_S) - 1))
+    mover = memory.mover(on_progress=lambda progress: setattr(memory, "silent", int(AGAIN_S) - 1))
     assert (await mover.run()).result == "moved"
     memory = Memory()
-    mover = memory.mover(tell=lambda progress: setattr(memory, "silent", 1000))
+    mover = memory.mover(on_progress=lambda progress: setattr(memory, "silent", 1000))
     with pytest.raises(AioControllerError, match="nobody answers"):
         await mover.run()
     assert memory.records[-1]["result"] == "failed"
@@ -241,7 +241,7 @@ async def test_nobody_answers_for_a_while() -> None:
 @virtual_time
 async def test_a_topic_that_is_deleted_meanwhile_is_no_reason_to_stop() -> None:
     memory = Memory()
-    found = await moved(memory, tell=lambda progress: progress.moving and memory.nows.pop(FIRST, None))
+    found = await moved(memory, on_progress=lambda progress: progress.moving and memory.nows.pop(FIRST, None))
     assert found.result == "moved"
     assert found.phases[FIRST] is Phase.GONE
     assert memory.throttles() == {}
@@ -251,7 +251,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_no_reason_to_stop() -> None:
 
 
 @pytest.mark.parametrize(
-    "target, said",
+    "target, problem",
     [
         ((), r"the plan: t-0: found replicas \[\], expected different brokers"),
         ((3, 3), r"the plan: t-0: found replicas \[3, 3\], expected different brokers"),
@@ -260,12 +260,12 @@ async def test_a_topic_that_is_deleted_meanwhile_is_no_reason_to_stop() -> None:
 )
 @virtual_time
 async def test_a_plan_that_cannot_be_carried_out_is_refused_before_anything_is_done(
-    target: tuple[int, ...], said: str
+    target: tuple[int, ...], problem: str
 ) -> None:
     memory = Memory()
     mover = memory.mover()
     mover._forward[FIRST] = target
-    with pytest.raises(BadInputError, match=said):
+    with pytest.raises(BadInputError, match=problem):
         await mover.run()
     assert memory.records == []
     assert memory.configs == {}

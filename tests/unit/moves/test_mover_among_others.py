@@ -141,7 +141,7 @@ async def test_a_partition_that_somebody_moves_on_stays_theirs(there: bool) -> N
             memory.nows[FIRST] = Now(ReplicaAssignment((2, 1)) if there else moving, 2, (2, 1))
 
     theirs: Assignment = {}
-    found = await moved(memory, tell=move_on)
+    found = await moved(memory, on_progress=move_on)
     assert (found.result, found.reasons) == ("incomplete", ("moved away by another client: 1 partitions",))
     assert found.phases[FIRST] is Phase.TAKEN
     assert memory.replicas() == {**PLAN, **theirs}
@@ -160,7 +160,7 @@ async def test_who_stops_does_not_take_back_what_others_move_back() -> None:
             memory.nows[FIRST] = Now(memory.nows[FIRST].assignment.reassign_to(BEFORE[FIRST]), 3, PLAN[FIRST])
             mover.stopping.set()
 
-    mover = memory.mover(tell=move_back)
+    mover = memory.mover(on_progress=move_back)
     assert (await mover.run()).result == "stopped"
     assert memory.nows[FIRST].assignment.target == BEFORE[FIRST]
     assert not any(now.assignment.being_reassigned for tp, now in memory.nows.items() if tp != FIRST)

@@ -14,9 +14,9 @@ from tests.unit.moves.memory import BEFORE, BOUNDS, PLAN, Memory, VirtualClock
 
 @virtual_time
 async def test_each_request_and_each_setting_is_told_once() -> None:
-    memory, told = Memory(), list[dict[str, Any]]()
+    memory, requests = Memory(), list[dict[str, Any]]()
     memory.configs = {("topics", "t"): {FOLLOWER_REPLICAS: "9:9"}}
-    cluster = RehearsedCluster(memory, told.append)
+    cluster = RehearsedCluster(memory, requests.append)
     mover = Mover(
         cluster,
         memory,
@@ -28,8 +28,8 @@ async def test_each_request_and_each_setting_is_told_once() -> None:
         look_every_s=0,
     )
     assert (await mover.run()).result == "moved"
-    assert [len(each["partitions"]) for each in told if "send" in each] == [2, 2, 1]
-    written = [(each["write"], each["settings"]) for each in told if "write" in each]
+    assert [len(each["partitions"]) for each in requests if "send" in each] == [2, 2, 1]
+    written = [(each["write"], each["settings"]) for each in requests if "write" in each]
     leaders = ",".join(f"{tp.partition}:{broker}" for tp in PLAN for broker in (1, 2))
     followers = ",".join(["9:9", *(f"{tp.partition}:3" for tp in PLAN)])
     rates = [(f"/config/brokers/{broker}", dict.fromkeys(RATES, "200")) for broker in (1, 2, 3)]

@@ -29,7 +29,7 @@ class Memory:
         self.restarts: list[int] = []
         self.records: list[dict[str, Any]] = []
         self.code: int | None = 0
-        self.said = "said"
+        self.output = "said"
         self.without_gate = Gate((), (), ())
         self.behind = False
         self.elections = 0
@@ -70,7 +70,7 @@ class Memory:
         if self.code == 0:
             self.epochs[broker] += 1
             self.restarted_s[broker] = asyncio.get_running_loop().time()
-        return CommandResult(self.code, self.said)
+        return CommandResult(self.code, self.output)
 
     async def roll(self, wanted: list[int] | None = None, **options: Any) -> Result:
         roller = Roller(self, self, VirtualClock(), self.run, wait_s=30, **options)
@@ -79,11 +79,11 @@ class Memory:
 
 @virtual_time
 async def test_brokers_go_one_after_the_other_and_the_controller_last() -> None:
-    memory, said = Memory(), list[str]()
-    assert await memory.roll(tell=said.append, elect=True) == Result("rolled", (), (2, 3, 1), ())
+    memory, shown = Memory(), list[str]()
+    assert await memory.roll(show=shown.append, elect=True) == Result("rolled", (), (2, 3, 1), ())
     assert memory.restarts == [2, 3, 1]
     assert memory.elections == 3
-    assert said[:2] == ["broker 2: restarting", "broker 2: back, and in sync"]
+    assert shown[:2] == ["broker 2: restarting", "broker 2: back, and in sync"]
     assert memory.records[0]["addresses"] == [(1, "host1", 9092), (2, "host2", 9092), (3, "host3", 9092)]
     assert await memory.roll([3]) == Result("rolled", (), (3,), ())
 
@@ -100,12 +100,12 @@ async def test_a_gate_that_does_not_open_ends_the_roll() -> None:
     assert memory.restarts == []
 
 
-@pytest.mark.parametrize("code, said", [(7, "ended with code 7: sa id"), (None, "took too long: sa id")])
+@pytest.mark.parametrize("code, problem", [(7, "ended with code 7: sa id"), (None, "took too long: sa id")])
 @virtual_time
-async def test_a_command_that_fails_ends_the_roll_and_is_run_again_later(code: int | None, said: str) -> None:
+async def test_a_command_that_fails_ends_the_roll_and_is_run_again_later(code: int | None, problem: str) -> None:
     memory = Memory()
-    memory.code, memory.said = code, "\n sa\n\n id\n"
-    assert await memory.roll() == Result("failed", (f"the command for broker 2 {said}",), (), (2, 3, 1))
+    memory.code, memory.output = code, "\n sa\n\n id\n"
+    assert await memory.roll() == Result("failed", (f"the command for broker 2 {problem}",), (), (2, 3, 1))
     memory.code = 0
     assert (await memory.roll()).restarted == (2, 3, 1)
     assert memory.restarts == [2, 2, 3, 1]
@@ -126,18 +126,18 @@ async def test_a_command_that_restarts_nothing_is_noticed() -> None:
 @virtual_time
 async def test_who_is_asked_to_stop_ends_before_the_next_broker() -> None:
     memory = Memory()
-    told: list[str] = []
+    shown: list[str] = []
 
     def stop(line: str) -> None:
-        told.append(line)
+        shown.append(line)
         roller.stopping.set()
 
-    roller = Roller(memory, memory, VirtualClock(), memory.run, wait_s=30, tell=stop)
+    roller = Roller(memory, memory, VirtualClock(), memory.run, wait_s=30, show=stop)
     assert await roller.roll(None, None) == Result("stopped", (), (2,), (3, 1))
-    assert told == ["broker 2: restarting", "broker 2: stopping once it is back", "broker 2: back, and in sync"]
-    said: list[str] = []
-    assert await memory.roll(tell=said.append) == Result("rolled", (), (2, 3, 1), ())
-    assert said[0] == "going on: restarted already: 2 (another --audit begins anew)", "it may be an old record"
+    assert shown == ["broker 2: restarting", "broker 2: stopping once it is back", "broker 2: back, and in sync"]
+    shown_again: list[str] = []
+    assert await memory.roll(show=shown_again.append) == Result("rolled", (), (2, 3, 1), ())
+    assert shown_again[0] == "going on: restarted already: 2 (another --audit begins anew)", "it may be an old record"
 
 
 @virtual_time

@@ -28,13 +28,13 @@ class Ear:
 def case(
     cases: list[Case], story: Callable[[ModuleType], Any], violated: str = ""
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    def add(tell: Callable[[Any], None]) -> Callable[[Any], None]:
+    def add(scenario: Callable[[Any], None]) -> Callable[[Any], None]:
         def play(module: ModuleType) -> list[str]:
             ear = story(module)
-            tell(ear)
+            scenario(ear)
             return list(ear.heard)
 
-        cases.append(Case(tell.__name__, play, violated.split()))
-        return tell
+        cases.append(Case(scenario.__name__, play, violated.split()))
+        return scenario
 
     return add

@@ -83,14 +83,14 @@ CASES: list[Case] = []
 def case(violated: str = "") -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
     """``violated`` names what is found in the story, in order."""
 
-    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+    def add(scenario: Callable[[Story], None]) -> Callable[[Story], None]:
         def play(module: ModuleType) -> list[str]:
             story = Story(module)
-            tell(story)
+            scenario(story)
             return [found.invariant.replace(" ", "-") for found in story.history.violations]
 
-        CASES.append(Case(tell.__name__, play, violated.split()))
-        return tell
+        CASES.append(Case(scenario.__name__, play, violated.split()))
+        return scenario
 
     return add
 

@@ -41,14 +41,14 @@ class Begun(Story):
 def case(violated: str = "") -> Callable[[Callable[[Begun], None]], Callable[[Begun], None]]:
     """``violated`` names what is found in the story, in order."""
 
-    def add(tell: Callable[[Begun], None]) -> Callable[[Begun], None]:
+    def add(scenario: Callable[[Begun], None]) -> Callable[[Begun], None]:
         def play(module: ModuleType) -> list[str]:
             story = Begun(module)
-            tell(story)
+            scenario(story)
             return [found.invariant.replace(" ", "-") for found in story.history.violations]
 
-        CASES.append(Case(tell.__name__, play, violated.split()))
-        return tell
+        CASES.append(Case(scenario.__name__, play, violated.split()))
+        return scenario
 
     return add
 

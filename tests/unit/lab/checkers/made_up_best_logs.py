@@ -37,8 +37,8 @@ class Story:
         assert partition == T
         self.found.append(rule)
 
-    def told(self, *brokers: int, epoch: int = 7) -> None:
-        self.check.told(T, self.module.Told(epoch, brokers, lambda broker: broker not in self.dead))
+    def reported(self, *brokers: int, epoch: int = 7) -> None:
+        self.check.reported(T, self.module.Reported(epoch, brokers, lambda broker: broker not in self.dead))
 
     def chosen(self, leader: int, epoch: int = 8, *, complete: bool = False, by_order: bool = False) -> None:
         self.check.chosen(T, leader, epoch, complete, by_order)
@@ -49,102 +49,102 @@ class Story:
 
 
 def case(violated: str = "", probes: int = 1) -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
-    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+    def add(scenario: Callable[[Story], None]) -> Callable[[Story], None]:
         def play(module: ModuleType) -> list[str]:
             story = Story(module)
-            tell(story)
+            scenario(story)
             assert len(story.probes) == probes
             return story.found
 
-        BEST_LOGS.append(Case(tell.__name__, play, [violated] if violated else []))
-        return tell
+        BEST_LOGS.append(Case(scenario.__name__, play, [violated] if violated else []))
+        return scenario
 
     return add
 
 
 @case()
 def the_later_epoch_leads(it: Story) -> None:
-    it.told(1, 2)
+    it.reported(1, 2)
     it.chosen(2)
 
 
 @case("I15")
 def the_longer_log_of_an_older_epoch_leads(it: Story) -> None:
-    it.told(1, 2)
+    it.reported(1, 2)
     it.chosen(1)
 
 
 @case()
 def an_epoch_without_records_does_not_count(it: Story) -> None:
-    it.told(2, 4)
+    it.reported(2, 4)
     it.chosen(2)
 
 
 @case()
 def equal_logs(it: Story) -> None:
-    it.told(2, 4)
+    it.reported(2, 4)
     it.chosen(4)
 
 
 @case("I15")
 def an_empty_log_leads(it: Story) -> None:
-    it.told(1, 5)
+    it.reported(1, 5)
     it.chosen(5)
 
 
 @case()
 def a_log_that_ends_where_an_emptied_one_begins_does_not_lead(it: Story) -> None:
-    it.told(2, 7)
+    it.reported(2, 7)
     it.chosen(7)
 
 
 @case("I15")
 def an_emptied_log_leads_before_one_that_goes_on(it: Story) -> None:
-    it.told(2, 6)
+    it.reported(2, 6)
     it.chosen(6)
 
 
 @case("I15")
 def a_log_whose_beginning_is_deleted_leads_before_a_better_one(it: Story) -> None:
-    it.told(2, 8)
+    it.reported(2, 8)
     it.chosen(8)
 
 
 @case()
 def another_log_than_the_leaders_begins_late(it: Story) -> None:
-    it.told(1, 2, 7)
-    it.check.told(T, it.module.Told(7, (8, 2, 7), lambda broker: True))
+    it.reported(1, 2, 7)
+    it.check.reported(T, it.module.Reported(7, (8, 2, 7), lambda broker: True))
     it.chosen(8)
 
 
 @case()
 def the_best_log_is_on_a_broker_that_cannot_be_elected(it: Story) -> None:
-    it.told(2, 3)
+    it.reported(2, 3)
     it.chosen(2)
 
 
 @case("I15")
 def one_record_fewer(it: Story) -> None:
     it.dead.clear()
-    it.told(2, 3)
+    it.reported(2, 3)
     it.chosen(2)
 
 
 @case("I15", probes=0)
 def who_has_told_nothing_leads(it: Story) -> None:
-    it.told(1)
+    it.reported(1)
     it.chosen(2)
 
 
 @case(probes=0)
 def nobody_who_has_told_can_be_elected(it: Story) -> None:
-    it.told(3)
+    it.reported(3)
     it.chosen(2)
 
 
 @case(probes=0)
 def nobody_has_told(it: Story) -> None:
-    it.told()
+    it.reported()
     it.chosen(1)
 
 
@@ -155,27 +155,27 @@ def another_controller_chooses(it: Story) -> None:
 
 @case(probes=0)
 def what_was_told_was_of_an_earlier_epoch(it: Story) -> None:
-    it.told(1, 2, epoch=6)
+    it.reported(1, 2, epoch=6)
     it.chosen(1)
 
 
 @case("I15", probes=1)
 def a_member_of_the_isr_leads_although_another_log_is_better(it: Story) -> None:
-    it.told(1, 2)
+    it.reported(1, 2)
     it.chosen(1, complete=True)
     assert it.probes == ["a complete replica leads by evidence"]
 
 
 @case(probes=0)
 def a_member_of_the_isr_that_was_not_asked_leads_by_rule(it: Story) -> None:
-    it.told(1, 2)
+    it.reported(1, 2)
     it.chosen(4, complete=True)
 
 
 @case()
 def who_was_asked(it: Story) -> None:
     assert it.asked() is None
-    it.told(1, 2, 3)
+    it.reported(1, 2, 3)
     assert (it.asked(), it.asked(9), it.asked(7), it.asked(of=U)) == ({1, 2}, None, None, None)
     it.chosen(2)
     assert it.probes == ["unclean election by evidence"]
@@ -184,26 +184,26 @@ def who_was_asked(it: Story) -> None:
 
 @case(probes=0)
 def who_was_asked_and_has_told_nothing(it: Story) -> None:
-    it.told()
+    it.reported()
     assert it.asked() == set()
 
 
 @case()
 def what_was_told_counts_once(it: Story) -> None:
-    it.told(1, 2)
+    it.reported(1, 2)
     it.chosen(2)
     it.chosen(1)
 
 
 @case(probes=0)
 def a_leader_whose_log_is_gone(it: Story) -> None:
-    it.told(1, 2)
+    it.reported(1, 2)
     del it.logs[2]
     it.chosen(2)
 
 
 @case()
 def an_operators_leader_may_have_any_log(it: Story) -> None:
-    it.told(1, 2)
+    it.reported(1, 2)
     it.chosen(1, by_order=True)
     assert it.asked() is None

@@ -37,14 +37,14 @@ class Story:
 
 
 def case(violations: int = 0, story: type[Any] = Story) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    def add(tell: Callable[[Any], None]) -> Callable[[Any], None]:
+    def add(scenario: Callable[[Any], None]) -> Callable[[Any], None]:
         def play(module: ModuleType) -> list[str]:
             played = story(module)
-            tell(played)
+            scenario(played)
             return list(played.violated)
 
-        CONFIGS.append(Case(tell.__name__, play, ["answers"] * violations))
-        return tell
+        CONFIGS.append(Case(scenario.__name__, play, ["answers"] * violations))
+        return scenario
 
     return add
 

@@ -52,15 +52,15 @@ class Story:
 def case(expected: str) -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
     """``expected``: for t-0 and t-1 ``complete/steady``; nothing more of t-1 where nothing has happened to it."""
 
-    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+    def add(scenario: Callable[[Story], None]) -> Callable[[Story], None]:
         def play(module: ModuleType) -> list[str]:
             story = Story(module)
-            tell(story)
+            scenario(story)
             return story.shown()
 
         words = expected.split()
-        ELIGIBLE.append(Case(tell.__name__, play, words if len(words) > 1 else [*words, "1:/1,2,3"]))
-        return tell
+        ELIGIBLE.append(Case(scenario.__name__, play, words if len(words) > 1 else [*words, "1:/1,2,3"]))
+        return scenario
 
     return add
 

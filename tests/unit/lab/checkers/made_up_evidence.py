@@ -14,7 +14,7 @@ def start(s: Story, broker: int) -> None:
     s.change(f"/brokers/ids/{broker}", b"{}", writer=s.writer(60 + broker))
 
 
-def returned(s: Story, *told: int, isr: tuple[int, ...] = (1,), recorded: bool = True) -> None:
+def returned(s: Story, *reported: int, isr: tuple[int, ...] = (1,), recorded: bool = True) -> None:
     """t-0 has no leader; broker 1 has started again, and these brokers have told where their logs end."""
     if recorded:
         s.change(RECORD, b"{}")
@@ -22,7 +22,7 @@ def returned(s: Story, *told: int, isr: tuple[int, ...] = (1,), recorded: bool =
     s.history.must_ask = lambda partition, leader: (partition, leader) == (T, 1)
     s.state(-1, 1, isr)
     start(s, 1)
-    s.history.told = lambda partition, epoch: set(told) if (partition, epoch) == (T, 2) and told else None
+    s.history.reported = lambda partition, epoch: set(reported) if (partition, epoch) == (T, 2) and reported else None
 
 
 @case()
@@ -98,7 +98,7 @@ def there_was_a_leader(s: Story) -> None:
     returned(s, 1, 3)
     s.state(1, 2, (1,), version=2)
     start(s, 1)
-    s.history.told = lambda partition, epoch: {1, 3}
+    s.history.reported = lambda partition, epoch: {1, 3}
     s.state(3, 3, (3,), version=3)
 
 
@@ -196,7 +196,7 @@ def nobody_says_who_must_be_asked_about(s: Story) -> None:
 def it_leads_and_others_were_asked(s: Story) -> None:
     acknowledged(s)
     returned(s)
-    s.history.told = lambda partition, epoch: ()
+    s.history.reported = lambda partition, epoch: ()
     s.state(1, 2, (1,), version=2)
     s.history.data.led(1, T, 2, [Run(0, 1, 3)], "A" * 22)
 
@@ -230,13 +230,13 @@ def a_later_one_deletes_it(s: Story) -> None:
 # -- after the deadline of Aggressive, and by order --------------------------------------------------------------------
 
 
-def waited(s: Story, *told: int, seconds: float = 15.0) -> None:
+def waited(s: Story, *reported: int, seconds: float = 15.0) -> None:
     """All in-sync replicas of t-0 are dead, and it has had no leader for so long; 15 s are the deadline."""
     s.history.unclean.after_s = 15.0
     s.state(-1, 1, (1,))
     s.delete("/brokers/ids/1")
     s.later(seconds)
-    s.history.told = lambda partition, epoch: set(told) if told else None
+    s.history.reported = lambda partition, epoch: set(reported) if reported else None
 
 
 @case()

@@ -32,12 +32,12 @@ class Story:
         self.now_s += after_s
         self.check.answered("s", f"connection to {broker}", broker, self.now_s)
 
-    def tells(self, named: dict[int, int], *, after_s: float = 0.1, way_s: float = 0.01) -> None:
+    def heartbeat(self, named: dict[int, int], *, after_s: float = 0.1, way_s: float = 0.01) -> None:
         """The standby tells the active controller which brokers it hears."""
         self.now_s += after_s
         word = self.check.says("s", named, self.now_s)
         self.now_s += way_s
-        self.check.told("a", "s", word, self.now_s)
+        self.check.received("a", "s", word, self.now_s)
 
     def suspects(self, broker: int = 1, epoch: int = EPOCH, *, after_s: float = 0.1, moves: bool = True) -> None:
         self.now_s += after_s
@@ -47,14 +47,14 @@ class Story:
 
 
 def case(violated: str = "") -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
-    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+    def add(scenario: Callable[[Story], None]) -> Callable[[Story], None]:
         def play(module: ModuleType) -> list[str]:
             story = Story(module)
-            tell(story)
+            scenario(story)
             return story.found
 
-        WITNESSES.append(Case(tell.__name__, play, [violated] if violated else []))
-        return tell
+        WITNESSES.append(Case(scenario.__name__, play, [violated] if violated else []))
+        return scenario
 
     return add
 
@@ -62,61 +62,61 @@ def case(violated: str = "") -> Callable[[Callable[[Story], None]], Callable[[St
 @case("witness")
 def a_broker_that_the_standby_heard_and_named_loses_its_leaders(it: Story) -> None:
     it.answers(after_s=0)
-    it.tells({1: EPOCH}, after_s=0.5, way_s=2.0)
+    it.heartbeat({1: EPOCH}, after_s=0.5, way_s=2.0)
     it.suspects(after_s=0.5)
 
 
 @case("witness")
 def a_standby_hears_a_broker_and_does_not_say_so(it: Story) -> None:
     it.answers(after_s=0)
-    it.tells({2: 71}, after_s=0.5)
+    it.heartbeat({2: 71}, after_s=0.5)
     it.suspects()
 
 
 @case("witness")
 def a_standby_is_believed_without_proof(it: Story) -> None:
-    it.tells({1: EPOCH})
+    it.heartbeat({1: EPOCH})
     it.suspects()
 
 
 @case()
 def nobody_has_heard_it_of_late(it: Story) -> None:
     it.answers()
-    it.tells({}, after_s=0.625)
+    it.heartbeat({}, after_s=0.625)
     it.suspects()
 
 
 @case()
 def a_word_that_is_old(it: Story) -> None:
     it.answers()
-    it.tells({1: EPOCH})
+    it.heartbeat({1: EPOCH})
     it.suspects(after_s=0.625)
 
 
 @case()
 def a_word_or_an_answer_of_the_same_moment_may_not_have_been_read(it: Story) -> None:
     it.answers()
-    it.tells({}, after_s=0)
+    it.heartbeat({}, after_s=0)
     it.suspects()
-    it.tells({1: EPOCH})
+    it.heartbeat({1: EPOCH})
     it.suspects(after_s=0)
 
 
 @case()
 def only_the_last_word_counts(it: Story) -> None:
     it.answers()
-    it.tells({1: EPOCH}, after_s=0.3)
-    it.tells({}, after_s=0.3)
+    it.heartbeat({1: EPOCH}, after_s=0.3)
+    it.heartbeat({}, after_s=0.3)
     it.suspects()
 
 
 @case()
 def another_broker_or_another_incarnation_was_heard(it: Story) -> None:
     it.answers(2)
-    it.tells({2: EPOCH})
+    it.heartbeat({2: EPOCH})
     it.suspects()
     it.answers()
-    it.tells({1: EPOCH - 1})
+    it.heartbeat({1: EPOCH - 1})
     it.suspects()
 
 
@@ -125,14 +125,14 @@ def the_standbys_own_connection_has_ended(it: Story) -> None:
     it.answers()
     it.check.ended("s", "connection to 1")
     it.check.ended("s", "another")
-    it.tells({})
+    it.heartbeat({})
     it.suspects()
 
 
 @case()
 def the_standby_spoke_before_the_term_began(it: Story) -> None:
     it.answers()
-    it.tells({1: EPOCH})
+    it.heartbeat({1: EPOCH})
     it.check.elected("a")
     it.suspects()
 
@@ -140,14 +140,14 @@ def the_standby_spoke_before_the_term_began(it: Story) -> None:
 @case()
 def a_suspicion_moves_nothing(it: Story) -> None:
     it.answers()
-    it.tells({1: EPOCH})
+    it.heartbeat({1: EPOCH})
     it.suspects(moves=False)
 
 
 @case("witness")
 def leaders_are_moved_later(it: Story) -> None:
     it.answers()
-    it.tells({1: EPOCH})
+    it.heartbeat({1: EPOCH})
     it.suspects(moves=False)
     it.now_s += 5
     it.check.alarmed("a", 1, EPOCH + 1)

@@ -70,16 +70,16 @@ class Story:
 def case(violated: str = "", excused: str = "") -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
     """``violated`` are the rules that the story breaks, ``excused`` parts of what is excused, each in order."""
 
-    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+    def add(scenario: Callable[[Story], None]) -> Callable[[Story], None]:
         def play(module: ModuleType) -> list[str]:
             story = Story(module)
-            tell(story)
+            scenario(story)
             expected = excused.split(",") if excused else []
             assert len(story.excused) == len(expected), story.excused
             assert all(part in found for part, found in zip(expected, story.excused, strict=True)), story.excused
             return story.found
 
-        RECORDS.append(Case(tell.__name__, play, violated.split()))
-        return tell
+        RECORDS.append(Case(scenario.__name__, play, violated.split()))
+        return scenario
 
     return add

@@ -19,19 +19,19 @@ def happened(scenario: str) -> list[str]:
     """The sentences of all controllers, without their durations."""
     simulation = Simulation(parse_scenario(scenario))
     assert run(simulation.run()).violations == []
-    said = []
+    sentences = []
     for journal in simulation.journals:
         happenings = Happenings()
         for record in journal.records:
             text = happenings.take(record)
             if text:
                 assert IN.search(text), text
-                said.append(IN.sub("", text))
-    return said
+                sentences.append(IN.sub("", text))
+    return sentences
 
 
 def test_life_of_a_cluster() -> None:
-    said = happened(
+    sentences = happened(
         "cluster brokers=4 controllers=1 seed=1\n"
         "create-topic orders 1,2,3 2,3,1 1,3,2 then=5\n"
         "kill-broker 1 then=5\n"
@@ -48,17 +48,17 @@ def test_life_of_a_cluster() -> None:
         "2 leaders moved to preferred replicas",
         "topic orders deleted",
     ]
-    assert [text for text in said if text in wanted] == wanted, said
-    assert any(re.fullmatch(r"3 ISRs changed|ISR of orders-\d is [123],[123],1", text) for text in said), said
+    assert [text for text in sentences if text in wanted] == wanted, sentences
+    assert any(re.fullmatch(r"3 ISRs changed|ISR of orders-\d is [123],[123],1", text) for text in sentences), sentences
 
 
 def test_cancelled_reassignment_does_not_read_like_a_finished_one() -> None:
-    said = happened(
+    sentences = happened(
         "cluster brokers=4 controllers=1 seed=1\ncreate-topic orders 1,2,3 then=5\n"
         "pause-broker 4 4 then=0.5\nreassign orders-0 1,2,4 then=1\ncancel-reassignment orders-0 then=9\n"
         "reassign orders-0 1,2,3 then=5\nreassign orders-0 2,1,4 then=9\n"
     )
-    assert [re.sub(", ISR of .*| moved.*", "", text) for text in said if "reassign" in text] == [
+    assert [re.sub(", ISR of .*| moved.*", "", text) for text in sentences if "reassign" in text] == [
         "reassignment of orders-0 cancelled: replicas are 1,2,3",
         "orders-0 reassigned to 1,2,3",
         "orders-0 reassigned to 2,1,4",
@@ -66,29 +66,31 @@ def test_cancelled_reassignment_does_not_read_like_a_finished_one() -> None:
 
 
 def test_partitions_without_a_live_replica_are_offline() -> None:
-    said = happened(
+    sentences = happened(
         "cluster brokers=3 controllers=1 seed=1\ncreate-topic orders 1 2 then=5\nkill-broker 1 then=5\n"
         "start-broker 1 then=5\n"
     )
-    assert "broker 1 died: 1 partition offline" in said, said
-    assert any(text.startswith("broker 1 started: 1 leader moved") for text in said), said
+    assert "broker 1 died: 1 partition offline" in sentences, sentences
+    assert any(text.startswith("broker 1 started: 1 leader moved") for text in sentences), sentences
 
 
 def test_suspected_broker() -> None:
-    said = happened(
+    sentences = happened(
         "cluster brokers=3 controllers=1 seed=1 broker-detection=refused\ncreate-topic orders 1,2,3 then=5\n"
         "kill-broker 1 then=6\n"
     )
-    assert "broker 1 seems to be dead (refused): 1 leader moved" in said, said
-    assert "broker 1 died" in said, said
+    assert "broker 1 seems to be dead (refused): 1 leader moved" in sentences, sentences
+    assert "broker 1 died" in sentences, sentences
 
 
 def test_change_of_the_controller() -> None:
-    said = happened(
+    sentences = happened(
         "cluster brokers=3 controllers=2 seed=1\ncreate-topic t 1,2 then=5\nexpire-controller active then=9\n"
     )
-    (lost,) = (text.split()[1] for text in said if "lost the role, epoch 1" in text)
-    (took,) = (text.split()[1] for text in said if "took the role, epoch 2: loaded 1 topic with 1 partition" in text)
+    (lost,) = (text.split()[1] for text in sentences if "lost the role, epoch 1" in text)
+    (took,) = (
+        text.split()[1] for text in sentences if "took the role, epoch 2: loaded 1 topic with 1 partition" in text
+    )
     assert {lost, took} == {"1000001", "1000002"}
 
 

@@ -23,11 +23,11 @@ ID = b"T" * 16
 
 def manager(broker: int = 1, alive: tuple[int, ...] = (1, 2, 3)) -> ReplicaManager:
     metadata = MetadataCache()
-    tell_alive(metadata, alive)
+    update_alive(metadata, alive)
     return ReplicaManager(broker, metadata, replica_lag_time_max_ms=LAG_MS)
 
 
-def tell_alive(metadata: MetadataCache, alive: tuple[int, ...]) -> None:
+def update_alive(metadata: MetadataCache, alive: tuple[int, ...]) -> None:
     live = [LiveBroker(broker, (), None) for broker in alive]
     run_to_end(metadata.update(UpdateMetadataRequest(9, 1, -1, [], live)))
 
@@ -159,7 +159,7 @@ def test_a_follower_that_is_dead_in_the_metadata_cache_does_not_join() -> None:
     become(replicas, 1, (1,), epoch=5)
     reports(replicas, 2, 5)
     assert not replicas.isr_changes
-    tell_alive(replicas.metadata, (1, 2, 3))
+    update_alive(replicas.metadata, (1, 2, 3))
     replicas.follower_reports(replicas.followers[2], [], [], 100)  # the next heartbeat
     assert the_change(replicas).isr == (1, 2)
 
@@ -325,7 +325,7 @@ def test_metadata_merges_partitions_and_replaces_brokers() -> None:
 
 def of(release: str, broker: int = 1, alive: tuple[int, ...] = (1, 2, 3)) -> ReplicaManager:
     metadata = MetadataCache()
-    tell_alive(metadata, alive)
+    update_alive(metadata, alive)
     return ReplicaManager(broker, metadata, replica_lag_time_max_ms=LAG_MS, generation=GENERATIONS[release])
 
 
@@ -388,7 +388,7 @@ def test_follower_of_a_dead_leader_keeps_what_it_has(release: str) -> None:
     become(replicas, 1, (1, 2), epoch=5, topic_id=no_id)
     assert become(replicas, 2, (2,), epoch=6, topic_id=no_id) == 0
     assert (the_partition(replicas).leader_epoch, the_partition(replicas).is_leader) == (5, True)
-    tell_alive(replicas.metadata, (1, 2, 3))
+    update_alive(replicas.metadata, (1, 2, 3))
     assert become(replicas, 2, (2,), epoch=6, topic_id=no_id) == 0
     assert (the_partition(replicas).leader_epoch, the_partition(replicas).is_leader) == (6, False)
 

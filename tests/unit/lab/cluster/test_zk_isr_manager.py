@@ -48,12 +48,12 @@ async def test_a_state_that_holds_what_was_to_be_written_was_written_before(
     there: tuple[int, ...], version: int, accepted: int | None
 ) -> None:
     """Broker 2 leads in epoch 7, knows version 3, and writes the ISR (2,)."""
-    told: list[object] = []
+    outcomes: list[object] = []
     replicas = SimpleNamespace(
         broker_id=2,
         generation=generation("2.4"),
-        isr_change_answered=lambda change, code, epoch, isr, version: told.append((code, version)),
-        take_back=lambda change: told.append("taken back"),
+        isr_change_answered=lambda change, code, epoch, isr, version: outcomes.append((code, version)),
+        take_back=lambda change: outcomes.append("taken back"),
     )
     clock = SimpleNamespace(monotonic=lambda: 0.0)
     zk = SimpleNamespace(client=OneState(there, version))
@@ -61,4 +61,4 @@ async def test_a_state_that_holds_what_was_to_be_written_was_written_before(
     partition = Partition("t", 0)
     partition.controller_epoch = 5
     await manager._write([IsrChange(partition, 7, (2,), 3)])
-    assert told == ["taken back" if accepted is None else (0, accepted)]
+    assert outcomes == ["taken back" if accepted is None else (0, accepted)]

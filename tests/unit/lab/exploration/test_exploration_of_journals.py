@@ -156,9 +156,9 @@ def test_only_what_the_journal_calls_unclean_or_eligible_may_come_from_outside_t
     """Such as an election of a better log, which then is alone in the ISR."""
     before, after = _record(0, -1, 1, [1], 1), _record(1, 2, 2, [2], 2)
     for words, allowed in ((", unclean", True), (", eligible", True), ("", False)):
-        said = msgspec.structs.replace(after, detail=f"OfflinePartitionLeaderElectionStrategy{words}")
-        assert (first_stray([[before, said]]) is None) == allowed
-        with_another = msgspec.structs.replace(said, isr=[1, 2])
+        recorded = msgspec.structs.replace(after, detail=f"OfflinePartitionLeaderElectionStrategy{words}")
+        assert (first_stray([[before, recorded]]) is None) == allowed
+        with_another = msgspec.structs.replace(recorded, isr=[1, 2])
         assert first_stray([[before, with_another]]) is not None
 
 

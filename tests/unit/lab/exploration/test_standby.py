@@ -174,16 +174,16 @@ def test_a_difference_is_noticed() -> None:
 
 
 def test_the_command_explores_a_standby() -> None:
-    said = CliRunner().invoke(root, ["explore", "--standby", "--writes", "1"])
-    assert said.exit_code == 0, said.output
-    assert said.stdout.splitlines()[0] == "Bounds: 1 write, 1 lost connection"
-    assert said.stdout.splitlines()[-1] == "Verdict: no violation."
+    result = CliRunner().invoke(root, ["explore", "--standby", "--writes", "1"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0] == "Bounds: 1 write, 1 lost connection"
+    assert result.stdout.splitlines()[-1] == "Verdict: no violation."
 
 
 def test_the_command_plants_a_bug() -> None:
     bug = "standby: reads come before the watch"
-    said = CliRunner().invoke(root, ["explore", "--standby", "--bug", bug, "--json"])
-    assert said.exit_code == 1
-    assert json.loads(said.stdout)["trace"][-1] == "the copy's task goes on: arm"
+    result = CliRunner().invoke(root, ["explore", "--standby", "--bug", bug, "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["trace"][-1] == "the copy's task goes on: arm"
     other = CliRunner().invoke(root, ["explore", "--standby", "--bug", "writes carry no fence"])
     assert isinstance(other.exception, BadInputError)

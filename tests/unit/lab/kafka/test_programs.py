@@ -48,7 +48,7 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def said(program: Program, folder: Path) -> str:
+def output_of(program: Program, folder: Path) -> str:
     command = [*program.command, "run", "--x"]
     env = {**os.environ, **program.env}
     return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=True).stdout
@@ -56,14 +56,14 @@ def said(program: Program, folder: Path) -> str:
 
 def test_an_earlier_commit_runs_its_own_sources_wherever_it_is_started(checkout: Path, tmp_path: Path) -> None:
     program = of_revision("HEAD~1", tmp_path / "sources", checkout)
-    assert said(program, checkout) == "second ['run', '--x']\n"
+    assert output_of(program, checkout) == "second ['run', '--x']\n"
     assert (
         program.name.split(" of ")[0]
         == subprocess.run(
             ["git", "-C", checkout, "rev-parse", "--short", "HEAD~1"], capture_output=True, text=True, check=True
         ).stdout.strip()
     )
-    assert said(of_revision("HEAD", tmp_path / "sources", checkout), checkout) == "third ['run', '--x']\n"
+    assert output_of(of_revision("HEAD", tmp_path / "sources", checkout), checkout) == "third ['run', '--x']\n"
 
 
 def test_a_commit_with_other_libraries_is_refused(checkout: Path, tmp_path: Path) -> None:

@@ -85,10 +85,10 @@ def replay(tmp_path: Path, log: Log) -> Replay:
     return Replay([tmp_path / "zookeeper"], [tmp_path / "broker-1"], [tmp_path / "controller-1"])
 
 
-def observe(tmp_path: Path, *said: Observation) -> None:
+def observe(tmp_path: Path, *observations: Observation) -> None:
     (tmp_path / "broker-1").mkdir(exist_ok=True)
     with open(tmp_path / "broker-1" / "observed-17.jsonl", "ab") as file:
-        file.writelines(msgspec.json.encode(each) + b"\n" for each in said)
+        file.writelines(msgspec.json.encode(each) + b"\n" for each in observations)
 
 
 def test_what_is_in_order_is_in_order(tmp_path: Path, log: Log, replay: Replay) -> None:

@@ -64,8 +64,8 @@ def test_controllers_make_of_the_brokers_settings_what_they_have_to(text: str) -
 
 def test_settings_changed_while_active_are_in_the_journal() -> None:
     _, made = played(CHANGED)
-    said = [record.detail for journal in made.journals for record in journal.records if record.kind == "setting"]
-    assert [detail for detail in said if detail and detail.startswith((UNCLEAN, REBALANCING))] == [
+    details = [record.detail for journal in made.journals for record in journal.records if record.kind == "setting"]
+    assert [detail for detail in details if detail and detail.startswith((UNCLEAN, REBALANCING))] == [
         f"{UNCLEAN}: false -> true",
         f"{UNCLEAN}: true -> false",
         f"{REBALANCING}: true -> false",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.core import log_evidence
-from aiocontroller.lab.checkers.best_logs import BestLogs, Told
+from aiocontroller.lab.checkers.best_logs import BestLogs, Reported
 from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
@@ -139,14 +139,14 @@ def test_what_a_log_gains_after_it_was_reported_does_not_count(monkeypatch: pyte
     """A broker whose session has expired appends until it learns of another leader (seed 7027 once)."""
     grown = []
 
-    def told(self: BestLogs, partition: tuple[str, int], known: Told) -> None:
+    def reported(self: BestLogs, partition: tuple[str, int], known: Reported) -> None:
         original(self, partition, known)
         leading = next(p for p in made.brokers[3][0].replicas.partitions() if p.topic == "orders").leading
         assert leading is not None
         grown.append(leading.log.append(leading.epoch, 3, 2))
 
-    original = BestLogs.told
-    monkeypatch.setattr(BestLogs, "told", told)
+    original = BestLogs.reported
+    monkeypatch.setattr(BestLogs, "reported", reported)
     made = Simulation(parse_scenario(EXPIRED))
     report = run(made.run())
     assert len(grown) == 1

@@ -38,13 +38,13 @@ def test_each_story_is_told_under_each_controller(names: Sequence[str], expected
     done: list[str] = []
     cluster: Any = SimpleNamespace(controllers={name: Recorded(name, done) for name in (OURS, KAFKAS, KRAFT)})
 
-    async def tell(story: str, controller: ClusterController) -> str:
+    async def play_story(story: str, controller: ClusterController) -> str:
         assert controller is cluster.controller
         done.append(f"{controller.name} tells")
         return story.upper()
 
     async def play() -> list[tuple[str, str, str]]:
-        return [told async for told in in_turns(cast(Any, cluster), ["a", "b"], tell, names)]
+        return [each async for each in in_turns(cast(Any, cluster), ["a", "b"], play_story, names)]
 
     assert asyncio.run(play()) == [(name, story, story.upper()) for story in ("a", "b") for name in names]
     assert done == expected * 2

@@ -28,10 +28,10 @@ BROKERS = (1, 2, 3)
 
 @pytest.mark.parametrize("trials", [1, AT_ONCE, AT_ONCE + 1, 40])
 def test_a_seed_tells_the_same_stories_with_so_many_trials(trials: int) -> None:
-    told = stories(7, trials, BROKERS)
-    assert told == stories(7, trials, BROKERS)
-    assert sum(len(story.partitions) for story in told) == trials
-    for story in told:
+    made = stories(7, trials, BROKERS)
+    assert made == stories(7, trials, BROKERS)
+    assert sum(len(story.partitions) for story in made) == trials
+    for story in made:
         assert sorted(story.order) == list(BROKERS)
         for planned in story.partitions:
             assert sorted(planned.replicas) == list(BROKERS)

@@ -36,8 +36,8 @@ async def test_each_strike_is_healed_and_led_again_before_the_next(monkeypatch: 
     async def led() -> None:
         done.append("led")
 
-    said: list[str] = []
-    strikes = await storm(execute, led, (1, 2, 3), 1, said.append, over)
+    shown: list[str] = []
+    strikes = await storm(execute, led, (1, 2, 3), 1, shown.append, over)
     at = 0
     for _ in range(strikes):
         healing = HEALS.get(done[at])
@@ -45,4 +45,4 @@ async def test_each_strike_is_healed_and_led_again_before_the_next(monkeypatch: 
         assert done[at : at + len(expected)] == expected
         at += len(expected)
     assert at == len(done)
-    assert len(said) == len(done) - strikes
+    assert len(shown) == len(done) - strikes
