@@ -59,9 +59,9 @@ def _lines(recording: Path, rounds: int) -> Iterator[str]:
     busy = rounds > 1 and recording.name.startswith("server.log")
     for number in range(rounds):
         for position, line in enumerate(recorded):
-            said = _in_round(number, line)
-            yield said
-            if busy and (begins := _TIME.match(said)) is not None:
+            text = _in_round(number, line)
+            yield text
+            if busy and (begins := _TIME.match(text)) is not None:
                 for other in _OTHERS:
                     yield begins[0] + other.format(n=position % 50, at=number * 1_000_000 + position * 100)
 

@@ -48,12 +48,12 @@ def standalone(folder: Path, own: Mapping[str, str], workers: int, memory: str) 
     with contextlib.ExitStack() as running:
         log = folder / "master.log"
         running.enter_context(_daemon(log, own, "org.apache.spark.deploy.master.Master", *options))
-        master = _said(log, r"Starting Spark master at (spark://\S+)")
+        master = _wait_for_line(log, r"Starting Spark master at (spark://\S+)")
         for number in range(1, workers + 1):
             each = (*options, "--cores", "1", "--memory", memory, "--work-dir", str(folder / f"worker-{number}"))
             log = folder / f"worker-{number}.log"
             running.enter_context(_daemon(log, own, "org.apache.spark.deploy.worker.Worker", *each, master))
-            _said(log, r"(Successfully registered with master)")
+            _wait_for_line(log, r"(Successfully registered with master)")
         yield master
 
 
@@ -79,7 +79,7 @@ def running(command: Sequence[str], log: Path, environment: Mapping[str, str] | 
             process.wait()
 
 
-def _said(log: Path, pattern: str) -> str:
+def _wait_for_line(log: Path, pattern: str) -> str:
     deadline = time.monotonic() + START_S
     while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
         if time.monotonic() > deadline:

@@ -154,8 +154,8 @@ class Bench:
             process = await asyncio.create_subprocess_exec(*command, stdout=out, stderr=out)
             code = await process.wait()
         if code:
-            said = await asyncio.to_thread(log.read_text)
-            raise SystemExit(f"{command}: exit code {code}:\n{said[-2000:]}")
+            output = await asyncio.to_thread(log.read_text)
+            raise SystemExit(f"{command}: exit code {code}:\n{output[-2000:]}")
 
 
 def shown(move: Move) -> str:

@@ -30,7 +30,7 @@ CONTROLLERS = {"aiocontroller": ("aiocontroller",), "kafka": ("kafka",), "both":
 async def measure(options: argparse.Namespace, found: dict[str, list[pair.Round]]) -> None:
     """Play the rounds, and add each to ``found``, by controller, when it ends."""
 
-    def tell(controller: str, number: int, one: pair.Round) -> None:
+    def show(controller: str, number: int, one: pair.Round) -> None:
         found.setdefault(controller, []).append(one)
         print(
             f"{controller:13} {number:3} after {one.delay_s:4.2f} s: led {one.after_kill_s:6.3f} s after the kill, "
@@ -43,7 +43,7 @@ async def measure(options: argparse.Namespace, found: dict[str, list[pair.Round]
         async with zookeeper_cluster(
             Path(folder), version=release(options.release), overrides=SETTINGS | protocol
         ) as cluster:
-            await pair.rounds(cluster, CONTROLLERS[options.controller], options.rounds, options.seed, tell=tell)
+            await pair.rounds(cluster, CONTROLLERS[options.controller], options.rounds, options.seed, on_round=show)
 
 
 def quartiles(values: list[float], unit: str) -> str:

@@ -113,9 +113,9 @@ def journal_lines(records: int, partitions: int, term: int = 1, start_us: int = 
             for _ in range(OTHERS):
                 broker = n % BROKERS
                 us = int(chance.expovariate(1 / 900)) + 90
-                said = f',"broker":{broker},"broker_epoch":{broker + 7},"api":"LEADER_AND_ISR","api_version":7'
-                yield head("request") + said + f',"correlation_id":{seq},"partitions":3,"bytes":400,"queue_us":20}}\n'
-                yield head("response") + said + f',"correlation_id":{seq - 1},"bytes":60,"duration_us":{us}}}\n'
+                fields = f',"broker":{broker},"broker_epoch":{broker + 7},"api":"LEADER_AND_ISR","api_version":7'
+                yield head("request") + fields + f',"correlation_id":{seq},"partitions":3,"bytes":400,"queue_us":20}}\n'
+                yield head("response") + fields + f',"correlation_id":{seq - 1},"bytes":60,"duration_us":{us}}}\n'
                 yield (
                     head("event") + ',"event":"LeaderAndIsrResponseReceived","state":"LeaderAndIsrResponseReceived"'
                     f',"queue_us":{us // 7},"processing_us":{us // 3}}}\n'

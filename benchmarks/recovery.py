@@ -41,7 +41,7 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import encode_topic
-from benchmarks._telling_brokers import BROKERS, log_of
+from benchmarks._log_reporting_brokers import BROKERS, log_of
 from benchmarks.controller.figures import wide_console
 
 PER_TOPIC = 100
@@ -63,7 +63,7 @@ class Brokers:
     """The process of the brokers."""
 
     def __init__(self, zookeeper: str) -> None:
-        command = [sys.executable, "-m", "benchmarks._telling_brokers", "--zookeeper", zookeeper]
+        command = [sys.executable, "-m", "benchmarks._log_reporting_brokers", "--zookeeper", zookeeper]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._read()
 

@@ -98,11 +98,11 @@ async def start_standby(subject: Ours, number: int, setting: str) -> None:
     await subject.start_one(number)
     deadline = time.monotonic() + WARM_WITHIN_S
     while True:
-        said = await asyncio.to_thread(status, subject, number)
-        if said["readiness"]["ready"] and (setting == "cold" or said["standby"]["state"] == "warm"):
+        shown = await asyncio.to_thread(status, subject, number)
+        if shown["readiness"]["ready"] and (setting == "cold" or shown["standby"]["state"] == "warm"):
             break
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the standby is not ready: {said['readiness']}, {said['standby']}")
+            raise TimeoutError(f"the standby is not ready: {shown['readiness']}, {shown['standby']}")
         await asyncio.sleep(0.1)
     await asyncio.sleep(3)
 
@@ -123,8 +123,8 @@ class Pages:
         """End the process; return the fields of ``Took`` about pages."""
         if self._process is None:
             return {}
-        said, _ = self._process.communicate(timeout=60)
-        heard = msgspec.json.decode(said, type=Heard)
+        output, _ = self._process.communicate(timeout=60)
+        heard = msgspec.json.decode(output, type=Heard)
         return {
             "answer_p99_ms": percentile(heard.answers_ms, 0.99),
             "answer_most_ms": max(heard.answers_ms),

@@ -26,7 +26,7 @@ def pip(venv: Path, what: str, *arguments: str) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET")}
     environment["PIP_USER"] = "0"
     command = [str(venv / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    started = said = time.monotonic()
+    started = shown_s = time.monotonic()
     say(f"  {what} …")
     process = subprocess.Popen(
         [*command, "--progress-bar", "off", *arguments],
@@ -40,9 +40,9 @@ def pip(venv: Path, what: str, *arguments: str) -> None:
     assert process.stdout is not None
     for line in process.stdout:
         tail.append(line.rstrip())
-        if time.monotonic() - said > 5 and line.strip():
-            said = time.monotonic()
-            say(f"    {said - started:.0f} s: {line.strip()[:100]}")
+        if time.monotonic() - shown_s > 5 and line.strip():
+            shown_s = time.monotonic()
+            say(f"    {shown_s - started:.0f} s: {line.strip()[:100]}")
     if process.wait() != 0:
         say("\n".join(tail))
         sys.exit(f"{what}: pip ended with {process.returncode}. Its last lines are above; the next run tries again.")

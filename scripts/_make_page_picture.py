@@ -31,7 +31,7 @@ def main() -> None:
     cluster = subprocess.Popen(up, stdout=subprocess.PIPE, text=True)
     try:
         assert cluster.stdout is not None
-        ready = next(said for line in cluster.stdout if (said := json.loads(line))["event"] == "ready")
+        ready = next(event for line in cluster.stdout if (event := json.loads(line))["event"] == "ready")
         aiocontroller(data, "topics", "create", "orders", "--partitions", "12", "--replication-factor", "3")
         aiocontroller(data, "topics", "create", "audit", "--partitions", "4", "--replication-factor", "1")
         aiocontroller(data, "cluster", "kill-broker", "3")

@@ -216,10 +216,10 @@ def events_page() -> str:
         )
     lines = [EVENTS_HEAD, "| event | kind | controller state | handler | what it says |", "|---|---|---|---|---|"]
     for kind in event_types():
-        said = _cell(" ".join((kind.__doc__ or "").split()))
+        text = _cell(" ".join((kind.__doc__ or "").split()))
         if kind.__name__ in signals:
-            said += f" Watched: {', '.join(signals[kind.__name__])}."
-        lines.append(f"| `{kind.__name__}` | {_kind(kind)} | {kind.state.name} | `{_handler(kind)}` | {said} |")
+            text += f" Watched: {', '.join(signals[kind.__name__])}."
+        lines.append(f"| `{kind.__name__}` | {_kind(kind)} | {kind.state.name} | `{_handler(kind)}` | {text} |")
     return "\n".join(lines) + "\n"
 
 

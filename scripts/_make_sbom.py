@@ -77,10 +77,10 @@ def licence(name: str) -> str:
         known = metadata(name)
     except PackageNotFoundError:
         sys.exit(f"{name} is locked and not installed here: its licence is not known")
-    said = known.get("License-Expression") or known.get("License") or ""
-    found = AS_SPDX.get((name, said), said)
+    declared = known.get("License-Expression") or known.get("License") or ""
+    found = AS_SPDX.get((name, declared), declared)
     if not EXPRESSION.fullmatch(found):
-        sys.exit(f"{name}: found the licence {said[:60]!r}, expected an SPDX expression; add it to AS_SPDX")
+        sys.exit(f"{name}: found the licence {declared[:60]!r}, expected an SPDX expression; add it to AS_SPDX")
     return found
 
 

@@ -140,7 +140,7 @@ async def failover(bench: Bench) -> Seconds:
     started = time.monotonic()
     await bench.zk.client.delete(paths.CONTROLLER)
     ended = await bench.brokers.quiet(started, bench.whole_quiet_s)
-    _everything_was_said(bench, await bench.heard())
+    _check_everything_was_sent(bench, await bench.heard())
     return {"failover": ended - started}
 
 
@@ -151,14 +151,14 @@ async def first_failover(bench: Bench) -> Seconds:
     started = time.monotonic()
     await bench.zk.client.delete(paths.CONTROLLER)
     ended = await bench.brokers.quiet(started, bench.whole_quiet_s)
-    _everything_was_said(bench, await bench.heard())
+    _check_everything_was_sent(bench, await bench.heard())
     other = next(number for number in bench.subject.ids if number != active)
     assert await bench.subject.active(bench.zk) == other
     await bench.subject.start_one(active)
     return {"failover, fresh process": ended - started}
 
 
-def _everything_was_said(bench: Bench, heard: Heard) -> None:
+def _check_everything_was_sent(bench: Bench, heard: Heard) -> None:
     received = sum(report["partitions"].get("LEADER_AND_ISR", 0) for report in heard.values())
     wanted = bench.cluster.shape.partitions * REPLICATION_FACTOR
     if received < wanted:

@@ -3,7 +3,7 @@
 The logs follow from the names of broker, topic and partition, so the benchmark knows which one is the best.  Each log
 has records of an early epoch and of a late one, and, like real logs, phantoms: epochs without records.
 
-    python -m benchmarks._telling_brokers --zookeeper HOST:PORT/CHROOT
+    python -m benchmarks._log_reporting_brokers --zookeeper HOST:PORT/CHROOT
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNKNOWN_EPOCH_ANSWER = Struct(">ihqqqBiBB")
 _EPOCH_END_BYTES = 13
 
 
-class ToldLog(NamedTuple):
+class ReplicaLog(NamedTuple):
     """One replica's log."""
 
     state_epoch: int
@@ -58,14 +58,14 @@ class ToldLog(NamedTuple):
         return 0, EARLY_END
 
 
-def log_of(broker: int, topic: str, partition: int) -> ToldLog:
+def log_of(broker: int, topic: str, partition: int) -> ReplicaLog:
     drawn = zlib.crc32(f"{topic}-{partition}".encode())
     own = zlib.crc32(f"{broker} {topic}-{partition}".encode())
     epoch = 10 + drawn % EPOCHS
-    return ToldLog(epoch, epoch - own % 4, 1000 + own // 4 % 500)
+    return ReplicaLog(epoch, epoch - own % 4, 1000 + own // 4 % 500)
 
 
-class TellingBroker(TimedBroker):
+class LogReportingBroker(TimedBroker):
     """Answers questions about logs, and everything else as a recording broker does."""
 
     def answer(self, frame: bytes) -> list[bytes]:
@@ -73,8 +73,8 @@ class TellingBroker(TimedBroker):
         if api not in (ApiKey.LIST_OFFSETS, ApiKey.FETCH):
             return super().answer(frame)
         header, body = decode_request_header(frame)
-        told = self._offsets(body) if api == ApiKey.LIST_OFFSETS else self._epoch_ends(body)
-        return response_frame(api, header.api_version, header.correlation_id, *told)
+        answer = self._offsets(body) if api == ApiKey.LIST_OFFSETS else self._epoch_ends(body)
+        return response_frame(api, header.api_version, header.correlation_id, *answer)
 
     def _offsets(self, body: Buffer) -> list[bytes]:
         cursor = Cursor("ListOffsets", body, flexible=True)
@@ -122,7 +122,7 @@ async def serve(zookeeper: str) -> None:
         ApiKey.LIST_OFFSETS: VersionRange(1, LIST_OFFSETS_VERSION),
         ApiKey.FETCH: VersionRange(4, FETCH_VERSION),
     }
-    brokers = {number: TellingBroker(zookeeper, number) for number in BROKERS}
+    brokers = {number: LogReportingBroker(zookeeper, number) for number in BROKERS}
     print(json.dumps({"answer": "ready"}), flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         words = line.split()
