@@ -75,7 +75,7 @@ async def reorder(p: Player, name: str, replicas: list[int]) -> None:
     await start_move(p, name, replicas)
 
     async def reordered() -> bool:
-        answer = await p.tell(ApiKey.METADATA, **seen(p, name))
+        answer = await p.request(ApiKey.METADATA, **seen(p, name))
         return [list(each.replica_nodes) for each in answer.topics[0].partitions] == [replicas]
 
     await p.until(reordered, f"{name} to have the replicas {replicas}")
@@ -102,11 +102,11 @@ def listed(p: Player, *names: str, partitions: Sequence[int] = (0,)) -> Fields:
 
 async def wholly_moved(p: Player, name: str) -> None:
     async def none_is_ongoing() -> bool:
-        return not (await p.tell(L, **listed(p, name))).topics
+        return not (await p.request(L, **listed(p, name))).topics
 
     async def known() -> bool:
         """A broker hears of the end after the controller has forgotten the move, even when it is the controller."""
-        (partition, *_) = (await p.tell(ApiKey.METADATA, **seen(p, name))).topics[0].partitions
+        (partition, *_) = (await p.request(ApiKey.METADATA, **seen(p, name))).topics[0].partitions
         return (partition.leader_epoch, list(partition.isr_nodes)) == await p.cluster.leadership(p.topic(name))
 
     await p.until(none_is_ongoing, f"{name} to have moved")
@@ -172,7 +172,7 @@ async def _(p: Player) -> None:
     await p.ask(**listed(p, "a", "b", "c", "d", partitions=[0, 1, 7]))
     await p.ask(**listed(p, "a", "a", partitions=[0, 0]), what="twice")
     for name in ("a", "b"):
-        await p.tell(A, **moves(move(p, name, None)))
+        await p.request(A, **moves(move(p, name, None)))
         await wholly_moved(p, name)
 
 
@@ -185,5 +185,5 @@ one(L, "unknown", lambda p: listed(p, "a"))
 async def _(p: Player) -> None:
     await start_move(p, "a", [LISTENING, 2])
     await p.ask(timeout=PLENTY_MS, topics=None)
-    await p.tell(A, **moves(move(p, "a", None)))
+    await p.request(A, **moves(move(p, "a", None)))
     await wholly_moved(p, "a")

@@ -204,7 +204,7 @@ async def _(p: Player) -> None:
     await p.ask(**of_broker(p, LISTENING))
 
     async def heard() -> bool:
-        answer = await p.tell(M, **metadata(p, "b"))
+        answer = await p.request(M, **metadata(p, "b"))
         return bool(answer.topics[0].partitions[0].leader_id == FIRST)
 
     await p.until(heard, "the next leader of b in the metadata")

@@ -106,7 +106,7 @@ class Player:
         self.answers.append(Answer(place, api, version, outcome))
         return cold.decode_response(api, version, outcome.body) if outcome.what == "answered" else None
 
-    async def tell(self, api: ApiKey, version: int | None = None, *, way: Way = ADMIN, **fields: Any) -> Any:
+    async def request(self, api: ApiKey, version: int | None = None, *, way: Way = ADMIN, **fields: Any) -> Any:
         """A request that only sets the stage."""
         return await self.cluster.ask(api, self.cluster.highest(api) if version is None else version, way, **fields)
 

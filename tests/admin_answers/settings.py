@@ -206,14 +206,14 @@ for _api in (ALTER, INCREMENT):
 
         async def seen(wanted: bool) -> bool:
             """By topics, to which it comes last."""
-            answer = await p.tell(DESCRIBE, **described((TOPIC, p.topic("a")), keys=["retention.ms"]))
+            answer = await p.request(DESCRIBE, **described((TOPIC, p.topic("a")), keys=["retention.ms"]))
             return (answer.results[0].configs[0].value == "777777") is wanted
 
         await p.until(lambda: seen(True), "the setting of every broker")
         await p.ask(DESCRIBE, **described((BROKER, "")))
         await see(p, "a")
         changes = [(name, None, DELETE) for name in ("log.retention.ms", "max.connections")]
-        await p.tell(INCREMENT, **altered(p, (BROKER, "", changes), api=INCREMENT))
+        await p.request(INCREMENT, **altered(p, (BROKER, "", changes), api=INCREMENT))
         await p.until(lambda: seen(False), "the setting to be taken back")
 
 

@@ -224,13 +224,13 @@ async def start_move(p: Player, name: str, replicas: Sequence[int]) -> None:
     """To a broker that never catches up: it stays under way."""
     partition = {"partition_index": 0, "replicas": list(replicas)}
     topics = [{"name": p.topic(name), "partitions": [partition]}]
-    await p.tell(ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout=PLENTY_MS, topics=topics)
+    await p.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout=PLENTY_MS, topics=topics)
 
 
 async def start_deletion(p: Player, name: str) -> None:
     """Of a topic that has a replica on a broker that is nowhere: it stays under way."""
     topics = [{"name": p.topic(name), "topic_id": None}]
-    await p.tell(ApiKey.DELETE_TOPICS, topics=topics, topic_names=[p.topic(name)], timeout=SOON_MS)
+    await p.request(ApiKey.DELETE_TOPICS, topics=topics, topic_names=[p.topic(name)], timeout=SOON_MS)
 
 
 # -- DeleteTopics ------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ async def _(p: Player) -> None:
     await p.ask(**delete(p.topic("a")))
 
     async def made() -> bool:
-        answer = await p.tell(C, **create(new(p.topic("a"), **assigned([2, 1]))))
+        answer = await p.request(C, **create(new(p.topic("a"), **assigned([2, 1]))))
         return not int(answer.topics[0].error_code)
 
     await p.until(made, "a topic of the same name")

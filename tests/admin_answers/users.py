@@ -226,7 +226,7 @@ async def _(p: Player) -> None:
     await p.ask(**acls(made[0]), what="again")
 
     async def count(wanted: int) -> bool:
-        answer = await p.tell(DESCRIBE_ACLS, **acl_filter())
+        answer = await p.request(DESCRIBE_ACLS, **acl_filter())
         return sum(len(each.acls) for each in answer.resources) == wanted
 
     await p.until(lambda: count(len(made)), "the ACLs")
@@ -301,7 +301,7 @@ async def _(p: Player) -> None:
     hmac = bytes(made.hmac)
 
     async def known() -> bool:
-        found = await p.tell(DESCRIBE_TOKENS, **owners("alice"), way=ALICE)
+        found = await p.request(DESCRIBE_TOKENS, **owners("alice"), way=ALICE)
         return made.token_id in {each.token_id for each in found.tokens}
 
     await p.until(known, "the token")
@@ -327,13 +327,13 @@ async def _(p: Player) -> None:
     hmac = bytes(made.hmac)
 
     async def known() -> bool:
-        found = await p.tell(DESCRIBE_TOKENS, **owners("alice"), way=ALICE)
+        found = await p.request(DESCRIBE_TOKENS, **owners("alice"), way=ALICE)
         return made.token_id in {each.token_id for each in found.tokens}
 
     await p.until(known, "the token")
     await p.ask(RENEW_TOKEN, hmac=hmac, renew_period=HOUR_MS, way=BOB)
     await p.ask(EXPIRE_TOKEN, hmac=hmac, expiry_time_period=-1, way=BOB)
-    await p.tell(EXPIRE_TOKEN, hmac=hmac, expiry_time_period=-1, way=ALICE)
+    await p.request(EXPIRE_TOKEN, hmac=hmac, expiry_time_period=-1, way=ALICE)
 
 
 one(CREATE_TOKEN, "without a login", lambda p: token())

@@ -177,18 +177,18 @@ class SecuredCluster:
             }
             for user in USERS
         ]
-        await self.tell(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[], upsertions=upsertions)
+        await self.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[], upsertions=upsertions)
         await self.create_topics(dict.fromkeys(TOPICS, 1) | INTERNAL_TOPICS)
-        await self.tell(ApiKey.CREATE_ACLS, 3, creations=[acl.fields for acl in ACLS])
+        await self.request(ApiKey.CREATE_ACLS, 3, creations=[acl.fields for acl in ACLS])
         quota = {
             "entity": [{"entity_type": "user", "entity_name": "allow"}],
             "ops": [{"key": "producer_byte_rate", "value": 1e9, "remove": False}],
         }
-        await self.tell(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota], validate_only=False)
+        await self.request(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota], validate_only=False)
         owner = Way("allow", SASL_PLAINTEXT, SCRAM)
         await until(lambda: self._logs_in(owner), "SCRAM users at the broker")
         renewers = [{"principal_type": "User", "principal_name": "prefix"}]
-        token = await self.tell(ApiKey.CREATE_DELEGATION_TOKEN, 3, way=owner, renewers=renewers, max_lifetime=-1)
+        token = await self.request(ApiKey.CREATE_DELEGATION_TOKEN, 3, way=owner, renewers=renewers, max_lifetime=-1)
         self.token_hmac = bytes(token.hmac)
         await until(self._acls_are_known, "ACLs at the brokers")
         self.broker_epochs = await asyncio.to_thread(registration_epochs, self.zookeeper.address, list(self.brokers))
@@ -211,7 +211,7 @@ class SecuredCluster:
                 }
                 for name in some
             ]
-            answer = await self.tell(
+            answer = await self.request(
                 ApiKey.CREATE_TOPICS, 7, side=controller, topics=topics, timeout=30_000, validate_only=False
             )
             for topic in answer.topics:
@@ -296,7 +296,7 @@ class SecuredCluster:
 
     # -- asking as the super user --------------------------------------------------------------------------------------
 
-    async def tell(
+    async def request(
         self, api: ApiKey, version: int, *, side: Side | None = None, way: Way = SUPER_AT_BROKERS, **fields: Any
     ) -> Any:
         """The answer; Failed when there is none, or when it has an error in it."""
@@ -335,7 +335,7 @@ class SecuredCluster:
             "permission_type": 1,
         }
         for broker in (LEADER, ORACLE):
-            found = await self.tell(ApiKey.DESCRIBE_ACLS, 3, side=self.sides[broker], **any_acl)
+            found = await self.request(ApiKey.DESCRIBE_ACLS, 3, side=self.sides[broker], **any_acl)
             if sum(len(resource.acls) for resource in found.resources) < len(ACLS):
                 return False
         return True

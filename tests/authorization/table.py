@@ -111,7 +111,7 @@ class Table:
         made = [topic.name for topic in seen.topics if _is_fresh(topic.name)]
         if made:
             topics = [{"name": name, "topic_id": None} for name in made]
-            await self.stage.tell(ApiKey.DELETE_TOPICS, 6, topics=topics, timeout=30_000)
+            await self.stage.request(ApiKey.DELETE_TOPICS, 6, topics=topics, timeout=30_000)
 
     async def _all_is_settled(self) -> bool:
         for side in (self.stage.oracle, self.stage.ours):

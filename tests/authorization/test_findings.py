@@ -203,8 +203,8 @@ async def test_process_without_an_authorizer_wins_no_vacancy_of_brokers_that_hav
     await until(vacant, "there is no controller, and no broker is registered", lambda: ours.log_tail(40))
 
     async def refused_again() -> bool:
-        said = brokers.our_log.read_text()[before:]
-        return "Not taking the role" in said or "cannot be the controller" in said
+        logged = brokers.our_log.read_text()[before:]
+        return "Not taking the role" in logged or "cannot be the controller" in logged
 
     await until(refused_again, "the vacancy is refused", lambda: ours.log_tail(40))
     holder, _ = await asyncio.to_thread(brokers.holder_and_brokers)

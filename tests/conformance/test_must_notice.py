@@ -41,5 +41,5 @@ async def test_it_fails_with_its_mutant(test: str) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await child.communicate()
-    assert child.returncode == A_TEST_FAILED, f"hollow: {kafkas()[test.rpartition('::')[2]]}\n{said.decode()[-3000:]}"
+    output, _ = await child.communicate()
+    assert child.returncode == A_TEST_FAILED, f"hollow: {kafkas()[test.rpartition('::')[2]]}\n{output.decode()[-3000:]}"

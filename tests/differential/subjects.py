@@ -174,11 +174,11 @@ class Ours(Subject):
             child.kill()
 
     def address(self, controller: int) -> tuple[str, int]:
-        (listener,) = self._said(controller)["listeners"]
+        (listener,) = self._ready_file(controller)["listeners"]
         host, port = listener.rsplit("/", 1)[1].rsplit(":", 1)
         return host, int(port)
 
-    def _said(self, controller: int) -> Any:
+    def _ready_file(self, controller: int) -> Any:
         return json.loads((self._folders[controller] / "controller.json").read_text())
 
 
@@ -199,7 +199,7 @@ class OursWarm(Ours):
         return any(await asyncio.gather(*(asyncio.to_thread(self._is_warm, each) for each in self._folders)))
 
     def _is_warm(self, identity: int) -> bool:
-        with urllib.request.urlopen(f"{self._said(identity)['http']}/status", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self._ready_file(identity)['http']}/status", timeout=10) as answer:
             standby = json.loads(answer.read())["standby"]
         return bool(standby["state"] == "warm" and not standby["behind"])
 

@@ -504,8 +504,8 @@ def test_a_disagreement_is_shown_side_by_side() -> None:
 def test_a_run_names_the_rules_that_never_fired() -> None:
     ledger = Ledger()
     disagreements([moment(ISR, ISR)], [moment(ISR)], ledger)
-    said = of_a_run(ledger)
-    (unused,) = [line for line in said.splitlines() if line.startswith("Never fired")]
+    report = of_a_run(ledger)
+    (unused,) = [line for line in report.splitlines() if line.startswith("Never fired")]
     assert "shrunk at once" in unused
     assert "said once" not in unused
 

@@ -55,15 +55,15 @@ class Fuzzer:
         self.failures = 0
 
     def run(self) -> None:
-        began_s = said_s = time.monotonic()
+        began_s = shown_s = time.monotonic()
         for known in corpus().values():
             self._try(known, known=True)
         played = len(self._parents)
         while (now_s := time.monotonic()) < began_s + self._options.seconds:
             self._try(self._next(), known=False)
             played += 1
-            if now_s > said_s + SAY_EVERY_S:
-                said_s = now_s
+            if now_s > shown_s + SAY_EVERY_S:
+                shown_s = now_s
                 self._console.print(
                     f"{now_s - began_s:.0f} s: {played:,} inputs, {len(self._reached):,} lines reached, "
                     f"{len(self._parents):,} inputs bred from, {self.failures} failures"

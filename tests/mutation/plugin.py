@@ -46,7 +46,7 @@ class Job(msgspec.Struct):
     files: list[str] = []
     """Those that ``record`` records, of ``suites``."""
     suites: list[str] = []
-    said: str = ""
+    current: str = ""
     """Where ``once`` writes which test it is at, at last the one that has noticed."""
     zookeeper: str = ""
     """``host:port`` of the server that all tests share; empty where they start their own."""
@@ -101,14 +101,14 @@ class Plugin:
             serve(self, session)
         else:
             items = {item.nodeid: item for item in session.items}
-            self.run([items[name] for name in self.job.tests if name in items], Path(self.job.said))
+            self.run([items[name] for name in self.job.tests if name in items], Path(self.job.current))
             session.testsfailed = len(self.failed)
         return True
 
-    def run(self, items: Sequence[pytest.Item], said: Path) -> bool:
-        """Run them until one fails; its name stays in ``said``, as does that of one that never ends."""
+    def run(self, items: Sequence[pytest.Item], current: Path) -> bool:
+        """Run them until one fails; its name stays in ``current``, as does that of one that never ends."""
         for item, following in itertools.zip_longest(items, items[1:]):
-            said.write_text(item.nodeid)
+            current.write_text(item.nodeid)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self.failed:
                 return True

@@ -203,35 +203,35 @@ class Worker:
         left = [name for name in tests if name not in subject.survived]
         if not left:
             return None
-        with tempfile.NamedTemporaryFile("r") as said:
+        with tempfile.NamedTemporaryFile("r") as current:
             if subject.mutant is not None and subject.changes is None:
-                code = self._in_an_interpreter(subject.mutant, left, Path(said.name))
+                code = self._in_an_interpreter(subject.mutant, left, Path(current.name))
             else:
-                code = self._in_a_fork(subject.changes or [], left, Path(said.name))
-            killer = None if code == 0 else said.read() or left[0]
+                code = self._in_a_fork(subject.changes or [], left, Path(current.name))
+            killer = None if code == 0 else current.read() or left[0]
         subject.survived.update(left[: left.index(killer)] if killer in left else left if killer is None else ())
         return killer
 
     def _in_a_fork(
-        self, changes: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[str], said: Path
+        self, changes: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[str], current: Path
     ) -> int | None:
         """The exit code; None where it had to be ended."""
         self._forks += 1
         child = os.fork()
         if child == 0:
-            os._exit(self._as_child(changes, tests, said))
-        return wait_for(child, said, self._selection.bound_s)
+            os._exit(self._as_child(changes, tests, current))
+        return wait_for(child, current, self._selection.bound_s)
 
-    def _as_child(self, changes: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[str], said: Path) -> int:
+    def _as_child(self, changes: Sequence[tuple[FunctionType, CodeType]], tests: Sequence[str], current: Path) -> int:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._job.zookeeper:
             share_zookeeper(self._job.zookeeper, self._job.worker, self._forks)
         give(changes)
-        return int(self._plugin.run([self._items[name] for name in tests], said))
+        return int(self._plugin.run([self._items[name] for name in tests], current))
 
-    def _in_an_interpreter(self, mutant: Mutant, tests: Sequence[str], said: Path) -> int | None:
-        job = msgspec.structs.replace(self._job, kind="once", mutant=mutant, tests=[*tests], said=str(said))
+    def _in_an_interpreter(self, mutant: Mutant, tests: Sequence[str], current: Path) -> int | None:
+        job = msgspec.structs.replace(self._job, kind="once", mutant=mutant, tests=[*tests], current=str(current))
         path = self._folder / f"once-{self._job.worker}.json"
         path.write_bytes(msgspec.json.encode(job))
         files = sorted({name.partition("::")[0] for name in tests})
@@ -240,7 +240,7 @@ class Worker:
             run = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, env=environment(path), cwd=Path.cwd()
             )
-            code = wait_for(run.pid, said, self._selection.bound_s)
+            code = wait_for(run.pid, current, self._selection.bound_s)
             run.returncode = -signal.SIGKILL if code is None else code
         return code
 
@@ -267,10 +267,10 @@ def environment(job: Path) -> dict[str, str]:
     return {**os.environ, ENVIRONMENT: str(job), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def wait_for(child: int, said: Path, bound_s: Callable[[str], float]) -> int | None:
+def wait_for(child: int, current: Path, bound_s: Callable[[str], float]) -> int | None:
     """The exit code of what leads its group; None where it had to be ended.
 
-    What it writes to ``said`` is the test that it is at, which may take ``bound_s`` of the child's own time.
+    What it writes to ``current`` is the test that it is at, which may take ``bound_s`` of the child's own time.
     """
     test, began, before, ended = "", time.monotonic(), own_seconds(child), 0
     try:
@@ -278,7 +278,7 @@ def wait_for(child: int, said: Path, bound_s: Callable[[str], float]) -> int | N
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 return os.waitstatus_to_exitcode(status)
-            if (present := said.read_text()) != test:
+            if (present := current.read_text()) != test:
                 test, began, before = present, time.monotonic(), own_seconds(child)
             within_s = bound_s(test)
             if time.monotonic() > began + within_s and own_seconds(child) > before + within_s:

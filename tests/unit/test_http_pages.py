@@ -167,9 +167,9 @@ async def test_an_action_knows_who_asks(stores: Path) -> None:
 
 async def test_who_does_not_speak_tls_is_dropped(stores: Path) -> None:
     async with served(properties(stores)) as (server, _):
-        for said in (b"GET /overview HTTP/1.1\r\nHost: localhost\r\n\r\n", b""):
+        for request in (b"GET /overview HTTP/1.1\r\nHost: localhost\r\n\r\n", b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(said)
+            writer.write(request)
             async with asyncio.timeout(30):
                 assert b"42" not in await reader.read()
             writer.close()
@@ -255,7 +255,7 @@ def pages(given: Mapping[str, str]) -> HttpPages:
 
 
 @pytest.mark.parametrize(
-    "change,said",
+    "change,problem",
     [
         (lambda given: given.pop("listener.name.http.ssl.keystore.location"), "ssl.keystore.location: found nothing"),
         (
@@ -296,13 +296,13 @@ def pages(given: Mapping[str, str]) -> HttpPages:
     ],
 )
 async def test_what_is_wrong_is_named_before_anything_listens(
-    stores: Path, change: Callable[[dict[str, str]], object], said: str
+    stores: Path, change: Callable[[dict[str, str]], object], problem: str
 ) -> None:
     given = properties(stores)
     change(given)
     with pytest.raises(ConfigError) as refused:
         await pages(given).open()
-    assert said in str(refused.value)
+    assert problem in str(refused.value)
 
 
 async def test_the_whole_of_it_opens(stores: Path) -> None:

@@ -213,38 +213,38 @@ def test_a_recording_holds_until_its_tests_or_the_modules_that_they_run_change(
 def test_the_bound_of_a_hanging_test_does_not_count_the_wait_for_a_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = tmp_path / "said"
-    said.write_text("")
+    current = tmp_path / "current"
+    current.write_text("")
     began, asleep = recording.own_seconds(), time.monotonic()
     while recording.own_seconds() < began + 0.05:
         pass
     assert time.monotonic() - asleep >= 0.04  # the two clocks' steps differ
     monkeypatch.setattr(running, "own_seconds", lambda pid: 0.0)  # as if it had waited for a core all the time
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"], start_new_session=True)
-    assert running.wait_for(child.pid, said, lambda _: 0.01) == 0
+    assert running.wait_for(child.pid, current, lambda _: 0.01) == 0
     child.returncode = 0
     monkeypatch.undo()
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-    assert running.wait_for(child.pid, said, lambda _: 0.01) is None
+    assert running.wait_for(child.pid, current, lambda _: 0.01) is None
     child.returncode = -9
 
 
 def test_each_test_has_a_bound_of_its_own(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    said.write_text("")
+    current = tmp_path / "current"
+    current.write_text("")
     child = subprocess.Popen(
-        ["/bin/sh", "-c", f"echo a > {said}; sleep 0.3; echo b > {said}; sleep 600"], start_new_session=True
+        ["/bin/sh", "-c", f"echo a > {current}; sleep 0.3; echo b > {current}; sleep 600"], start_new_session=True
     )
     began_s = time.monotonic()
-    assert running.wait_for(child.pid, said, lambda test: 0.1 if test.strip() == "b" else 600) is None
+    assert running.wait_for(child.pid, current, lambda test: 0.1 if test.strip() == "b" else 600) is None
     assert time.monotonic() > began_s + 0.3
-    assert said.read_text() == "b\n"
+    assert current.read_text() == "b\n"
     child.returncode = -9
 
 
 def test_a_test_ends_with_the_process_that_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = tmp_path / "said"
-    said.write_text("")
+    current = tmp_path / "current"
+    current.write_text("")
 
     sleep = time.sleep
 
@@ -257,7 +257,7 @@ def test_a_test_ends_with_the_process_that_waits_for_it(tmp_path: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(time, "sleep", interrupted)
         with pytest.raises(SystemExit):
-            running.wait_for(child.pid, said, lambda _: 600)
+            running.wait_for(child.pid, current, lambda _: 600)
     with pytest.raises(ChildProcessError):
         os.waitpid(child.pid, os.WNOHANG)
     child.returncode = -9
@@ -274,8 +274,8 @@ def test_a_run_that_is_ended_leaves_no_process_behind(tmp_path: Path) -> None:
     while not re.match(r"\d+ of \d+ mutants, ", run.stderr.readline()):  # hundreds of mutants, so it is far from done
         assert run.poll() is None
     run.terminate()
-    _, said = run.communicate(timeout=60)
-    assert "ended by a signal" in said
+    _, output = run.communicate(timeout=60)
+    assert "ended by a signal" in output
     with pytest.raises(ProcessLookupError):
         os.killpg(run.pid, 0)
 
@@ -291,13 +291,13 @@ def test_a_run_tells_which_tests_kill_which_mutants_and_resumes(tmp_path: Path) 
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         return {one["mutant"]: one for one in rows}, done.stderr
 
-    found, said = run("--sample", "1")
-    assert "recording" in said
+    found, output = run("--sample", "1")
+    assert "recording" in output
     assert len(found) == 1
-    more, said = run("--sample", "3")
+    more, output = run("--sample", "3")
     assert found.items() <= more.items()
-    assert "recording" not in said
-    assert "2 of 2 mutants" in said
+    assert "recording" not in output
+    assert "2 of 2 mutants" in output
     killers = [killer for one in more.values() for killer in one["killed_by"].values()]
     assert killers
     assert {killer.partition("[")[0] for killer in killers} == {

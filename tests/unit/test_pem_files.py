@@ -69,8 +69,8 @@ def test_each_of_our_certificates_that_has_ended_is_named(tmp_path: Path) -> Non
             "zookeeper.ssl.keystore.location": ended,
         }
     )
-    said = f"the certificate in {ended!r} ended on 2026-01-01 at 00:00:00 UTC: others refuse it"
+    message = f"the certificate in {ended!r} ended on 2026-01-01 at 00:00:00 UTC: others refuse it"
     assert [*ended_certificates(config, datetime(2026, 1, 1, tzinfo=UTC))] == [
-        f"ssl.keystore.location: {said}",
-        f"zookeeper.ssl.keystore.location: {said}",
+        f"ssl.keystore.location: {message}",
+        f"zookeeper.ssl.keystore.location: {message}",
     ]

@@ -121,7 +121,7 @@ def test_checkout_that_cannot_be_written_to_is_named(checkout: Path, script: str
 
 
 @pytest.mark.parametrize(
-    "before, after, said",
+    "before, after, expected",
     [
         (b"1\n2\n3\n", b"1\n2\n4\n", ["both:   2", "before: 3", "after:  4"]),
         (b"1\n", b"1\n2\n", ["both:   1", "before: (no record)", "after:  2"]),
@@ -129,29 +129,29 @@ def test_checkout_that_cannot_be_written_to_is_named(checkout: Path, script: str
         (b"1\n", b"1\n", ["the journals are the same: only writes to znodes differ"]),
     ],
 )
-def test_first_difference_of_two_journals(before: bytes, after: bytes, said: list[str]) -> None:
+def test_first_difference_of_two_journals(before: bytes, after: bytes, expected: list[str]) -> None:
     spec = importlib.util.spec_from_file_location("compare_seeds", ROOT / "scripts" / "_compare_seeds.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert [line[4:] for line in module.first_difference(before, after)] == said
+    assert [line[4:] for line in module.first_difference(before, after)] == expected
 
 
 @pytest.mark.parametrize(
-    "given, code, said",
+    "given, code, expected",
     [
         ((), 2, "usage: scripts/bench NAME [options]; the benchmarks are:"),
         (("--help",), 0, "usage: scripts/bench NAME [options]; the benchmarks are:"),
         (("controllers",), 2, "There is no benchmark controllers; the benchmarks are:"),
     ],
 )
-def test_bench_names_all_benchmarks(given: tuple[str, ...], code: int, said: str) -> None:
+def test_bench_names_all_benchmarks(given: tuple[str, ...], code: int, expected: str) -> None:
     """``--help`` was taken for the name of a benchmark, and ended in Python's "No module named"."""
     done = bash(ROOT, "scripts/bench", *given)
     assert done.returncode == code
     lines = (done.stdout + done.stderr).splitlines()
-    assert lines[0] == said
+    assert lines[0] == expected
     folder = ROOT / "benchmarks"
     files = {file.stem for file in folder.glob("*.py")} | {file.parent.name for file in folder.glob("*/__main__.py")}
     assert {line.strip() for line in lines[1:]} == {name for name in files if not name.startswith("_")}

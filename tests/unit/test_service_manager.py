@@ -99,18 +99,18 @@ def test_a_status_is_said_once_and_the_watchdog_always(listening: tuple[socket.s
                     await anyio.sleep(0.001)
                 tasks.cancel_scope.cancel()
 
-    said: list[str] = []
+    sent: list[str] = []
 
     def next_message() -> str:
         server.setblocking(False)
         try:
-            said.append(server.recv(10_000).decode())
+            sent.append(server.recv(10_000).decode())
         except BlockingIOError:
             return ""
-        return said[-1]
+        return sent[-1]
 
     anyio.run(main)
     cut = "WATCHDOG=1\nSTATUS=" + "x" * MAX_STATUS_CHARS
     wanted = ["WATCHDOG=1\nSTATUS=waiting for ZooKeeper", "WATCHDOG=1\nSTATUS=active", "WATCHDOG=1", cut]
-    assert said == [*wanted, "WATCHDOG=1\nSTATUS=end"]
+    assert sent == [*wanted, "WATCHDOG=1\nSTATUS=end"]
     manager.close()

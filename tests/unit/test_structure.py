@@ -21,12 +21,12 @@ def here() -> dict[str, Room]:
 def test_the_page_says_what_each_room_imports() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     table = page.partition("## What each room imports")[2].partition("\n## ")[0]
-    said = {}
+    documented = {}
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
         if len(cells) == 2 and cells[0] not in ("room", "---"):
-            said[cells[0]] = frozenset(cells[1].split(", ")) - {""}
-    assert said == {name: room.imports for name, room in here().items()}
+            documented[cells[0]] = frozenset(cells[1].split(", ")) - {""}
+    assert documented == {name: room.imports for name, room in here().items()}
 
 
 def test_no_rooms_import_each_other() -> None:

@@ -51,7 +51,7 @@ def test_what_if_as_json_names_every_partition(zk_connect: str, tmp_path: Path, 
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
-    "arguments, code, said",
+    "arguments, code, error",
     [
         ((), 2, "nothing happens"),
         (("--kill", "x"), 2, "expected broker ids"),
@@ -66,8 +66,8 @@ def test_what_if_as_json_names_every_partition(zk_connect: str, tmp_path: Path, 
         (("--kill", "-1"), 2, "expected broker ids"),
     ],
 )
-def test_what_cannot_happen_is_refused(zk_connect: str, arguments: tuple[str, ...], code: int, said: str) -> None:
-    assert said in aiocontroller("what-if", "--zookeeper", zk_connect, *arguments, code=code).stderr
+def test_what_cannot_happen_is_refused(zk_connect: str, arguments: tuple[str, ...], code: int, error: str) -> None:
+    assert error in aiocontroller("what-if", "--zookeeper", zk_connect, *arguments, code=code).stderr
 
 
 def changes(kazoo: KazooClient, path: str = "/") -> dict[str, int]:
@@ -125,11 +125,11 @@ def test_a_saved_tree_is_judged_as_the_cluster_is_and_holds_no_secrets(
     aiocontroller(*asking_nobody, "--save-tree", str(hashed), "--hash-names", code=4)
     assert changes(kazoo) == before
     for file in (plain, hashed):
-        told = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
         assert [
-            word for word in ("hunter2", "alice", "swordfish", "zebra", "c3RvcmVk", "keystore") if word in told
+            word for word in ("hunter2", "alice", "swordfish", "zebra", "c3RvcmVk", "keystore") if word in text
         ] == []
-        assert "1000" in told
+        assert "1000" in text
     assert "127.0.0.1" not in hashed.read_text(encoding="utf-8")
 
     assert json.loads(plain.read_bytes())["topics"].keys() == {"t"}
@@ -153,7 +153,7 @@ def test_reports_of_two_clusters_are_not_compared(zk_connect: str, kazoo: KazooC
 
 
 @pytest.mark.parametrize(
-    "arguments, code, said",
+    "arguments, code, error",
     [
         (("check", "--hash-names"), 2, "give --save-tree, too"),
         (("check", "--tree", "{file}", "--zookeeper", "127.0.0.1:1"), 2, "leave --data and --zookeeper out"),
@@ -162,10 +162,10 @@ def test_reports_of_two_clusters_are_not_compared(zk_connect: str, kazoo: KazooC
         (("what-if", "--tree", "{file}", "--kill", "1"), 1, "expected what aiocontroller check --save-tree writes"),
     ],
 )
-def test_a_wrong_use_of_a_tree_is_refused(tmp_path: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_a_wrong_use_of_a_tree_is_refused(tmp_path: Path, arguments: tuple[str, ...], code: int, error: str) -> None:
     file = tmp_path / "no-tree.json"
     file.write_text('{"format": 1}')
-    assert said in aiocontroller(*(word.format(file=file) for word in arguments), code=code).stderr
+    assert error in aiocontroller(*(word.format(file=file) for word in arguments), code=code).stderr
 
 
 @pytest.mark.usefixtures("cluster")

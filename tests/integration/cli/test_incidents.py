@@ -282,6 +282,6 @@ async def test_the_page_and_one_command_name_cause_and_object(
         await until(page_says)
     except AssertionError:
         raise AssertionError([part for part in incident.page if part not in text], text) from None
-    said = await asyncio.to_thread(of_command, incident.command, described(service, zk_connect, tmp_path))
+    output = await asyncio.to_thread(of_command, incident.command, described(service, zk_connect, tmp_path))
     for part in incident.terminal:
-        assert part in said, (part, said)
+        assert part in output, (part, output)

@@ -42,7 +42,7 @@ async def shown(chromium: Any, service: Service, width: int = 1280, theme: str =
     context = await chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
     page = await context.new_page()
     page.complaints = []
-    page.on("console", lambda said: page.complaints.append(said.text))
+    page.on("console", lambda message: page.complaints.append(message.text))
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     page.on(
         "request",
@@ -67,8 +67,8 @@ async def test_it_fits_and_loads_nothing_else(cluster: Cluster, chromium: Any) -
 async def test_it_says_what_is_broken_and_goes_on_saying_it(cluster: Cluster, chromium: Any) -> None:
     service = await broken(cluster)
     page = await shown(chromium, service)
-    said = page.locator("#verdict")
-    assert "Partitions: 1 offline, 1 below min.insync.replicas, 2 under-replicated." in await said.inner_text()
+    verdict = page.locator("#verdict")
+    assert "Partitions: 1 offline, 1 below min.insync.replicas, 2 under-replicated." in await verdict.inner_text()
     row = page.get_by_role("table", name="Offline").get_by_role("row").nth(1)
     assert "no in-sync replica is alive; broker 3 dead since" in await row.inner_text()
     assert "broker 3 died" in await page.locator("#incidents").inner_text()
@@ -179,13 +179,13 @@ async def test_a_check_says_how_far_it_has_come(cluster: Cluster, chromium: Any)
     page = await shown(chromium, await broken(cluster))
     await page.evaluate("source.close()")
     check = {"at_us": None, "took_ms": None, "error": "", "running_since_us": 1_700_000_000_000_000, "counts": None}
-    for progress, said in (
+    for progress, text in (
         (None, " …"),
         ({"read": 20_000, "of": 100_000, "again": False}, ": 20,000 of 100,000 partitions read …"),
         ({"read": 20_000, "of": 100_000, "again": True}, ": 20,000 of 100,000 partitions read a second time …"),
     ):
         await page.evaluate("data => hear(data)", {"now_us": 1, "check": check | {"progress": progress}})
-        assert (await page.locator("#check-said").inner_text()).endswith(said)
+        assert (await page.locator("#check-said").inner_text()).endswith(text)
 
 
 async def test_moves_and_deletions_say_when_they_end_or_that_nobody_can_say(cluster: Cluster, chromium: Any) -> None:
@@ -198,13 +198,13 @@ async def test_moves_and_deletions_say_when_they_end_or_that_nobody_can_say(clus
     pace = {"ended": 1200, "since_us": 1_700_000_000_000_000, "expected_us": 1_700_000_600_000_000}
     data = {"now_us": 1, "reassignments": moves | {"pace": pace}}
     await page.evaluate("data => hear(data)", data | {"deletions": gone | {"pace": pace | {"expected_us": None}}})
-    said = await page.locator("#reassignments").inner_text()
-    assert "1,200 of 1,203 partitions done since 2023-11-1" in said
-    assert "At this pace, the rest will be done at about 2023-11-1" in said
-    assert "waits for broker 2" in said
-    said = await page.locator("#deletions").inner_text()
-    assert "Too few have ended lately to estimate when the rest will." in said
-    assert NAME in said
+    text = await page.locator("#reassignments").inner_text()
+    assert "1,200 of 1,203 partitions done since 2023-11-1" in text
+    assert "At this pace, the rest will be done at about 2023-11-1" in text
+    assert "waits for broker 2" in text
+    text = await page.locator("#deletions").inner_text()
+    assert "Too few have ended lately to estimate when the rest will." in text
+    assert NAME in text
 
 
 async def test_a_check_is_run_from_the_page_and_its_findings_stay(cluster: Cluster, chromium: Any) -> None:
@@ -213,9 +213,9 @@ async def test_a_check_is_run_from_the_page_and_its_findings_stay(cluster: Clust
     await page.locator("#check-now").focus()
     await page.keyboard.press("Enter")
     await page.wait_for_selector("#check h3:has-text('critical')", timeout=120_000)
-    said = await page.locator("#check").inner_text()
+    text = await page.locator("#check").inner_text()
     for part in ("Checked at", " critical, ", "Why", "What follows", "What to do", "t-0"):
-        assert part in said, said
+        assert part in text, text
     assert await page.evaluate(SPILLED) == []
     await page.locator("#check summary").first.click()
     assert "/brokers/topics/t" in await page.locator("#check table").first.inner_text()
@@ -253,7 +253,7 @@ async def test_an_action_is_shown_first_and_done_after_a_second_look(cluster: Cl
     assert not await page.locator("#act").is_visible()
     await page.wait_for_function("() => document.getElementById('act-password').value === ''")  # by a later task
     await page.wait_for_selector("#instances:not(:has(button))")
-    assert all("403" in said or "data:" in said for said in page.complaints), page.complaints
+    assert all("403" in complaint or "data:" in complaint for complaint in page.complaints), page.complaints
 
 
 async def shows_first(page: Any, *titles: str) -> str:
@@ -282,9 +282,9 @@ async def test_replicas_are_moved_and_leaders_elected_from_the_page(cluster: Clu
     await page.wait_for_selector("#act-said:has-text('brokers 7 are not live (live: 1, 2)')")
     await page.evaluate("hear({ now_us: state.now_us, controller: state.controller })")  # buttons are drawn again
     await page.keyboard.press("Escape")
-    said = await shows_first(page, label, "2", "1")
+    text = await shows_first(page, label, "2", "1")
     for line in ("t-1: replicas 1, 2, 3 → 2, 1", "leader 1 stays", "deleted from 3", "Nothing is done yet."):
-        assert line in said
+        assert line in text
     assert await page.evaluate(SPILLED) == []
     assert await page.evaluate("document.activeElement.id") == "act-title"
     await page.keyboard.press("Tab")
@@ -302,7 +302,7 @@ async def test_replicas_are_moved_and_leaders_elected_from_the_page(cluster: Clu
     # The focus is given back by the event "close", in a later task of the browser's.
     await page.wait_for_function("label => document.activeElement.getAttribute('aria-label') === label", arg=label)
     assert "found 2 replicas for 1 brokers" in await shows_first(page, "Move all replicas off broker 2")
-    assert all("409" in said or "data:" in said for said in page.complaints), page.complaints
+    assert all("409" in complaint or "data:" in complaint for complaint in page.complaints), page.complaints
 
 
 async def test_a_late_answer_is_not_taken_for_that_to_another_action(cluster: Cluster, chromium: Any) -> None:
@@ -341,7 +341,7 @@ async def test_an_action_that_begins_as_the_dialog_closes_is_not_forgotten(clust
     await page.fill("#act-password", "sesame")
     await page.keyboard.press("Enter")
     await page.wait_for_selector("#act-said:has-text('Nothing is done yet.')")
-    assert [said for said in page.complaints if "data:" not in said] == []
+    assert [complaint for complaint in page.complaints if "data:" not in complaint] == []
 
 
 async def test_a_tab_of_an_exchanged_controller_says_so(cluster: Cluster, chromium: Any) -> None:
@@ -371,8 +371,8 @@ async def test_an_action_asked_of_a_controller_that_has_died_says_what_became_of
 ) -> None:
     page = await shown(chromium, await acting(cluster))
     await page.route("**/dry-run", lambda route: route.abort())
-    said = await shows_first(page, "Release the role")
-    assert "This controller does not answer. Nothing was done. Another one may be active" in said
+    text = await shows_first(page, "Release the role")
+    assert "This controller does not answer. Nothing was done. Another one may be active" in text
     await page.unroute("**/dry-run")
     await page.fill("#act-password", "sesame")
     await page.keyboard.press("Enter")

@@ -122,8 +122,8 @@ async def test_a_killed_move_can_be_stopped_and_a_running_one_too(
     assert "Result: stopped." in await command(cluster, "move", "--plan", str(wanted), "--stop")
     assert tree.as_before()
     process = await begun(cluster, wanted, tree)
-    said = await command(cluster, "move", "--plan", str(wanted), code=1)
-    assert f"process {process.pid} works by this file already" in said
+    output = await command(cluster, "move", "--plan", str(wanted), code=1)
+    assert f"process {process.pid} works by this file already" in output
     assert "Result: stopped." in await command(cluster, "move", "--plan", str(wanted), "--stop")
     assert await asyncio.wait_for(process.wait(), 40) == 3
     assert tree.as_before()
@@ -138,8 +138,8 @@ async def test_what_is_not_ours_to_change_is_refused_and_stays(
     rate = {RATES[0]: "77"}
     await asyncio.to_thread(kazoo.ensure_path, "/config/brokers/2")
     await asyncio.to_thread(kazoo.set, "/config/brokers/2", json.dumps({"version": 1, "config": rate}).encode())
-    said = await command(cluster, "move", "--plan", str(wanted), "--answer-ms", "60000", code=1)
-    assert f"broker 2: found {RATES[0]}=77, expected no throttle of others" in said
+    output = await command(cluster, "move", "--plan", str(wanted), "--answer-ms", "60000", code=1)
+    assert f"broker 2: found {RATES[0]}=77, expected no throttle of others" in output
     assert tree.config("brokers/2") == rate
     assert tree.config("topics/t") == OWN
     assert await asyncio.to_thread(kazoo.exists, "/config/brokers/1") is None
@@ -158,8 +158,8 @@ async def test_a_record_of_another_cluster_is_refused(
     for options in (["move", "--plan", str(wanted)], ["roll", "--command", "false"]):
         for dry in ([], ["--dry-run"]):
             audit.write_text(text)
-            said = await command(cluster, *options, *dry, "--audit", str(audit), code=1)
-            assert f"{audit}: found the record of cluster another, expected one of this: name another file by" in said
+            output = await command(cluster, *options, *dry, "--audit", str(audit), code=1)
+            assert f"{audit}: found the record of cluster another, expected one of this: name another file by" in output
     assert tree.as_before()
 
 
@@ -168,8 +168,8 @@ async def test_a_dry_run_shows_what_would_be_set_and_put_back(
     wanted: Path,
     tree: Tree,
 ) -> None:
-    said = await command(cluster, "move", "--plan", str(wanted), "--dry-run", "--answer-ms", "60000")
-    shown = [line.strip() for line in said.splitlines()]
+    output = await command(cluster, "move", "--plan", str(wanted), "--dry-run", "--answer-ms", "60000")
+    shown = [line.strip() for line in output.splitlines()]
     assert shown.count(f"{FOLLOWER_REPLICAS} = 9:9,0:3,1:3") == 1
     assert shown.count(f"{FOLLOWER_REPLICAS} = 9:9") == 1
     assert shown.count(f"{RATES[0]} removed") == 3

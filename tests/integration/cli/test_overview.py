@@ -16,16 +16,16 @@ from tests.integration.controller.harness import Cluster, journal_of, until
 __all__ = ["cluster"]
 
 
-async def said(*arguments: str) -> str:
+async def output_of(*arguments: str) -> str:
     return (await asyncio.to_thread(aiocontroller, *arguments)).stdout
 
 
 async def test_who_is_dead_and_since_when(cluster: Cluster, zk_connect: str, tmp_path: Path) -> None:
     service = await broken(cluster)
     here = ("--data", str(described(service, zk_connect, tmp_path)))
-    text = await said("brokers", *here)
+    text = await output_of("brokers", *here)
     assert text.splitlines()[0].split() == "broker state leaders replicas waiting requests last answer remarks".split()
-    found = json.loads(await said("brokers", "--json", *here))
+    found = json.loads(await output_of("brokers", "--json", *here))
     assert [(b["id"], b["state"], b["leaders"], b["replicas"]) for b in found["brokers"]] == [
         (1, "live", 2, 2),
         (2, "live", 0, 2),
@@ -38,7 +38,7 @@ async def test_who_is_dead_and_since_when(cluster: Cluster, zk_connect: str, tmp
 async def test_incidents_and_failovers(cluster: Cluster, zk_connect: str, tmp_path: Path) -> None:
     service = await broken(cluster)
     here = ("--data", str(described(service, zk_connect, tmp_path)))
-    text = await said("incidents", *here)
+    text = await output_of("incidents", *here)
     assert "ongoing; at worst 1 offline" in text
     assert "  broker 3 died: " in text
     assert "Failover to epoch 1 at " in text
@@ -47,7 +47,7 @@ async def test_incidents_and_failovers(cluster: Cluster, zk_connect: str, tmp_pa
     found: dict[str, Any] = {}
 
     async def ended() -> bool:  # chapters are told when an event's work has ended
-        found.update(json.loads(await said("incidents", "--json", *here)))
+        found.update(json.loads(await output_of("incidents", "--json", *here)))
         return "every partition has a leader" in [phase["text"] for phase in found["incidents"][0]["phases"]]
 
     await until(ended)
@@ -84,7 +84,7 @@ async def test_the_story_of_a_partition(cluster: Cluster, zk_connect: str, tmp_p
     service = await broken(cluster)
     records = journal_of(service).records
     (tmp_path / f"journal-{service.shell.id}-1-1-000000.jsonl").write_bytes(encode_records(records))
-    lines = (await said("explain", "t-0", "--data", str(tmp_path))).splitlines()
+    lines = (await output_of("explain", "t-0", "--data", str(tmp_path))).splitlines()
     texts = [line.partition("  ")[2] for line in lines]
     assert texts[0] == f"controller {service.shell.id} took the role, epoch 1"
     assert texts[1] == "leader 3, before none; in sync 3, before none: it was created (leader epoch 0)"

@@ -42,11 +42,11 @@ def cluster(kazoo: KazooClient, zk_connect: str) -> str:
 def test_a_plan_is_shown_with_its_cost_and_what_if_takes_it(cluster: str, tmp_path: Path, kazoo: KazooClient) -> None:
     before = kazoo.get("/brokers/topics/t")[1].mzxid
     out = tmp_path / "plan.json"
-    said = aiocontroller("plan", "--drain", "3", "--zookeeper", cluster, "--out", str(out)).stdout
-    assert said.startswith("3 partitions to change: 3 replicas to copy (0 B), 1 preferred leader to change.\n")
-    assert f"The plan is in {out}. Next: aiocontroller move --plan {out}\n" in said
-    assert "Broker 1 did not report its bytes: " in said
-    assert "The bytes of 3 replicas to copy are not known." in said
+    output = aiocontroller("plan", "--drain", "3", "--zookeeper", cluster, "--out", str(out)).stdout
+    assert output.startswith("3 partitions to change: 3 replicas to copy (0 B), 1 preferred leader to change.\n")
+    assert f"The plan is in {out}. Next: aiocontroller move --plan {out}\n" in output
+    assert "Broker 1 did not report its bytes: " in output
+    assert "The bytes of 3 replicas to copy are not known." in output
     assert read_plan(out).targets == {
         TopicPartition("t", 0): (1, 4),
         TopicPartition("t", 1): (4, 2),
@@ -67,8 +67,8 @@ def test_a_program_gets_the_same_and_a_person_gets_the_plan_last(cluster: str) -
     assert found["cost"]["replicas"] == len(found["plan"]["partitions"]) == 1
     assert [each["replicas"] for each in found["cost"]["brokers"]] == [[1, 1], [2, 2], [3, 2], [0, 1]]
     assert set(found["sizes_unknown"]) == {"1", "2", "3", "4"}
-    said = aiocontroller("plan", "--add", "4", "--zookeeper", cluster).stdout
-    assert json.loads(said.splitlines()[-1]) == found["plan"]
+    output = aiocontroller("plan", "--add", "4", "--zookeeper", cluster).stdout
+    assert json.loads(output.splitlines()[-1]) == found["plan"]
     assert aiocontroller("plan", "--racks", "--zookeeper", cluster).stdout.endswith("There is nothing to do.\n")
 
 
@@ -83,7 +83,7 @@ def test_the_plan_of_a_move_that_was_cut_off_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, code, said",
+    "arguments, code, error",
     [
         ([], 2, "give one goal"),
         (["--racks", "--leaders"], 2, "give one goal"),
@@ -96,5 +96,5 @@ def test_the_plan_of_a_move_that_was_cut_off_stays(tmp_path: Path) -> None:
         (["--drain", "3", "--out", "/proc/none/plan.json"], 1, "--out /proc/none/plan.json: "),
     ],
 )
-def test_what_cannot_be_planned_is_named(cluster: str, arguments: list[str], code: int, said: str) -> None:
-    assert said in aiocontroller("plan", *arguments, "--zookeeper", cluster, code=code).stderr
+def test_what_cannot_be_planned_is_named(cluster: str, arguments: list[str], code: int, error: str) -> None:
+    assert error in aiocontroller("plan", *arguments, "--zookeeper", cluster, code=code).stderr

@@ -77,8 +77,8 @@ async def test_a_move_begins_is_listed_and_is_taken_back(cluster: Cluster, tmp_p
     assert await command(cluster, "reassign", "--list") == "No reassignment is in progress.\n"
     assert await command(cluster, "reassign", "--cancel") == "No reassignment is in progress.\n"
     wanted = plan(tmp_path, {"topic": "t", "partition": 0, "replicas": [3, 1], "log_dirs": ["any", "/data"]})
-    said = await command(cluster, "reassign", "--plan", wanted)
-    assert said == "Started: 1 reassignment; refused: 0.\nNote: the log_dirs of 1 partition are ignored.\n"
+    output = await command(cluster, "reassign", "--plan", wanted)
+    assert output == "Started: 1 reassignment; refused: 0.\nNote: the log_dirs of 1 partition are ignored.\n"
     shown = json.loads(await command(cluster, "reassign", "--list", "--json"))
     entry = {"topic": "t", "partition": 0, "replicas": [3, 1, 2], "adding": [3], "removing": [2]}
     assert shown == {"reassignments": [entry]}
@@ -86,8 +86,8 @@ async def test_a_move_begins_is_listed_and_is_taken_back(cluster: Cluster, tmp_p
     assert await command(cluster, "reassign", "--cancel") == "Cancelled: 1 reassignment; refused: 0.\n"
     await idle(service)
     assert await command(cluster, "reassign", "--list") == "No reassignment is in progress.\n"
-    said = await command(cluster, "reassign", "--cancel", "--plan", wanted, "--json", code=1)
-    (row,) = json.loads(said)["cancelled"]
+    output = await command(cluster, "reassign", "--cancel", "--plan", wanted, "--json", code=1)
+    (row,) = json.loads(output)["cancelled"]
     assert (row["topic"], row["error"]) == ("t", "NO_REASSIGNMENT_IN_PROGRESS")
 
 
@@ -99,10 +99,10 @@ async def test_what_is_refused_is_named(cluster: Cluster, tmp_path: Path) -> Non
         {"topic": "t", "partition": 0, "replicas": [2, 9]},
         {"topic": "t", "partition": 7, "replicas": [1]},
     )
-    said = await command(cluster, "reassign", "--plan", wanted, code=1)
-    assert "INVALID_REPLICA_ASSIGNMENT: replicas 2, 9: brokers 9 are not live (live: 1, 2, 3)" in said
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in said
-    assert said.endswith("Started: 0 reassignments; refused: 2.\n")
+    output = await command(cluster, "reassign", "--plan", wanted, code=1)
+    assert "INVALID_REPLICA_ASSIGNMENT: replicas 2, 9: brokers 9 are not live (live: 1, 2, 3)" in output
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in output
+    assert output.endswith("Started: 0 reassignments; refused: 2.\n")
 
 
 async def test_elections(cluster: Cluster) -> None:
@@ -110,17 +110,17 @@ async def test_elections(cluster: Cluster) -> None:
     await cluster.create_topic("t", {0: [1, 2], 1: [2, 1], 2: [3]})
     await cluster.until_leaders("t", [1, 2, 3])
     assert await command(cluster, "elect", "--preferred", "--all") == "Elected 0 leaders; 0 not needed, 0 failed.\n"
-    said = await command(cluster, "elect", "--preferred", "--topic", "t")
-    assert said == "Elected 0 leaders; 3 not needed, 0 failed.\n"
+    output = await command(cluster, "elect", "--preferred", "--topic", "t")
+    assert output == "Elected 0 leaders; 3 not needed, 0 failed.\n"
     await cluster.bounce_broker(1)
     state = await cluster.until_state("t", 2, (2,), 0)
     await idle(service)
-    said = await command(cluster, "elect", "--preferred", "--topic", "t", "--partition", "0", code=1)
-    assert "PREFERRED_LEADER_NOT_AVAILABLE" in said
+    output = await command(cluster, "elect", "--preferred", "--topic", "t", "--partition", "0", code=1)
+    assert "PREFERRED_LEADER_NOT_AVAILABLE" in output
     await cluster.kill_broker(2)
     await cluster.until_state("t", -1, (2,), 0)
-    said = await command(cluster, "elect", "--unclean", "--topic", "t", "--json")
-    errors = [row["error"] for row in json.loads(said)["elections"]]
+    output = await command(cluster, "elect", "--unclean", "--topic", "t", "--json")
+    errors = [row["error"] for row in json.loads(output)["elections"]]
     assert errors == [None, None, "ELECTION_NOT_NEEDED"]
     final = await cluster.state("t", 0)
     assert (final.leader, final.isr, final.recovery_state) == (1, (1,), 1)

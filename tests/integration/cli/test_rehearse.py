@@ -39,12 +39,12 @@ def rehearse(*arguments: str, cwd: Path, code: int = 0) -> str:
 @pytest.mark.usefixtures("cluster")
 def test_it_rehearses_a_cluster_and_changes_nothing_in_it(zk_connect: str, kazoo: KazooClient, tmp_path: Path) -> None:
     before = changes(kazoo)
-    said = rehearse("--zookeeper", zk_connect, "--seeds", "1", cwd=tmp_path)
+    output = rehearse("--zookeeper", zk_connect, "--seeds", "1", cwd=tmp_path)
     assert changes(kazoo) == before
-    assert said.startswith("3 brokers, 2 registered; 4 partitions.\n")
-    assert "broker 2 dies" in said
-    assert "Verdict: no violation. Nothing was written." in said
-    assert "--tree TREE --seed 1, with a file of aiocontroller check --save-tree" in said
+    assert output.startswith("3 brokers, 2 registered; 4 partitions.\n")
+    assert "broker 2 dies" in output
+    assert "Verdict: no violation. Nothing was written." in output
+    assert "--tree TREE --seed 1, with a file of aiocontroller check --save-tree" in output
     assert "no violations" in (tmp_path / PAGE).read_text(encoding="utf-8")
 
 
@@ -67,8 +67,8 @@ def test_the_same_tree_and_seed_give_the_same_bytes(tree: Path, tmp_path: Path) 
 
 
 def test_the_worst_seed_can_be_played_again_by_the_command_that_it_prints(tree: Path, tmp_path: Path) -> None:
-    said = rehearse("--tree", str(tree), "--seeds", "2", cwd=tmp_path)
-    again = shlex.split(next(line for line in said.splitlines() if line.startswith("Again")).partition(": ")[2])
+    output = rehearse("--tree", str(tree), "--seeds", "2", cwd=tmp_path)
+    again = shlex.split(next(line for line in output.splitlines() if line.startswith("Again")).partition(": ")[2])
     assert again[:2] == ["aiocontroller", "rehearse"]
     both = json.loads(rehearse("--tree", str(tree), "--seeds", "2", "--json", cwd=tmp_path))
     alone = json.loads(rehearse(*again[2:], "--json", cwd=tmp_path))
@@ -91,12 +91,12 @@ def test_a_plan_is_read_by_the_ids_of_the_cluster(tree: Path, tmp_path: Path) ->
     assert "found broker 1, expected one that is registered: 101, 102, 103" in refused([1])
     assert "found nobody-0, expected a partition that can be rehearsed" in refused([101], "nobody")
     assert "found replicas [], expected some, each once" in refused([])
-    said = json.loads(rehearse("--tree", str(tree), "--plan", write([103]), "--seeds", "1", "--json", cwd=tmp_path))
-    assert next(each["violations"] for each in said["events"] if each["event"] == "replicas move") == 0
+    output = json.loads(rehearse("--tree", str(tree), "--plan", write([103]), "--seeds", "1", "--json", cwd=tmp_path))
+    assert next(each["violations"] for each in output["events"] if each["event"] == "replicas move") == 0
 
 
 @pytest.mark.parametrize(
-    "arguments, code, said",
+    "arguments, code, error",
     [
         (("--seeds", "0"), 2, "not in the range"),
         (
@@ -108,10 +108,10 @@ def test_a_plan_is_read_by_the_ids_of_the_cluster(tree: Path, tmp_path: Path) ->
     ],
 )
 def test_what_cannot_be_done_is_refused(
-    tree: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+    tree: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, error: str
 ) -> None:
     done = aiocontroller("rehearse", "--tree", str(tree), *arguments, code=code, cwd=tmp_path, timeout_s=200)
-    assert said in done.stderr
+    assert error in done.stderr
 
 
 @pytest.mark.timeout(600)
@@ -126,7 +126,7 @@ def test_the_page_fits_every_width_and_loads_nothing(tree: Path, tmp_path: Path)
         for width in (360, 1300):
             for theme in ("light", "dark"):
                 page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
-                page.on("console", lambda said: wrong.append(said.text))
+                page.on("console", lambda message: wrong.append(message.text))
                 page.on("request", lambda asked: asked.url.startswith("file:") or wrong.append(asked.url))
                 page.goto((tmp_path / PAGE).as_uri())
                 assert page.inner_text("h1") == "Rehearsal: no violations"

@@ -52,9 +52,9 @@ def listener(tmp_path: Path, zk_connect: str, kazoo: KazooClient) -> Iterator[st
         found = tmp_path / "data" / "controller.json"
         by_s = time.monotonic() + 150
         while not found.exists():
-            said = (tmp_path / "log").read_text()
-            assert controller.poll() is None, said
-            assert time.monotonic() < by_s, said
+            logged = (tmp_path / "log").read_text()
+            assert controller.poll() is None, logged
+            assert time.monotonic() < by_s, logged
             time.sleep(0.1)
         put(kazoo, "/brokers/ids/1", BROKER)
         (listening,) = json.loads(found.read_text())["listeners"]

@@ -17,20 +17,20 @@ WITHIN_S = 150.0
 class Manager:
     def __init__(self, server: socket.socket) -> None:
         self._server = server
-        self.said: list[str] = []
+        self.received: list[str] = []
 
     def hear(self) -> list[str]:
         """All that was said."""
         while True:
             try:
-                self.said += self._server.recv(10_000).decode().splitlines()
+                self.received += self._server.recv(10_000).decode().splitlines()
             except BlockingIOError:
-                return self.said
+                return self.received
 
     def until(self, condition: Callable[[list[str]], bool]) -> None:
         deadline_s = time.monotonic() + WITHIN_S
         while not condition(self.hear()):
-            assert time.monotonic() < deadline_s, self.said
+            assert time.monotonic() < deadline_s, self.received
             time.sleep(0.02)
 
 
@@ -60,13 +60,13 @@ def test_it_waits_is_ready_is_active_and_ends(
 ) -> None:
     controller = Controller(tmp_path, "", "--zookeeper", zk_connect)
     controllers.append(controller)
-    manager.until(lambda said: any(line.startswith("STATUS=active, epoch 1") for line in said))
-    assert manager.said.count("READY=1") == 1
-    waiting = manager.said.index(f"STATUS=waiting for ZooKeeper at {zk_connect}")
-    assert waiting < manager.said.index("READY=1")
-    heard = manager.said.count("WATCHDOG=1")
-    manager.until(lambda said: said.count("WATCHDOG=1") >= heard + 5)
-    assert "STOPPING=1" not in manager.said
+    manager.until(lambda received: any(line.startswith("STATUS=active, epoch 1") for line in received))
+    assert manager.received.count("READY=1") == 1
+    waiting = manager.received.index(f"STATUS=waiting for ZooKeeper at {zk_connect}")
+    assert waiting < manager.received.index("READY=1")
+    heard = manager.received.count("WATCHDOG=1")
+    manager.until(lambda received: received.count("WATCHDOG=1") >= heard + 5)
+    assert "STOPPING=1" not in manager.received
     assert controller.ends() == 0
     assert manager.hear().count("STOPPING=1") == 1
 
@@ -76,8 +76,8 @@ def test_without_zookeeper_it_is_not_ready_and_alive(
 ) -> None:
     controller = Controller(tmp_path, "", "--zookeeper", "127.0.0.1:1")
     controllers.append(controller)
-    manager.until(lambda said: said.count("WATCHDOG=1") >= 5)
-    assert "READY=1" not in manager.said
+    manager.until(lambda received: received.count("WATCHDOG=1") >= 5)
+    assert "READY=1" not in manager.received
     assert controller.ends() == 0
 
 

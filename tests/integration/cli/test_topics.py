@@ -113,6 +113,6 @@ def test_a_name_gives_a_terminal_no_orders(zk_connect: str, kazoo: KazooClient) 
     """ZooKeeper takes names that Kafka refuses."""
     kazoo.create("/brokers/topics/\u202eevil", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
     for command in ("list", "describe"):
-        said = aiocontroller("topics", command, "--zookeeper", zk_connect).stdout
-        assert r"\u202eevil" in said
-        assert "\u202e" not in said
+        output = aiocontroller("topics", command, "--zookeeper", zk_connect).stdout
+        assert r"\u202eevil" in output
+        assert "\u202e" not in output

@@ -364,9 +364,9 @@ class Story:
                     for p in t.partition_states:
                         if p.leader == LEADER_DURING_DELETE:
                             continue
-                        said = leaders.setdefault((t.topic_id, p.partition_index, p.leader_epoch), p.leader)
-                        if said != p.leader or (p.leader >= 0 and p.leader not in p.isr):
-                            wrong.append(f"{t.topic_name}-{p.partition_index}: {said} leads, and {p}")
+                        first_leader = leaders.setdefault((t.topic_id, p.partition_index, p.leader_epoch), p.leader)
+                        if first_leader != p.leader or (p.leader >= 0 and p.leader not in p.isr):
+                            wrong.append(f"{t.topic_name}-{p.partition_index}: {first_leader} leads, and {p}")
         return wrong
 
     async def wrong_partition(self, service: Service, topic: str, number: int, replicas: tuple[int, ...]) -> list[str]:

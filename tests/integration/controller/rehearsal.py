@@ -43,7 +43,7 @@ async def story(cluster: Cluster) -> None:
     await idle(second)
 
 
-async def tell(seed: int) -> bytes:
+async def play(seed: int) -> bytes:
     """Print the journals of all controllers, and all requests that brokers got."""
     world = simulated_world(SimulatedNetwork(), seed)
     server = await ZooKeeperServer(world).start()
@@ -59,7 +59,7 @@ async def tell(seed: int) -> bytes:
 
 
 def main(seed: int = 1) -> bytes:
-    return simulated_net.run(tell(seed))
+    return simulated_net.run(play(seed))
 
 
 if __name__ == "__main__":

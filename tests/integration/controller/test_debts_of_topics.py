@@ -306,9 +306,9 @@ async def test_znodes_that_we_may_read_and_not_write_are_named(
     service = await cluster.active()
     await reassign(service, {T0: (2,)})
     await catch_up(cluster, service, (1, 2))
-    (said,) = await until(lambda: [r.getMessage() for r in caplog.records if "Not reassigned" in r.getMessage()])
-    assert f"{paths.debts(1, 't')}" in said
-    assert "NO_AUTH (-102)" in said
+    (message,) = await until(lambda: [r.getMessage() for r in caplog.records if "Not reassigned" in r.getMessage()])
+    assert f"{paths.debts(1, 't')}" in message
+    assert "NO_AUTH (-102)" in message
     if path == paths.DEBTS:
         assert any(
             r.levelno == logging.ERROR and f"{path}: ZooKeeper answered NO_AUTH" in r.getMessage()

@@ -203,8 +203,8 @@ async def test_controller_epoch_that_none_can_follow_is_named_and_keeps_us_out(
     found = f"/controller_epoch: found {epoch.decode()}, expected the controller epoch as a decimal number"
     await until(lambda: found in reasons())
     assert "Error" not in reasons()
-    said = [r for r in caplog.records if r.levelno == logging.ERROR]
-    assert all(r.getMessage().startswith(f"Not taking the role: {found}") and r.exc_info is None for r in said)
+    errors = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert all(r.getMessage().startswith(f"Not taking the role: {found}") and r.exc_info is None for r in errors)
     assert (await cluster.client.get_many([paths.CONTROLLER_EPOCH])).data == [epoch]
     await cluster.client.set_data(paths.CONTROLLER_EPOCH, b"6")
     await cluster.active()

@@ -144,9 +144,9 @@ async def test_reassignment_by_znode_that_is_too_large_is_taken_out_of_it(
 
     await until(taken_out)
     await idle(service)
-    said = [r.getMessage() for r in caplog.records if "'large'" in r.getMessage()]
-    assert len(said) == 1
-    assert "40 in all" in said[0]
+    messages = [r.getMessage() for r in caplog.records if "'large'" in r.getMessage()]
+    assert len(messages) == 1
+    assert "40 in all" in messages[0]
     table = service.shell.context.table
     assert table.assignment(table.row("small", 0)).adding == (3,)
 

@@ -79,7 +79,7 @@ async def test_a_real_client_creates_expands_and_deletes_a_topic(cluster: Cluste
     await until(gone, "the topic is deleted")
 
     who = "User:ANONYMOUS at 127.0.0.1 asks"
-    told = [event.text for event in (await cluster.active()).controller.story.chronicle.events]
+    texts = [event.text for event in (await cluster.active()).controller.story.chronicle.events]
     asked = [
         f'{who} to create topics t, "bad name!", u',
         f"{who} to create topic t",
@@ -87,10 +87,10 @@ async def test_a_real_client_creates_expands_and_deletes_a_topic(cluster: Cluste
         f"{who} for more partitions of topic t",
         f"{who} to delete topics t, unknown",
     ]
-    told = [text for text in told if text.startswith(who)]
-    assert len(told) == len(asked)
-    assert all(text.startswith(start) for text, start in zip(told, asked, strict=True)), told
-    assert told[0].startswith(f"{asked[0]}: 4 partitions created, in ")
+    texts = [text for text in texts if text.startswith(who)]
+    assert len(texts) == len(asked)
+    assert all(text.startswith(start) for text, start in zip(texts, asked, strict=True)), texts
+    assert texts[0].startswith(f"{asked[0]}: 4 partitions created, in ")
 
 
 async def test_validate_only_creates_nothing(cluster: Cluster) -> None:

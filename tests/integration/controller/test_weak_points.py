@@ -166,9 +166,9 @@ async def test_malformed_request_znodes_are_named(cluster: Cluster, caplog: pyte
 
     await until(election_gone)
     assert await cluster.client.exists("/admin/reassign_partitions"), "left for its writer"
-    said = [r.getMessage() for r in caplog.records]
+    messages = [r.getMessage() for r in caplog.records]
     for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election"):
-        assert any(f"Ignoring the znode {path}: found" in line for line in said)
+        assert any(f"Ignoring the znode {path}: found" in line for line in messages)
     await cluster.client.delete("/admin/reassign_partitions")
     await cluster.client.create(
         "/admin/reassign_partitions",

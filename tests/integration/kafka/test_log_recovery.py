@@ -114,7 +114,7 @@ async def command(*arguments: str, folder: Path) -> tuple[int | None, str, str]:
     return child.returncode, out.decode(), err.decode()
 
 
-def tells_epochs(kafka: KafkaCluster) -> bool:
+def reports_epochs(kafka: KafkaCluster) -> bool:
     """Whether brokers tell where epochs end in their logs; without, logs that end alike may still differ anywhere."""
     return number(kafka.version) >= (2, 7)
 
@@ -131,10 +131,10 @@ async def test_a_topic_that_allows_unclean_elections(stage: PlayedCluster, kafka
     await until(recorded, "the journal is on the disk")
     evidence, elected = recoveries(tmp_path, topic)
     assert (evidence.event, elected.event, elected.leader) == ("evidence", "elected", 2)
-    assert elected.count == (0 if tells_epochs(kafka) else WRITTEN[1])
+    assert elected.count == (0 if reports_epochs(kafka) else WRITTEN[1])
     assert elected.brokers == [3]
     assert elected.detail is not None
-    of_epoch = " of epoch" if tells_epochs(kafka) else ""
+    of_epoch = " of epoch" if reports_epochs(kafka) else ""
     assert f"broker 2 ends at 250{of_epoch}" in elected.detail
     assert f"broker 1 ends at 100{of_epoch}" in elected.detail
 
@@ -152,7 +152,7 @@ async def test_an_operator_looks_before_and_chooses(stage: PlayedCluster, kafka:
     assert code == 0, err
     [found] = json.loads(out)["partitions"]
     assert (found["result"], found["leader"], found["unknown"]) == ("would elect", 2, [3])
-    assert found["lost_at_most"] == (0 if tells_epochs(kafka) else WRITTEN[1])
+    assert found["lost_at_most"] == (0 if reports_epochs(kafka) else WRITTEN[1])
     assert [(log["broker"], log["end_offset"], log["in_isr"]) for log in found["logs"]] == [
         (1, 100, False),
         (2, 250, False),
@@ -162,7 +162,7 @@ async def test_an_operator_looks_before_and_chooses(stage: PlayedCluster, kafka:
     assert code == 1, err
     assert f"{topic}-0: nobody leads. Broker 3 has not reported how far its log reaches" in out
     code, out, err = await command("recover", "--topic", topic, "--from", "1", "--dry-run", "--json", folder=tmp_path)
-    assert json.loads(out)["partitions"][0]["lost_at_most"] == WRITTEN[2] + (0 if tells_epochs(kafka) else WRITTEN[1])
+    assert json.loads(out)["partitions"][0]["lost_at_most"] == WRITTEN[2] + (0 if reports_epochs(kafka) else WRITTEN[1])
     code, out, err = await command("recover", "--topic", topic, folder=tmp_path)
     assert code == 0, err
     assert f"{topic}-0: broker 2 leads." in out

@@ -159,8 +159,8 @@ async def migrate(play: Play) -> None:
     assert waiting["phase"] == "provisioned, waiting for the brokers"
     # As a broker may create it that takes this controller for a broker.
     await AdminZkClient(play.ours.zk).create_topic("named", {0: (1, OUR_ID)})
-    said = await play.run("hand-over", "--data", str(play.ours.folder))
-    assert said.startswith(f"Controller {OUR_ID} keeps the role")
+    output = await play.run("hand-over", "--data", str(play.ours.folder))
+    assert output.startswith(f"Controller {OUR_ID} keeps the role")
     assert all(OUR_ID not in each.assignment.replicas for each in (await play.tree()).partitions)
 
     await play.restart(1, Mode.MIGRATION)
@@ -214,8 +214,8 @@ async def test_claimed_by_kraft_and_rolled_back(play: Play) -> None:
         assert await play.held_by_kraft(), "this controller has stayed out of office"
 
         logged = play.logged()
-        said = await play.run("rollback", *data)
-        assert f"Controller {OUR_ID} has taken the role, epoch {ready['highest_state_epoch'] + 1}." in said
+        output = await play.run("rollback", *data)
+        assert f"Controller {OUR_ID} has taken the role, epoch {ready['highest_state_epoch'] + 1}." in output
         await written_to(load)
         assert await asyncio.to_thread(produced_through, cluster.brokers[1].address, "asked-for-later")
         for number in cluster.brokers:

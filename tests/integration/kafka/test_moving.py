@@ -113,8 +113,8 @@ async def test_an_old_controller_is_refused_before_anything_is_set(
     await AdminZkClient(ours.zk).create_topic("kept", {0: (1,)})
     cluster.plan.write_text('{"version": 1, "partitions": [{"topic": "kept", "partition": 0, "replicas": [3]}]}')
     for mode in ("--dry-run", "--keep-leaders"):
-        said = await cluster.move(mode, code=1)
-        assert "a broker of an old release: LIST_PARTITION_REASSIGNMENTS(46): peer offers versions none" in said
+        output = await cluster.move(mode, code=1)
+        assert "a broker of an old release: LIST_PARTITION_REASSIGNMENTS(46): peer offers versions none" in output
     assert await cluster.replicas("kept") == {0: (1,)}
     assert await cluster.throttles() == set()
 
@@ -126,16 +126,16 @@ async def test_a_broker_is_drained_under_load_and_gets_everything_back(
     await filled(cluster, topic, 4, (1, 2))
     await under_load(cluster.stage, kafka)
     before = await cluster.tree()
-    said = await cluster.run("plan", "--drain", "1", "--topic", topic, "--out", str(cluster.plan))
-    assert "4 replicas to copy (6." in said, "the brokers tell their bytes"
+    output = await cluster.run("plan", "--drain", "1", "--topic", topic, "--out", str(cluster.plan))
+    assert "4 replicas to copy (6." in output, "the brokers tell their bytes"
     foretold = await cluster.move("--dry-run")
     assert f"would write /config/topics/{topic}:\n  {LEADER_REPLICAS} = 0:1,0:2,1:1" in foretold
     assert f"would send AlterPartitionReassignments for 4 partitions:\n  {topic}-0 to 3,2\n" in foretold
     assert (await cluster.tree()).partitions == before.partitions or cluster.stage.load is not None
     assert not cluster.audit.exists()
 
-    said = await cluster.move("--at-once", "2")
-    assert "Result: moved. In place: 4 partitions." in said
+    output = await cluster.move("--at-once", "2")
+    assert "Result: moved. In place: 4 partitions." in output
     assert await cluster.replicas(topic) == dict.fromkeys(range(4), (3, 2))
     led = {each.state.leader for each in (await cluster.tree()).partitions if each.name.topic == topic and each.state}
     assert led == {3}, "preferred leaders lead"
@@ -192,8 +192,8 @@ async def test_a_running_move_is_stopped(cluster: Cluster, how: str, request: py
     await cluster.run("plan", "--drain", "2", "--topic", topic, "--out", str(cluster.plan))
     process = await begun(cluster)
     if how.startswith("--"):
-        said = await cluster.move(how)
-        assert "Result: stopped" in said if how == "--stop" else "Result: reversed" in said
+        output = await cluster.move(how)
+        assert "Result: stopped" in output if how == "--stop" else "Result: reversed" in output
     else:
         process.send_signal(signal.Signals[how])
     assert "Result: stopped." in await ended(process, 3), "not everything has moved"
@@ -225,9 +225,9 @@ async def test_a_destination_that_dies_holds_up_its_own_moves_only_and_gets_them
     )
     await until(cluster.moving, "a partition moves")
     await asyncio.to_thread(cluster.stage.brokers[3].kill)
-    said = await ended(process, 3)
-    assert "brokers away: 3" in said
-    assert "Result: incomplete." in said
+    output = await ended(process, 3)
+    assert "brokers away: 3" in output
+    assert "Result: incomplete." in output
     tree = await cluster.tree()
     assert 3 not in tree.live
     assert (await cluster.replicas(topic))[0] == (1, 2), "what could not end is taken back"

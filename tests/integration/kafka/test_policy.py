@@ -61,7 +61,7 @@ async def controller(zk_connect: str, folder: Path, *options: str) -> AsyncItera
         child.kill()
 
 
-async def said(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+async def run_command(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run the command in a thread, so that our own session keeps its heartbeats."""
     return await asyncio.to_thread(aiocontroller, *arguments, code=code)
 
@@ -88,14 +88,14 @@ async def test_cluster_goes_on_as_its_brokers_are_configured(
 
         contradicting = ("--property", "delete.topic.enable=true", "--property", "num.partitions=8")
         async with controller(zk_connect, other, *contradicting):
-            refused = await said("takeover", *there, code=1)
+            refused = await run_command("takeover", *there, code=1)
             assert [line.split() for line in refused.stdout.splitlines() if line] == [
                 ["setting", "brokers", "ours"],
                 ["delete.topic.enable", "false", "true"],
                 ["num.partitions", "1", "8"],
             ]
             assert "(--keep-ours delete.topic.enable)" in refused.stderr
-            found = json.loads((await said("takeover", "--json", *there, code=1)).stdout)["settings"]
+            found = json.loads((await run_command("takeover", "--json", *there, code=1)).stdout)["settings"]
             assert [(each["setting"], each["brokers"], each["ours"]) for each in found] == [
                 ("delete.topic.enable", {"false": [1, 2, 3]}, "true"),
                 ("num.partitions", {"1": [1, 2, 3]}, "8"),
@@ -103,11 +103,11 @@ async def test_cluster_goes_on_as_its_brokers_are_configured(
             assert (await cluster.zk.get_controller(watch=False)).controller_id in (1, 2, 3)  # type: ignore[union-attr]
 
         async with controller(zk_connect, ours):
-            taken = (await said("takeover", *here)).stdout
+            taken = (await run_command("takeover", *here)).stdout
             rows = [tuple(line.split(None, 2)) for line in taken.splitlines()]
             for name in ("delete.topic.enable", "auto.leader.rebalance.enable", "unclean.leader.election.enable"):
                 assert (name, POLICY[name], "brokers") in rows
-            shown = (await said("settings", *here)).stdout
+            shown = (await run_command("settings", *here)).stdout
             assert ["delete.topic.enable", "false", "brokers", "false"] in [line.split() for line in shown.splitlines()]
 
             address = json.loads((ours / "controller.json").read_text())["listeners"][0].removeprefix("PLAINTEXT://")
@@ -138,7 +138,7 @@ async def test_cluster_goes_on_as_its_brokers_are_configured(
                 assert await cluster.leaders("spread", 1) == [3]  # broker 2 is preferred, and back
                 await world.clock.sleep(0.1)
 
-            assert (await said("release", *here)).stdout.startswith("Controller 1000001 has given the role back")
+            assert (await run_command("release", *here)).stdout.startswith("Controller 1000001 has given the role back")
 
 
 async def _gone(cluster: Cluster, path: str) -> bool:

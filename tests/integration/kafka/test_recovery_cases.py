@@ -547,15 +547,15 @@ async def test_an_isr_member_whose_log_directory_has_failed_is_awaited_by_name(
             await until(lambda: led_by(stage, topic, -1), "nobody leads")
             await start(stage, 2)
 
-            async def told(*more: str) -> dict[str, Any] | None:
+            async def recovery(*more: str) -> dict[str, Any] | None:
                 found = await recovered(tmp_path, topic, *more)
                 return None if found["result"] == "failed" else found  # broker 2 has just started
 
-            found = await until(lambda: told("--dry-run"), "broker 2 tells how far its log reaches")
+            found = await until(lambda: recovery("--dry-run"), "broker 2 tells how far its log reaches")
             assert (found["result"], found["leader"], found["unknown"]) == ("would elect", 2, [1]), found
             assert "broker 1 has not answered (its log directory has failed; it was in the last ISR" in found["detail"]
             assert await led_by(stage, topic, -1)
-            found = await until(told, "broker 2 leads")
+            found = await until(recovery, "broker 2 leads")
             assert (found["result"], found["leader"], found["lost_at_most"]) == ("elected", 2, 0), found
             await readable(stage, topic, 2, 20)
     finally:

@@ -91,12 +91,12 @@ async def test_brokers_are_restarted_under_load_and_a_killed_roll_goes_on(
         await until(first_is_back, "the first broker is back", within_s=200)
         process.kill()
         await process.wait()
-        said = await ended(await start())
+        output = await ended(await start())
         work.cancel()
     after = {broker.id: broker.epoch for broker in (await read_cluster_tree(ours.zk)).brokers.values()}
     assert all(after[broker] > before[broker] for broker in before)
     assert sorted(operator.restarted) == [1, 2, 3], "none was restarted twice"
-    assert "The record is in" in said
+    assert "The record is in" in output
     assert json.loads(audit.read_text().splitlines()[-1])["result"] == "rolled"
     await check_nothing_lost(stage)
 

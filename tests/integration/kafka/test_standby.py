@@ -59,8 +59,8 @@ class Instances:
         log = self._folder / str(instance.controller_id) / "log"
 
         async def is_over() -> bool:
-            said = log.read_text()
-            return "All brokers have been sent all" in said or self._standby == "cold"
+            logged = log.read_text()
+            return "All brokers have been sent all" in logged or self._standby == "cold"
 
         await until(is_over, "the failover is over")
         return "Failing over with the copy of the cluster" in log.read_text()

@@ -108,7 +108,7 @@ async def test_a_pair_is_upgraded_and_downgraded_under_load(
         await operator.end(working)
         assert not operator.errors
         await check_nothing_lost(stage)
-        read = ["took the role, epoch" in told(instance, f"{topic}-1") for instance in pair.instances.values()]
+        read = ["took the role, epoch" in explained(instance, f"{topic}-1") for instance in pair.instances.values()]
         # Before 2.7 brokers change ISRs themselves, so one of the two may have nothing to record of the partition.
         assert all(read) if number(kafka.version) >= (2, 7) else any(read), "each reads the other version's journal"
     finally:
@@ -117,7 +117,7 @@ async def test_a_pair_is_upgraded_and_downgraded_under_load(
         await pair.give()
 
 
-def told(instance: OurController, partition: str) -> str:
+def explained(instance: OurController, partition: str) -> str:
     command = [sys.executable, "-m", "aiocontroller", "explain", partition, "--data", str(instance.folder)]
     asked = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert asked.returncode == 0, asked.stderr

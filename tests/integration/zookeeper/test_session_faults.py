@@ -583,13 +583,13 @@ async def test_a_server_that_says_the_session_is_gone_ends_the_call_and_the_hand
     make_client: MakeClient, proxy: FaultProxy, code: Code
 ) -> None:
     client = await make_client(timeout_s=4)
-    said = False
+    answered = False
 
     def answer(_link: int, xid: int, frame: bytes) -> bytes:
-        nonlocal said
-        if xid <= 0 or said:
+        nonlocal answered
+        if xid <= 0 or answered:
             return frame
-        said = True
+        answered = True
         return struct.pack(">iiqi", 16, xid, 0, code)
 
     proxy.on_reply = answer

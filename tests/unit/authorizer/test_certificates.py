@@ -46,9 +46,9 @@ def test_openssl_says_the_same(tmp_path: Path) -> None:
     made = f"-subj /CN=a -keyout {tmp_path}/key -out {tmp_path}/pem"
     command = f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 40000 {made}"
     subprocess.run(command.split(), check=True, capture_output=True)
-    said = subprocess.run(
+    printed = subprocess.run(
         [openssl, "x509", "-in", tmp_path / "pem", "-noout", "-enddate"], check=True, capture_output=True
     )
-    seconds = ssl.cert_time_to_seconds(said.stdout.decode().strip().removeprefix("notAfter="))
+    seconds = ssl.cert_time_to_seconds(printed.stdout.decode().strip().removeprefix("notAfter="))
     found = not_after(ssl.PEM_cert_to_DER_cert((tmp_path / "pem").read_text()))
     assert found == datetime.fromtimestamp(seconds, UTC)

@@ -32,11 +32,11 @@ def test_every_command_that_needs_an_extra_is_called() -> None:
 def test_a_command_names_what_to_install(call: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         run(call)
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert exit_.value.code == 1
-    assert said.out == ""
+    assert output.out == ""
     extra = NEEDS[call[0]]
-    assert said.err == f'Error: this command needs the {EXTRAS[extra].name}: pip install "aiocontroller[{extra}]"\n'
+    assert output.err == f'Error: this command needs the {EXTRAS[extra].name}: pip install "aiocontroller[{extra}]"\n'
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS))

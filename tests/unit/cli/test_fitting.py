@@ -62,10 +62,10 @@ def test_a_time_with_its_sign_is_not_broken() -> None:
 def test_no_table_is_too_wide_and_no_word_is_lost(rows: list[tuple[str, ...]], width: int) -> None:
     table = fitting.table(HEADINGS, rows, RIGHT, width)
     assert too_wide(table, width) == []
-    said = table.replace(";", " ").split()
+    shown_words = table.replace(";", " ").split()
     for row in rows:
         for text in row:
-            assert text == fitting.NONE or not set(text.replace(";", " ").split()).difference(said)
+            assert text == fitting.NONE or not set(text.replace(";", " ").split()).difference(shown_words)
 
 
 @given(words, st.sampled_from(["", "  ", "    - ", f"  {AT}  "]), st.integers(30, 120))

@@ -50,7 +50,7 @@ def test_text_names_the_controller() -> None:
 
 
 def test_in_text_a_message_is_one_line_and_an_exception_follows_it() -> None:
-    said = record("topic %s", "x\n2026-11-28 INFO [7] all is well\x1b[2J", failed=True)
-    line, *traceback = formatter("text", 7).format(said).splitlines()
+    logged = record("topic %s", "x\n2026-11-28 INFO [7] all is well\x1b[2J", failed=True)
+    line, *traceback = formatter("text", 7).format(logged).splitlines()
     assert line.endswith(r"WARNING [7] topic x\n2026-11-28 INFO [7] all is well\x1b[2J (aiocontroller.x)")
     assert traceback[0].startswith("Traceback")

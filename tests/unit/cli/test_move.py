@@ -52,14 +52,14 @@ def plan(tmp_path: Path) -> Path:
 
 
 def test_stop_and_reverse_exclude_each_other(plan: Path) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (["--stop", "--reverse"], "--stop and --reverse exclude each other"),
         (["--reverse", "--zookeeper", "127.0.0.1:1"], "no move by"),
         (["--stop", "--zookeeper", "127.0.0.1:1"], "no move by"),
     ):
         done = CliRunner().invoke(move, ["--plan", str(plan), *arguments])
         assert done.exit_code != 0
-        assert said in done.output + str(done.exception)
+        assert message in done.output + str(done.exception)
 
 
 @pytest.mark.parametrize(

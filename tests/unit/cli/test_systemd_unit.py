@@ -23,10 +23,10 @@ def program(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def printed(*options: str) -> str:
-    said = CliRunner().invoke(root, ["systemd-unit", *options])
-    if said.exception is not None:
-        raise said.exception
-    return said.stdout
+    result = CliRunner().invoke(root, ["systemd-unit", *options])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
 
 
 def test_it_runs_this_installation() -> None:

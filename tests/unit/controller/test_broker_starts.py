@@ -86,7 +86,7 @@ def test_one_that_restarts_cleanly_does(it: PureCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "ago_s, told_ms, granted_s, leader",
+    "ago_s, reported_ms, granted_s, leader",
     [
         (8.9, "18000", 18.0, 2),
         (9.1, "18000", 18.0, -1),
@@ -99,11 +99,11 @@ def test_one_that_restarts_cleanly_does(it: PureCluster) -> None:
     ],
 )
 def test_one_whose_session_may_have_expired_after_its_controlled_shutdown_does_not(
-    it: PureCluster, ago_s: float, told_ms: str | None, granted_s: float, leader: int
+    it: PureCluster, ago_s: float, reported_ms: str | None, granted_s: float, leader: int
 ) -> None:
     """It may have lost power before its logs were flushed; its session then lasts two thirds of its timeout."""
-    if told_ms is not None:
-        it.shell.settings.heard({2: ReportedSettings({SESSION_TIMEOUT: told_ms})}, no_brokers=False)
+    if reported_ms is not None:
+        it.shell.settings.heard({2: ReportedSettings({SESSION_TIMEOUT: reported_ms})}, no_brokers=False)
     it.znodes.client.session_timeout_s = granted_s
     stop(it, 2)
     it.views[2].alive_s = -ago_s
@@ -115,7 +115,9 @@ def test_one_whose_session_may_have_expired_after_its_controlled_shutdown_does_n
 
 def test_session_timeout_of_a_broker_counts_when_it_is_gone_and_only_its_own(it: PureCluster) -> None:
     """The guard may have seen that it is gone before the consumer has."""
-    reported = {broker: ReportedSettings({SESSION_TIMEOUT: told_ms}) for broker, told_ms in ((2, "4000"), (3, "18000"))}
+    reported = {
+        broker: ReportedSettings({SESSION_TIMEOUT: reported_ms}) for broker, reported_ms in ((2, "4000"), (3, "18000"))
+    }
     it.shell.settings.heard(reported, no_brokers=False)
     for broker in (2, 3):
         stop(it, broker)

@@ -136,10 +136,10 @@ async def test_broker_that_does_not_listen_yet_is_tried_ten_times_a_second(caplo
         it.manager.add_brokers([it.broker(1, 9092)])
         it.send("a")
         await seconds(10)
-        [told] = it.manager.statistics()
-        assert told.retries == pytest.approx(100, abs=2)
-        assert told.problem in complaints_of(caplog)[0]
-        assert it.world.clock.wall_time_us() - (told.owing_us or 0) == pytest.approx(10_000_000, abs=1_000)
+        [sender] = it.manager.statistics()
+        assert sender.retries == pytest.approx(100, abs=2)
+        assert sender.problem in complaints_of(caplog)[0]
+        assert it.world.clock.wall_time_us() - (sender.owing_us or 0) == pytest.approx(10_000_000, abs=1_000)
         [complaint] = complaints_of(caplog)  # one line for each outage
         assert "Broker 1 cannot be reached" in complaint
         with caplog.at_level(logging.INFO):
@@ -147,8 +147,8 @@ async def test_broker_that_does_not_listen_yet_is_tried_ten_times_a_second(caplo
             await seconds(1)
         assert peer.bodies == [b"a v7 e7"]
         assert any("Broker 1 can be reached again" in r.getMessage() for r in caplog.records)
-        [told] = it.manager.statistics()
-        assert (told.problem, told.owing_us) == ("", None)
+        [sender] = it.manager.statistics()
+        assert (sender.problem, sender.owing_us) == ("", None)
 
 
 @virtual_time
@@ -427,8 +427,8 @@ async def test_a_broker_that_was_silent_at_first_owes_nothing_once_it_has_answer
         mute.close()
         await Peer(it.world).listen(9998)
         await seconds(REQUEST_TIMEOUT_S)
-        [told] = it.manager.statistics()
-        assert (told.owing_us, told.problem) == (None, "")
+        [sender] = it.manager.statistics()
+        assert (sender.owing_us, sender.problem) == (None, "")
 
 
 @virtual_time

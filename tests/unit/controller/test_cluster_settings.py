@@ -201,8 +201,8 @@ async def test_policy_of_creations_keeps_us_out_until_the_operator_insists(caplo
         assert f"brokers have {CREATION} org.example.Policy, which runs in brokers only" in reason
         assert await take_over(service, keep_ours=(CREATION,)) == []
         assert is_active(service)
-        said = f"Not enforced by this controller: {CREATION} org.example.Policy: topics that are created here"
-        assert [r.getMessage() for r in caplog.records if said in r.getMessage()]
+        message = f"Not enforced by this controller: {CREATION} org.example.Policy: topics that are created here"
+        assert [r.getMessage() for r in caplog.records if message in r.getMessage()]
 
 
 @virtual_time

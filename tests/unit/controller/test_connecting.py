@@ -81,11 +81,11 @@ async def test_a_mechanism_that_a_broker_lacks_is_named_with_those_that_it_has()
         await connect_to_broker(peer.world, security("PLAIN"), at(await peer.listen()), timeout_s=5)
 
 
-@pytest.mark.parametrize("message, said", [("no such user", "no such user"), (None, "58"), ("", "58")])
+@pytest.mark.parametrize("message, error", [("no such user", "no such user"), (None, "58"), ("", "58")])
 @virtual_time
-async def test_refused_credentials_are_an_error_with_the_brokers_words(message: str | None, said: str) -> None:
+async def test_refused_credentials_are_an_error_with_the_brokers_words(message: str | None, error: str) -> None:
     peer = await broker(offers("PLAIN"), proves(KafkaErrorCode.SASL_AUTHENTICATION_FAILED, message))
-    with pytest.raises(ConnectionError, match=f"refuses our SASL credentials: {said}"):
+    with pytest.raises(ConnectionError, match=f"refuses our SASL credentials: {error}"):
         await connect_to_broker(peer.world, security("PLAIN"), at(await peer.listen()), timeout_s=5)
 
 

@@ -205,13 +205,13 @@ async def test_a_peer_whose_answers_another_controller_gets_is_not_suspected() -
 @virtual_time
 async def test_heartbeats_to_controllers_say_what_we_hear(kind: str, says: dict[int, int]) -> None:
     async with watching(FULL) as it:
-        said: list[str | None] = []
+        client_ids: list[str | None] = []
         it.heartbeats.kind = kind
         it.heartbeats.speaks_for = lambda: [(1, 70), (2, 71)]
         for connection in it.peers[1].connections:
-            connection.answer = lambda header, body: said.append(header.client_id)  # type: ignore[method-assign]
+            connection.answer = lambda header, body: client_ids.append(header.client_id)  # type: ignore[method-assign]
         await it.sleep(0.3)
-        (client_id,) = said
+        (client_id,) = client_ids
         assert client_id is not None
         assert hearing_of(client_id) == says
         assert client_id.startswith(CLIENT_ID)

@@ -14,7 +14,7 @@ from aiocontroller.zookeeper.from_aiozk import ACL
 from tests.unit.controller.virtual_cluster import SESSION_MS, begin, is_active, stage
 
 
-def told_by(service: Service) -> tuple[Instances, asyncio.Task[None]]:
+def instances_of(service: Service) -> tuple[Instances, asyncio.Task[None]]:
     instances = Instances(service.controller, "host", f"http://{service.shell.id}", f"0.{service.shell.id}")
     return instances, asyncio.create_task(instances.run())
 
@@ -24,8 +24,8 @@ async def test_a_standby_is_known_until_its_session_ends() -> None:
     async with stage() as it:
         first = await begin(it, 1)
         second = await it.add_controller(aiocontroller_id=1002)
-        of_first, running = told_by(first)
-        of_second, also = told_by(second)
+        of_first, running = instances_of(first)
+        of_second, also = instances_of(second)
         await it.sleep(2 * EVERY_S)
         assert of_first.shown()["instances"] == [
             {**row, "this": not row["this"]} for row in of_second.shown()["instances"]
@@ -48,7 +48,7 @@ async def test_a_standby_is_known_until_its_session_ends() -> None:
 async def test_what_others_do_to_an_entry_is_repaired_and_a_quiet_one_is_not_written() -> None:
     async with stage() as it:
         service = await begin(it, 1)
-        instances, running = told_by(service)
+        instances, running = instances_of(service)
         await it.sleep(2 * EVERY_S)
         [name] = await it.client.get_children("/aiocontroller_instances")
         path = f"/aiocontroller_instances/{name}"
@@ -71,10 +71,10 @@ async def test_a_refusal_is_said_once_and_on_the_page(caplog: pytest.LogCaptureF
             acl=[ACL.make("digest", "kafka:nobody-knows", read=True, write=True, create=True)],
         )
         service = await begin(it, 1)
-        instances, running = told_by(service)
+        instances, running = instances_of(service)
         await it.sleep(4 * EVERY_S)
         assert "/aiocontroller_instances" in instances.shown()["problem"]
-        said = [r for r in caplog.records if r.name.endswith("instances") and r.levelno == logging.WARNING]
-        assert len(said) == 1
+        logged = [r for r in caplog.records if r.name.endswith("instances") and r.levelno == logging.WARNING]
+        assert len(logged) == 1
         assert is_active(service)
         running.cancel()

@@ -57,7 +57,7 @@ def test_problems_of_the_controller_come_before_what_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "state, said",
+    "state, reason",
     [
         ({"failure": "the epoch cannot be raised"}, "the epoch cannot be raised"),
         ({"observing": True}, "the role was released"),
@@ -66,11 +66,11 @@ def test_problems_of_the_controller_come_before_what_is_unknown() -> None:
         ({"looked": False}, "the cluster has not been checked yet"),
     ],
 )
-def test_what_keeps_a_process_from_standing_by(state: dict[str, Any], said: str) -> None:
+def test_what_keeps_a_process_from_standing_by(state: dict[str, Any], reason: str) -> None:
     found = of(DIFFERS, **state)
     assert not found.ready
     assert found.reasons[0] == DIFFERS.text
-    assert cast(str, found.reasons[1]).startswith(said)
+    assert cast(str, found.reasons[1]).startswith(reason)
     assert len(found.reasons) == 2
 
 

@@ -35,7 +35,7 @@ class Story:
         self.asked: dict[int, int] = {}
         """Of the last round: broker -> the epoch of its incarnation."""
         self.demanded = self.peace = False
-        self.told: list[str] = []
+        self.history: list[str] = []
         it.shell.log_questions.start(self.asking, self.gather)
         self._check, it.znodes.check = it.znodes.check, self.judge  # type: ignore[method-assign]
         self.acts: list[tuple[Callable[[], None], int]] = [
@@ -58,12 +58,12 @@ class Story:
         others = [b for b in self.replicas if b != leader and context.is_replica_online(context.table.row(*tp), b)]
         if leader in context.started_uncleanly() and others:
             left_out = [b for b in (leader, *others) if self.asked.get(b) != context.brokers[b].epoch]
-            assert not left_out, f"{leader} leads, and {left_out} were not asked: {self.told[-12:]}"
+            assert not left_out, f"{leader} leads, and {left_out} were not asked: {self.history[-12:]}"
 
     def play(self) -> None:
         for _ in range(STEPS):
             act = self.random.choices([act for act, _ in self.acts], [weight for _, weight in self.acts])[0]
-            self.told.append(getattr(act, "__name__", "event"))
+            self.history.append(getattr(act, "__name__", "event"))
             act()
             if self.random.random() < 0.8:
                 self.it.step()
@@ -79,8 +79,8 @@ class Story:
             self.it.queue.append(ev.OfflinePartitionsSweep())
             self.answer()
         state, assignment = self.it.znodes.states[T0], self.it.znodes.topics["t"].partitions[0]
-        assert state.leader != NO_LEADER, self.told
-        assert not (assignment.being_reassigned and set(assignment.target) <= set(state.isr)), self.told
+        assert state.leader != NO_LEADER, self.history
+        assert not (assignment.being_reassigned and set(assignment.target) <= set(state.isr)), self.history
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Story:
                 return
             run(self.asking._begun.pop(0)())
             self.it.step()
-        raise AssertionError(f"it asks for ever: {self.told}")
+        raise AssertionError(f"it asks for ever: {self.history}")
 
     def registration(self) -> None:
         """A broker starts, dies, bounces or stops."""
@@ -170,7 +170,7 @@ class Story:
         reply = ev.Reply(answers.append)
         self.it.queue.append(ev.RecoverPartitions(reply=reply, topic="t", leader=wanted, dry_run=dry_run))
         self.answer()
-        assert len(answers) == 1, self.told
+        assert len(answers) == 1, self.history
         self.demanded = False
 
 

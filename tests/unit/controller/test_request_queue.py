@@ -32,7 +32,7 @@ class Scene:
         self.sender = sender
         self.acknowledged: list[int] = []
 
-    async def tell(self, epoch: int, *rows: int, is_new: bool = False, stop: int | None = None) -> None:
+    async def send_states(self, epoch: int, *rows: int, is_new: bool = False, stop: int | None = None) -> None:
         for row in rows:
             self.context.table.set_leadership(row, leadership(1, (1,), leader_epoch=epoch))
         batch = RequestBatch(self.context)
@@ -68,7 +68,7 @@ async def scene() -> AsyncIterator[Scene]:
 async def test_a_broker_that_missed_fifty_batches_hears_the_last_state_in_few_requests() -> None:
     async with scene() as it:
         for epoch in range(1, 51):
-            await it.tell(epoch, 0, 1)
+            await it.send_states(epoch, 0, 1)
             await seconds(0.1)
         assert len(it.peer.arrived) == 1
         assert it.channels.manager.statistics()[0].queued <= MERGED_FROM
@@ -83,9 +83,9 @@ async def test_a_broker_that_missed_fifty_batches_hears_the_last_state_in_few_re
 async def test_what_is_merged_begins_with_the_broker_list() -> None:
     async with scene() as it:
         for epoch in range(1, 20):
-            await it.tell(epoch, 0)
+            await it.send_states(epoch, 0)
         it.context.add_brokers([it.channels.broker(7, 7)])
-        await it.tell(20, 0)
+        await it.send_states(20, 0)
         await seconds(60)
         (_, first), (api, _), _ = decoded(it.peer)[-3:]
         assert api is LISR
@@ -98,7 +98,7 @@ async def test_what_is_merged_can_be_encoded_before_it_is_sent() -> None:
     """What the context holds then is in ZooKeeper, what it holds later perhaps not; a retry says the same."""
     async with scene() as it:
         for epoch in range(1, 31):
-            await it.tell(epoch, 0, 1)
+            await it.send_states(epoch, 0, 1)
         it.channels.manager.encode_waiting()
         for row in (0, 1):
             it.context.table.set_leadership(row, leadership(1, (1,), leader_epoch=99))
@@ -107,7 +107,7 @@ async def test_what_is_merged_can_be_encoded_before_it_is_sent() -> None:
         last = {("t", 0): 30, ("t", 1): 30}
         assert it.epochs_sent()[2:] == [(UMR, {}), (LISR, last), (LISR, last), (UMR, last)]
         assert it.acknowledged == list(range(1, 31))
-        await it.tell(100, 0)
+        await it.send_states(100, 0)
         await seconds(1)
         assert it.epochs_sent()[-1] == (UMR, {("t", 0): 100})
 
@@ -129,7 +129,7 @@ async def test_a_broker_that_keeps_up_hears_everything() -> None:
         it.peer.reactions.clear()
         it.peer.reactions.extend([after(0.1)] * 60)
         for epoch in range(1, 31):
-            await it.tell(epoch, 0)
+            await it.send_states(epoch, 0)
             await seconds(0.2)
         assert it.epochs_sent() == [(api, {("t", 0): epoch}) for epoch in range(1, 31) for api in (LISR, UMR)]
 
@@ -139,9 +139,9 @@ async def test_stop_replica_keeps_its_place() -> None:
     """What was said before it is said before it, what comes after it after it."""
     async with scene() as it:
         for epoch in range(1, 31):
-            await it.tell(epoch, 0, stop=2 if epoch == 20 else None)
+            await it.send_states(epoch, 0, stop=2 if epoch == 20 else None)
         for epoch in range(31, 61):
-            await it.tell(epoch, 1)
+            await it.send_states(epoch, 1)
         await seconds(60)
         epochs_sent = it.epochs_sent()
         at = next(i for i, (api, _) in enumerate(epochs_sent) if api is STOP)
@@ -160,7 +160,7 @@ async def test_pieces_of_a_large_batch_stay_apart(monkeypatch: pytest.MonkeyPatc
         add_topics(it.context.table, {"large": [[1]] * 400}, online=True)
         rows = it.context.table.topic_by_name["large"].partitions()
         for start in range(0, 400, 20):
-            await it.tell(1, *rows[start : start + 20])
+            await it.send_states(1, *rows[start : start + 20])
         assert it.channels.manager.statistics()[0].queued == 40
         await seconds(90)
         assert len(it.epochs_sent()) == 41, "the first one was sent twice"
@@ -170,9 +170,9 @@ async def test_pieces_of_a_large_batch_stay_apart(monkeypatch: pytest.MonkeyPatc
 async def test_new_replicas_stay_new_and_rows_that_went_are_left_out() -> None:
     async with scene() as it:
         for epoch in range(1, 20):
-            await it.tell(epoch, 0)
-        await it.tell(20, 1, is_new=True)
-        await it.tell(21, 1, 2)
+            await it.send_states(epoch, 0)
+        await it.send_states(20, 1, is_new=True)
+        await it.send_states(21, 1, 2)
         it.context.remove_topic(it.context.table.topic_by_name["u"])
         await seconds(60)
         [request] = [r for api, r in decoded(it.peer)[-2:] if api is LISR]
@@ -185,7 +185,7 @@ async def test_requests_of_a_topic_that_goes_are_sent_unmerged() -> None:
     """Its rows may be forgotten before its turn comes."""
     async with scene() as it:
         for epoch in range(1, 20):
-            await it.tell(epoch, 0)
+            await it.send_states(epoch, 0)
         it.context.topics_to_be_deleted["u"] = None
         it.context.table.set_topic_deleting(it.context.table.topic_by_name["u"], True)
         batch = RequestBatch(it.context)
@@ -202,7 +202,7 @@ async def test_requests_of_a_topic_that_goes_are_sent_unmerged() -> None:
 async def test_a_broker_that_goes_gives_up_what_was_merged() -> None:
     async with scene() as it:
         for epoch in range(1, 31):
-            await it.tell(epoch, 0)
+            await it.send_states(epoch, 0)
         it.channels.manager.remove_brokers([1])
         assert sorted(it.acknowledged) == list(range(1, 31))
 

@@ -52,8 +52,8 @@ class Judging:
         monkeypatch.setattr(shell, "sickness", self.probes)
         self.journal = MemoryJournal(1, shell.world.clock)
         monkeypatch.setattr(shell, "journal", self.journal)
-        said = ReportedSettings({"min.insync.replicas": str(min_isr)})
-        shell.settings.heard({1: said, 2: ReportedSettings({"min.insync.replicas": "1"})}, no_brokers=False)
+        settings = ReportedSettings({"min.insync.replicas": str(min_isr)})
+        shell.settings.heard({1: settings, 2: ReportedSettings({"min.insync.replicas": "1"})}, no_brokers=False)
 
     def judge(self, broker: int | None, *, epoch: int | None = None) -> None:
         known = self.shell.context.brokers

@@ -65,9 +65,9 @@ class Watch:
     async def add(self, number: int, offers: dict[ApiKey, VersionRange]) -> None:
         peer = self.peers[number] = Peer(self.world, offers)
         self.targets[number] = Target(7, Endpoint("PLAINTEXT", "127.0.0.1", await peer.listen()))
-        peer.reactions = Always([self._tell(number)])
+        peer.reactions = Always([self._reaction(number)])
 
-    def _tell(self, number: int) -> Reaction:
+    def _reaction(self, number: int) -> Reaction:
         def answer(connection: PeerConnection, header: Any) -> None:
             end = self.stuck.get(number, int(self.world.clock.monotonic() * 100))
             rows = [

@@ -76,7 +76,7 @@ class Changes:
         self.read.append(list(names))
         return list(dict.fromkeys(self._found[name] for name in names)), self.bad
 
-    def tell(self, *entities: str) -> None:
+    def notify(self, *entities: str) -> None:
         for entity in entities:
             self._found[f"config_change_{len(self._found):010d}"] = entity
         self._it.queue.append(ConfigChange())
@@ -108,22 +108,22 @@ def test_a_topic_that_allows_it_now_gets_a_leader_and_no_other_does(
 ) -> None:
     changes = Changes(it, monkeypatch)
     it.znodes.configs["t"] = ALLOWED
-    changes.tell("topics/t", "topics/gone", "users/t", "topics/u")
+    changes.notify("topics/t", "topics/gone", "users/t", "topics/u")
     assert leaders(it) == (2, -1)
 
 
 def test_a_topic_whose_setting_forbids_it_stays_offline(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = Changes(it, monkeypatch)
     it.znodes.configs |= {"t": {"unclean.leader.election.enable": "false"}, "u": {}}
-    changes.tell("topics/t", "topics/u")
+    changes.notify("topics/t", "topics/u")
     assert leaders(it) == (-1, -1)
 
 
 def test_each_notification_is_read_once(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = Changes(it, monkeypatch)
     changes.bad = [BadZNode("/config/changes/config_change_0000000000", "{", "JSON")]
-    changes.tell("topics/t")
-    changes.tell("topics/u")
+    changes.notify("topics/t")
+    changes.notify("topics/u")
     assert changes.read == [["config_change_0000000000"], ["config_change_0000000001"]]
     assert list(it.shell.bad_paths()) == [changes.bad[0].path]
 
@@ -131,7 +131,7 @@ def test_each_notification_is_read_once(it: PureCluster, monkeypatch: pytest.Mon
 def test_quotas_of_the_entity_are_read_again(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monkeypatch.setattr(it.shell.mutation_quotas, "changed", heard.append)
-    Changes(it, monkeypatch).tell("users/alice", "topics/t")
+    Changes(it, monkeypatch).notify("users/alice", "topics/t")
     assert heard == ["users/alice", "topics/t"]
 
 
@@ -147,9 +147,9 @@ def test_dynamic_settings_are_read_again_where_a_broker_is_named(
 
     monkeypatch.setattr(it.znodes, "get_broker_configs", noting)
     changes = Changes(it, monkeypatch)
-    changes.tell("topics/t", "users/brokers/2")
+    changes.notify("topics/t", "users/brokers/2")
     assert read == []
-    changes.tell("brokers/2")
+    changes.notify("brokers/2")
     assert read == [["<default>", "2"]]
 
 
@@ -166,7 +166,7 @@ def test_what_brokers_allow_from_now_on_counts_at_once_and_at_the_next_failover(
     it.shell.settings.heard({2: ReportedSettings({"unclean.leader.election.enable": "false"})}, no_brokers=False)
     changes = Changes(it, monkeypatch)
     monkeypatch.setattr(it.znodes, "get_broker_configs", read)
-    changes.tell("brokers/<default>")
+    changes.notify("brokers/<default>")
     assert it.shell.policy.unclean_leader_election_enable
     assert leaders(it) == (2, 2)
     configs["<default>"] = {}

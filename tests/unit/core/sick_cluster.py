@@ -86,7 +86,7 @@ class SickCluster:
         for (broker, connection), due_s in list(self._open.items()):
             if due_s <= self.now_s and self.condition[broker] != FROZEN:
                 del self._open[broker, connection]
-                ends = self._told(broker) if connection == 0 else None
+                ends = self._log_ends(broker) if connection == 0 else None
                 judge.answered(broker, connection, self.now_s, ends)
         for broker in self.epochs:
             for connection in range(CONNECTIONS):
@@ -107,10 +107,10 @@ class SickCluster:
         elif condition == FROZEN:
             self._open[broker, connection] = self.now_s
         else:
-            ends = self._told(broker) if connection == 0 else None
+            ends = self._log_ends(broker) if connection == 0 else None
             self.judge.answered(broker, connection, self.now_s + 0.002, ends)
 
-    def _told(self, broker: int) -> dict[TopicPartition, int]:
+    def _log_ends(self, broker: int) -> dict[TopicPartition, int]:
         return {} if broker in self.mute_about_logs else {p: known[broker] for p, known in self.ends.items()}
 
     def _work(self) -> None:

@@ -112,8 +112,8 @@ def _answers_for_s(actions: list[str], silence_s: float | None) -> float:
 def _evidence(actions: list[str], silence_s: float | None) -> str:
     """Why the peer, which had answered before, seems to be dead at the end; empty if it does not."""
     since_answer = next((n for n, action in enumerate(reversed(actions)) if action == ANSWER), len(actions))
-    said = [action for action in actions if action not in (NOTHING, ELSEWHERE)]
-    if said and said[-1] == REFUSE:
+    signs = [action for action in actions if action not in (NOTHING, ELSEWHERE)]
+    if signs and signs[-1] == REFUSE:
         return "refused"
     elsewhere = next((n for n, action in enumerate(reversed(actions)) if action == ELSEWHERE), len(actions))
     if silence_s is None or since_answer * STEP_S <= silence_s or (_is_recent(elsewhere, actions, silence_s)):
@@ -152,10 +152,10 @@ def _check(steps: list[Step], verdicts: list[Verdicts], limits: Limits) -> None:
     }
     assert held == bool(waiting), "what seems to be dead is suspected, unless a limit holds it back"
     if "refused" in waiting.values():
-        said = [
+        signs = [
             [step[peer] for step in steps if step[peer] not in (NOTHING, ELSEWHERE)] for peer in range(len(steps[0]))
         ]
-        latest = [actions[-1:] for actions in said]
+        latest = [actions[-1:] for actions in signs]
         refusing = sum(actions == [REFUSE] or after.get(n) == "refused" for n, actions in enumerate(latest, 1))
         assert refusing > allowed, "only other refusals hold back the alarm of one that refuses"
 

@@ -76,7 +76,7 @@ def ask(search: Generator[int, EpochEnd | None, int], log: Log) -> tuple[int, in
         return end.value, asked
 
 
-def told(search: Generator[int, EpochEnd | None, int], answers: Sequence[EpochEnd | None]) -> int | None:
+def result_of(search: Generator[int, EpochEnd | None, int], answers: Sequence[EpochEnd | None]) -> int | None:
     """The result after these answers; None if the search goes on."""
     try:
         next(search)
@@ -120,7 +120,7 @@ def test_the_usual_search_takes_three_questions() -> None:
 
 def test_a_log_without_epochs_is_told_from_one_of_epoch_zero() -> None:
     """Message formats before Kafka 0.11 have no epochs: the broker knows none."""
-    assert told(last_epoch(LogEnd(0, 10), 2), [None] * 3) == NO_RECORDS
+    assert result_of(last_epoch(LogEnd(0, 10), 2), [None] * 3) == NO_RECORDS
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_log_without_epochs_is_told_from_one_of_epoch_zero() -> None:
 )
 def test_incoherent_answers_are_errors(answers: list[EpochEnd | None], words: str) -> None:
     with pytest.raises(IncoherentAnswersError, match=words):
-        told(last_epoch(LogEnd(0, 10), 5), answers)
+        result_of(last_epoch(LogEnd(0, 10), 5), answers)
 
 
 @settings(max_examples=200, deadline=None)

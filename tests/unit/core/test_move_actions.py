@@ -59,7 +59,7 @@ def test_without_a_leader_nothing_is_copied() -> None:
 
 
 @pytest.mark.parametrize(
-    "topic, partition, replicas, said",
+    "topic, partition, replicas, reason",
     [
         ("t", 0, (), "INVALID_REPLICA_ASSIGNMENT: found an empty replica list"),
         ("t", 0, (1, 1), "found a replica twice"),
@@ -75,10 +75,10 @@ def test_without_a_leader_nothing_is_copied() -> None:
         ("t", 0, (1, 2), "has the replicas 1, 2, in this order, already"),
     ],
 )
-def test_the_controllers_own_refusals(topic: str, partition: int, replicas: Sequence[int], said: str) -> None:
+def test_the_controllers_own_refusals(topic: str, partition: int, replicas: Sequence[int], reason: str) -> None:
     context = ctx(4, {"t": [[1, 2]]}, dead=(4,))
     found = refused(context, topic, partition, replicas)
-    assert said in found
+    assert reason in found
     assert len(found) < 500
 
 

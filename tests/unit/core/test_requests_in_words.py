@@ -29,7 +29,7 @@ TOPICS = tuple(NewTopic(name, 1, 1, {}, {}) for name in "abcdefg")
 
 
 @pytest.mark.parametrize(
-    "event, said",
+    "event, wanted",
     [
         (request(ev.CreateTopics, topics=TOPICS[:1], timeout_ms=1, validate_only=False), "to create topic a"),
         (
@@ -70,8 +70,8 @@ TOPICS = tuple(NewTopic(name, 1, 1, {}, {}) for name in "abcdefg")
         (request(ev.RollBack), "to roll the migration to KRaft back"),
     ],
 )
-def test_who_asks_for_what(event: ev.Request, said: str) -> None:
-    assert words(event) == f"{WHO} asks {said}"
+def test_who_asks_for_what(event: ev.Request, wanted: str) -> None:
+    assert words(event) == f"{WHO} asks {wanted}"
 
 
 @pytest.mark.parametrize(

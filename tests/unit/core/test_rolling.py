@@ -20,7 +20,7 @@ def test_the_gate_is_open_while_all_is_well() -> None:
 
 
 @pytest.mark.parametrize(
-    "now, live, known, said",
+    "now, live, known, reason",
     [
         (WELL._replace(isr=(1,)), LIVE, (), "1 partitions with replicas that are not in sync (t-0)"),
         (WELL._replace(leader=-1), LIVE, (), "1 partitions without a leader (t-0)"),
@@ -28,10 +28,10 @@ def test_the_gate_is_open_while_all_is_well() -> None:
         (WELL, frozenset({1}), (), "brokers away: 2"),
     ],
 )
-def test_the_gate_is_shut_with_its_reason(now: Now, live: frozenset[int], known: tuple[int, ...], said: str) -> None:
+def test_the_gate_is_shut_with_its_reason(now: Now, live: frozenset[int], known: tuple[int, ...], reason: str) -> None:
     found = gate(View({A: now, B: WELL}, live), known)
     assert not found.open
-    assert said in found.reasons()
+    assert reason in found.reasons()
 
 
 def test_what_would_be_lost_is_said() -> None:

@@ -63,33 +63,33 @@ def histories(brokers: int, free: int, length: int, conditions: tuple[str, ...])
 def test_every_history_of_one_broker() -> None:
     verdicts = 0
     for history, sick in histories(3, 1, 4, ALL):
-        said = f"{history}: {sick}"
+        case = f"{history}: {sick}"
         did = [step[0] for step in history]
-        assert set(sick) <= {0, 1}, said  # nobody else
+        assert set(sick) <= {0, 1}, case  # nobody else
         for second, broker in enumerate(sick):
             if broker and not (second and sick[second - 1]):
                 verdicts += 1
                 last = did[max(0, second - 1) : second + 1]
-                assert set(last) & set(SICK), said  # it was sick just now
-                assert not set(did[max(0, second - 1) : second + 1]) & {RESTART, SLEEP}, said
+                assert set(last) & set(SICK), case  # it was sick just now
+                assert not set(did[max(0, second - 1) : second + 1]) & {RESTART, SLEEP}, case
         for second in range(2, len(did)):
             ill = did[second - 2 : second + 1]
             if len(set(ill)) == 1 and ill[0] in STALE and not set(did[: second - 2]) & {RESTART, SLEEP, FROZEN}:
-                assert sick[second] == 1, said  # three seconds of one sickness never escape
+                assert sick[second] == 1, case  # three seconds of one sickness never escape
     assert verdicts > 500
 
 
 @pytest.mark.parametrize("conditions", [(WELL, DISK, FROZEN), (DISK, MUTE)])
 def test_every_history_of_two_brokers(conditions: tuple[str, ...]) -> None:
     for history, sick in histories(4, 2, 3, conditions):
-        said = f"{history}: {sick}"
-        assert set(sick) <= {0, 1, 2}, said
+        case = f"{history}: {sick}"
+        assert set(sick) <= {0, 1, 2}, case
         for second, broker in enumerate(sick):
             if broker and not (second and sick[second - 1]):
                 mine = {step[broker - 1] for step in history[: second + 1]}
-                assert mine & {DISK, MUTE}, said
+                assert mine & {DISK, MUTE}, case
             if second and sick[second - 1]:
-                assert sick[second] == sick[second - 1], said  # the one that is judged stays so, and alone
+                assert sick[second] == sick[second - 1], case  # the one that is judged stays so, and alone
 
 
 STEPS = st.tuples(st.sampled_from((1, 2, 3, 4)), st.sampled_from(ALL), st.integers(1, 15))

@@ -13,9 +13,9 @@ PAIRS = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), ma
 
 @given(PAIRS)
 def test_what_is_said_is_understood(heard: dict[int, int]) -> None:
-    said = with_hearing("me", heard.items())
-    assert said.startswith("me")
-    assert hearing_of(said) == heard
+    client_id = with_hearing("me", heard.items())
+    assert client_id.startswith("me")
+    assert hearing_of(client_id) == heard
 
 
 def test_who_hears_nothing_says_nothing() -> None:
@@ -32,7 +32,7 @@ def test_what_does_not_fit_into_a_client_id_is_left_out_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["me hears 1", "me hears x:1", "me hears 1:", "me hears 1:2 3", "me hears " + "9" * 9_999]
+    "client_id", ["me hears 1", "me hears x:1", "me hears 1:", "me hears 1:2 3", "me hears " + "9" * 9_999]
 )
-def test_what_cannot_be_read_is_nothing(said: str) -> None:
-    assert hearing_of(said) == {}
+def test_what_cannot_be_read_is_nothing(client_id: str) -> None:
+    assert hearing_of(client_id) == {}

@@ -32,8 +32,8 @@ def test_descriptor_that_was_closed_since_it_was_listed() -> None:
 async def test_taken_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        said = rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use by process {os.getpid()} \("
-        with pytest.raises(OSError, match=said):
+        message = rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use by process {os.getpid()} \("
+        with pytest.raises(OSError, match=message):
             refuse_a_taken_port("127.0.0.1", port)
-        with pytest.raises(OSError, match=said):
+        with pytest.raises(OSError, match=message):
             await RealNetwork().serve(lambda: pytest.fail("no connection expected"), "127.0.0.1", port)

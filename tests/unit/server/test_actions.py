@@ -194,8 +194,8 @@ async def test_what_changes_while_the_request_waits_for_its_turn_is_shown_again(
         others: list[Any] = []
         targets: dict[TopicPartition, tuple[int, ...] | None] = {TopicPartition("t", 0): (2,)}
         service.shell.queue.append(ApiPartitionReassignment(reply=Reply(others.append), targets=targets))
-        said = await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
-        assert said.startswith("what it would do has changed since it was shown")
+        reason = await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
+        assert reason.startswith("what it would do has changed since it was shown")
         assert len(others) == 1
         assert table.assignment(table.row("t", 0)).target == (2,)
 
@@ -209,9 +209,9 @@ async def test_the_term_ends_while_the_request_waits() -> None:
         actions = of(service)
         shown = await actions.dry_run(HERE, body(action="move", topic="t", partition=0, replicas=[1]))
         service.shell.queue.append(Expire())
-        said = await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
-        assert said.startswith("what it would do has changed")
-        assert said.endswith("is not in charge of the cluster: ask the one that is")
+        reason = await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
+        assert reason.startswith("what it would do has changed")
+        assert reason.endswith("is not in charge of the cluster: ask the one that is")
         assert actions._busy == ""
 
 
@@ -247,8 +247,8 @@ async def test_a_standby_and_a_controller_that_was_deposed_do_nothing() -> None:
     async with stage() as it:
         first = await begin(it, 1)
         standby = await it.add_controller(aiocontroller_id=1002)
-        said = await refused(of(standby).dry_run(HERE, body(action="release")))
-        assert said == "controller 1002 is not in charge of the cluster: ask the one that is"
+        reason = await refused(of(standby).dry_run(HERE, body(action="release")))
+        assert reason == "controller 1002 is not in charge of the cluster: ask the one that is"
         actions = of(first)
         shown = await actions.dry_run(HERE, body(action="release"))
         it.crash(first)

@@ -110,7 +110,7 @@ async def test_there_is_one_at_a_time_and_none_after_the_end(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "program, said",
+    "program, error",
     [
         ("", "exit code 0"),
         ("import sys; sys.exit(7)", "exit code 7"),
@@ -124,11 +124,11 @@ async def test_there_is_one_at_a_time_and_none_after_the_end(tmp_path: Path) -> 
         ("while True: print('x' * 1000)", "bytes"),
     ],
 )
-async def test_a_child_that_fails(checks: Make, program: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_that_fails(checks: Make, program: str, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_page, "MOST_BYTES", 100_000)
     one = checks(program)
     found = await result(one)
-    assert said in found["error"]
+    assert error in found["error"]
     assert one.summary()["error"] == found["error"]
     assert one.summary()["counts"] is None
 

@@ -107,8 +107,8 @@ async def test_only_who_may_act_for_the_cluster_speaks_for_brokers(
         if user:
             assert await log_in(it, client, user, f"{user}-secret") == KafkaErrorCode.NONE
         before = len(client.frames)
-        said = with_hearing(client_id, [(1, 70)])
-        client.send(b"".join(request_frame(ApiKey.API_VERSIONS, 0, 7, said)))
+        named = with_hearing(client_id, [(1, 70)])
+        client.send(b"".join(request_frame(ApiKey.API_VERSIONS, 0, 7, named)))
         await settle()
         assert len(client.frames) == before + 1
         assert found == heard

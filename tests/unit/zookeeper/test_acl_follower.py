@@ -68,8 +68,8 @@ async def test_damaged_acls_are_counted_and_logged_once_while_they_last(caplog: 
     subject.store.unreadable = [BadZNode("/kafka-acl/Topic/u", "{", "JSON")]
     await subject.wake("c")
     assert subject.damage == 2
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert [text.partition(":")[0].split()[0] for text in said] == ["/kafka-acl/Topic/t", "/kafka-acl/Topic/u"]
+    logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert [text.partition(":")[0].split()[0] for text in logged] == ["/kafka-acl/Topic/t", "/kafka-acl/Topic/u"]
     subject.running.cancel()
 
 
@@ -82,8 +82,8 @@ async def test_each_time_that_acls_cannot_be_read_is_said_once(caplog: pytest.Lo
         await subject.wake()
         subject.store.away = False
         await subject.wake(str(outage))
-        said = [record for record in caplog.records if record.levelno == logging.WARNING]
-        assert len(said) == outage
+        logged = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(logged) == outage
     assert subject.store.loads == 1, "what is new is read alone"
     subject.running.cancel()
 

@@ -129,7 +129,7 @@ class ControllerByHand:
         answer = decode_stop_replica_response(version, await self.send(ApiKey.STOP_REPLICA, version, broker, body))
         return answer.error_code, [code for *_, code in answer.partitions]
 
-    async def tell_all(self) -> None:
+    async def send_all(self) -> None:
         for broker in await self.brokers():
             assert await self.update_metadata(broker) == 0
         for broker in await self.brokers():

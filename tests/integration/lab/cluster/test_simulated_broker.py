@@ -177,7 +177,7 @@ async def test_a_follower_that_returns_rejoins_and_one_that_vanishes_is_dropped(
     controller.table = table({"t": [[1, 2], [1, 2]]})
     for partition in (0, 1):
         lead(controller, partition, 1, (1,), 0)
-    await controller.tell_all()
+    await controller.send_all()
     await eventually(lambda: len(controller.altered) == 2)
     assert sorted(controller.altered) == [(0, 0, (1, 2)), (1, 0, (1, 2))]
     await eventually(lambda: brokers.replica(1, 1).isr == (1, 2) and brokers.replica(1, 1).partition_epoch == 1)
@@ -194,7 +194,7 @@ async def test_a_follower_that_returns_rejoins_and_one_that_vanishes_is_dropped(
     for partition in (0, 1):
         lead(controller, partition, 1, (1,), 1)
         controller.table.set_leadership(partition, LeaderAndIsr(1, 1, (1,), 1, 9))
-    await controller.tell_all()
+    await controller.send_all()
     await eventually(lambda: sorted(controller.altered) == [(0, 1, (1, 2)), (1, 1, (1, 2))])
 
 
@@ -203,7 +203,7 @@ async def test_isr_changes_are_asked_again_until_granted(brokers: Brokers, contr
     controller.table = table({"t": [[1, 2]]})
     lead(controller, 0, 1, (1,), 0)
     controller.answer_with = 41  # NOT_CONTROLLER: the channel looks the controller up again
-    await controller.tell_all()
+    await controller.send_all()
     await eventually(lambda: brokers.replica(1).pending_isr == (1, 2))
     controller.answer_with = 77  # STALE_BROKER_EPOCH
     await asyncio.sleep(0)
@@ -215,7 +215,7 @@ async def test_stopping_asks_the_controller_and_then_leaves_at_once(
     brokers: Brokers, controller: ControllerByHand
 ) -> None:
     await brokers.start(1, 2)
-    await controller.tell_all()
+    await controller.send_all()
     await brokers.stop(2)
     assert controller.shutdowns == [2]
     assert [broker.id for broker in await controller.brokers()] == [1]
@@ -273,7 +273,7 @@ async def test_real_clients_see_the_leaders(brokers: Brokers, controller: Contro
     lead(controller, 0, 1, (1, 2), 4)
     lead(controller, 1, 2, (2,), 5)
     controller.port = brokers.port(1)  # librdkafka may ask the controller too, and this one serves no Metadata
-    await controller.tell_all()
+    await controller.send_all()
     bootstrap = f"127.0.0.1:{brokers.port(1)}"
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
