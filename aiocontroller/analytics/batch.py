@@ -38,7 +38,7 @@ def run(
     found = find_files(spark, inputs, in_progress=in_progress, manifest=manifest)
     with store.writing():
         _begin(store, found, step, most_quarantined)
-        _tell_what_is_in_the_way(store, step)
+        _report_what_is_in_the_way(store, step)
     return found
 
 
@@ -76,7 +76,7 @@ def run_incremental(
         new = tuple(file for file in found.files if known.get(file.path) != file.size)
         if commit is None or any(file.source != "journal" for file in new):
             _begin(store, found, step, most_quarantined)
-            _tell_what_is_in_the_way(store, step)
+            _report_what_is_in_the_way(store, step)
             return found
         store.refuse_damaged(batches_of(commit))
         suit(spark, sum(file.size for file in new))
@@ -90,11 +90,11 @@ def run_incremental(
             step("nothing new")
         stream.publish(store, step)
         compaction.compact(store, step)
-        _tell_what_is_in_the_way(store, step)
+        _report_what_is_in_the_way(store, step)
     return found
 
 
-def _tell_what_is_in_the_way(store: Store, step: Step) -> None:
+def _report_what_is_in_the_way(store: Store, step: Step) -> None:
     words = store.gold_in_the_way()
     if words is not None:
         step(words)

@@ -53,8 +53,8 @@ class Job:
     """``AUTO``, ``dataframes.SPARK`` or ``dataframes.DUCKDB``."""
 
 
-def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Perform the job, report progress to ``tell``, and return the summary (``summary.summarise``).
+def perform(job: Job, on_progress: Callable[[str], None]) -> dict[str, Any]:
+    """Perform the job, report progress to ``on_progress``, and return the summary (``summary.summarise``).
 
     With ``follow`` it runs until it is interrupted.  Raises ``BadInputError``, ``PipelineMissingError`` and
     ``JavaMissingError``.
@@ -64,9 +64,9 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     if not is_utf8(job.out):
         raise BadInputError(f"--out {readable(job.out)}: found a path that is not UTF-8, which Parquet's writers need")
     with computing_by(chosen):
-        summary = _perform(job, chosen, tell)
+        summary = _perform(job, chosen, on_progress)
     where = "in this process" if chosen == DUCKDB else f"on {job.master or 'the configured Spark'}"
-    tell(f"computed by {NAMES[chosen]} {where}: {summary['records']:,} records")
+    on_progress(f"computed by {NAMES[chosen]} {where}: {summary['records']:,} records")
     return summary
 
 
@@ -140,7 +140,7 @@ def _pipeline_needed() -> Iterator[None]:
         raise PipelineMissingError(f"{error}: pip install 'aiocontroller[pipeline]'") from error
 
 
-def _perform(job: Job, chosen: str, tell: Callable[[str], None]) -> dict[str, Any]:
+def _perform(job: Job, chosen: str, on_progress: Callable[[str], None]) -> dict[str, Any]:
     if job.report is not None:
         with _pipeline_needed():  # fail before the computation and not after it
             import_module("aiocontroller.analytics.report")
@@ -153,21 +153,21 @@ def _perform(job: Job, chosen: str, tell: Callable[[str], None]) -> dict[str, An
         from aiocontroller.analytics import tail
 
         with suppress(KeyboardInterrupt):
-            tail.follow(spark, job.paths, job.out, tell).wait()
-        return _tell(spark, job, tell)
+            tail.follow(spark, job.paths, job.out, on_progress).wait()
+        return _summary(spark, job, on_progress)
     run = batch.run_incremental if job.incremental else batch.run
     found = run(
         spark,
         job.paths,
         job.out,
-        tell,
+        on_progress,
         manifest=Manifest() if job.manifest is None else read_manifest(Path(job.manifest)),
         in_progress=job.in_progress,
         most_quarantined=job.most_quarantined if math.isfinite(job.most_quarantined) else 1.0,
     )
     for words, names in found.remarks().items():
-        tell(f"{words}: {_some(names)}")
-    return _tell(spark, job, tell)
+        on_progress(f"{words}: {_some(names)}")
+    return _summary(spark, job, on_progress)
 
 
 def _local_bytes(paths: tuple[str, ...]) -> float:
@@ -182,7 +182,7 @@ def _local_bytes(paths: tuple[str, ...]) -> float:
     return total
 
 
-def _tell(spark: Any, job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
+def _summary(spark: Any, job: Job, on_progress: Callable[[str], None]) -> dict[str, Any]:
     """Write the report if one is wanted, and return the summary."""
     from aiocontroller.analytics.summary import summarise
 
@@ -191,7 +191,7 @@ def _tell(spark: Any, job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
 
         with suited_to_little(spark):  # like gold except for its windows
             write_report(spark, job.out, Path(job.report))
-        tell(f"report: {job.report}")
+        on_progress(f"report: {job.report}")
     return summarise(spark, job.out)
 
 

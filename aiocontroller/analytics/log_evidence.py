@@ -39,12 +39,12 @@ def _log_ends(lines: DataFrame) -> DataFrame:
     in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", "seq")
     in_life = Window.partitionBy("cluster", "node", "life").orderBy("ts_us", "seq")
     starts = F.expr(STARTS)
-    said = F.expr("kind = 'broker' AND detail = 'shut down'")
+    shuts_down = F.expr("kind = 'broker' AND detail = 'shut down'")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     placed = narrow.withColumns(
         {
             "is_last": F.coalesce(F.lead(starts).over(in_order), F.lit(True)),
-            "said": F.max(said).over(in_life.rowsBetween(-_LAST_WORDS, Window.currentRow)),
+            "said": F.max(shuts_down).over(in_life.rowsBetween(-_LAST_WORDS, Window.currentRow)),
             "pause_us": F.when(starts, 0).otherwise(F.col("ts_us") - F.lag("ts_us").over(in_order)),
             "written": F.count("ts_us").over(so_far),
         }

@@ -121,10 +121,10 @@ class Found:
 
     def remarks(self) -> dict[str, list[str]]:
         """Return the assumptions about files and the reasons for skipping others: text -> names."""
-        said = [(remark, file.name) for file in self.files for remark in file.remarks]
-        said += [(f"not read: a copy of {whole}", name) for name, whole in self.copies]
-        said += [(f"not read: {why}", name) for name, why in self.unreadable]
-        said += [("not read: neither a journal nor a Kafka log", name) for name in self.unknown]
+        pairs = [(remark, file.name) for file in self.files for remark in file.remarks]
+        pairs += [(f"not read: a copy of {whole}", name) for name, whole in self.copies]
+        pairs += [(f"not read: {why}", name) for name, why in self.unreadable]
+        pairs += [("not read: neither a journal nor a Kafka log", name) for name in self.unknown]
         read = {file.name for file in self.files}
-        said += [(_OPEN, name) for name in self.in_progress if name not in read]
-        return {words: sorted(name for w, name in said if w == words) for words in sorted({w for w, _ in said})}
+        pairs += [(_OPEN, name) for name in self.in_progress if name not in read]
+        return {words: sorted(name for w, name in pairs if w == words) for words in sorted({w for w, _ in pairs})}

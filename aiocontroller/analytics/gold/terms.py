@@ -59,15 +59,15 @@ def lost_controllers(signs: Sequence[Row], last: Iterable[Row], known: Signs) ->
         ended_us = last_us.get((before["process"], before["epoch"]))
         if ended_us is None or after["epoch"] != before["epoch"] + 1 or before["process"] == after["process"]:
             continue
-        said = resigned.get((before["process"], before["epoch"]), [])
+        resignations = resigned.get((before["process"], before["epoch"]), [])
         apart_us = (before["ts_error_us"] or 0) + (after["ts_error_us"] or 0)
-        if any(row["ts_us"] <= after["ts_us"] + apart_us + PROMPT_US for row in said):
+        if any(row["ts_us"] <= after["ts_us"] + apart_us + PROMPT_US for row in resignations):
             continue
         low_us = max(before["ts_us"], after["ts_us"] - known.session_us(before["controller"]) - EXPIRY_US)
-        low_us, high_us = min(low_us if said else max(low_us, ended_us), after["ts_us"]), after["ts_us"]
-        places = (*(row["place"] for row in said[:1]), before["place"], after["place"])
+        low_us, high_us = min(low_us if resignations else max(low_us, ended_us), after["ts_us"]), after["ts_us"]
+        places = (*(row["place"] for row in resignations[:1]), before["place"], after["place"])
         onset_us, error_us = (low_us + high_us) // 2, (high_us - low_us + 1) // 2 + apart_us
-        how = "expired" if said else "killed"
+        how = "expired" if resignations else "killed"
         found.append(Lost(before, after, how, onset_us, error_us, places))
     return found
 

@@ -166,7 +166,7 @@ def _old_incarnations(tallies: DataFrame) -> DataFrame:
 
 
 def _of_the_loop(milestones: DataFrame) -> DataFrame:
-    said = f"""
+    breaches = f"""
         filter(array(
           if(kind = 'fault',
              struct('I10' AS i, concat(coalesce(event, 'a handler'), ' failed: ', coalesce(detail, '')) AS w), NULL),
@@ -176,7 +176,7 @@ def _of_the_loop(milestones: DataFrame) -> DataFrame:
              struct('I10' AS i, concat(event, ' held the loop for ', round(processing_us / 1e6, 1), ' s') AS w), NULL),
           if(kind = 'write' AND bytes > {LARGEST_ZNODE_BYTES},
              struct('I11' AS i, concat('a write of ', bytes, ' bytes') AS w), NULL)), f -> f IS NOT NULL)"""
-    each = milestones.selectExpr("*", f"explode({said}) AS f")
+    each = milestones.selectExpr("*", f"explode({breaches}) AS f")
     return each.selectExpr("cluster", "f.i", "topic", "NULL", "node", "epoch", "ts_us", "f.w", "array(place)")
 
 

@@ -223,8 +223,8 @@ _FAR: Final = 1 << 62
 
 def ordering(column: Any) -> str:
     """Return the ordering; nulls come first by default, as in Spark."""
-    said = column.order if isinstance(column, Column) and column.order else "ASC NULLS FIRST"
-    return f"{_named(column)} {said}"
+    order = column.order if isinstance(column, Column) and column.order else "ASC NULLS FIRST"
+    return f"{_named(column)} {order}"
 
 
 @dataclass(frozen=True)

@@ -201,11 +201,11 @@ class SmallFrame:
         return texts, names
 
     def _expanded(self, column: Any) -> Iterator[tuple[str, str]]:
-        said = column if isinstance(column, str) else column.text.replace("`", "")
-        if said == "*":
+        text = column if isinstance(column, str) else column.text.replace("`", "")
+        if text == "*":
             yield from ((f'"{name}"', name) for name in self.columns)
-        elif re.fullmatch(r"\w+\.\*", said):
-            whole = said[:-2]
+        elif re.fullmatch(r"\w+\.\*", text):
+            whole = text[:-2]
             yield from ((f'"{whole}"."{field}"', field) for field in self._fields(whole))
         else:
             yield self._turned(column)

@@ -35,12 +35,12 @@ class LogWriter:
         self.old = version == "0.10"
         self.info_only = version == "3.5"
 
-    def tell(self, records: Iterable[Record]) -> None:
+    def add(self, records: Iterable[Record]) -> None:
         """In the order of each process; brokers' lines are sorted by time in the end."""
         for r in records:
-            tell = getattr(self, f"_{r.kind}", None)
-            if tell is not None:
-                tell(r)
+            write_kind = getattr(self, f"_{r.kind}", None)
+            if write_kind is not None:
+                write_kind(r)
 
     def write(self, folder: Path) -> None:
         for (node, file), lines in self._lines.items():

@@ -254,9 +254,9 @@ def test_damaged_table_for_readers_is_named_and_made_anew(
         ):
             with pytest.raises(BadInputError, match=f"{words}.*: give the same input again with --incremental"):
                 reader()
-        said: list[str] = []
-        batch.run_incremental(session, again, str(out), said.append)
-        assert [words for words in said if "making the gold tables anew" in words]
+        messages: list[str] = []
+        batch.run_incremental(session, again, str(out), messages.append)
+        assert [words for words in messages if "making the gold tables anew" in words]
         assert summarise(session, str(out)) == before
 
 
@@ -302,9 +302,9 @@ def test_foreign_gold_in_our_folder_is_named_and_left_untouched(
     elsewhere.mkdir()
     with computing_by(DUCKDB):
         session = cast(Any, SmallSession())
-        said: list[str] = []
-        batch.run_incremental(session, again, str(out), said.append)
-        assert not [words for words in said if "untouched" in words]
+        messages: list[str] = []
+        batch.run_incremental(session, again, str(out), messages.append)
+        assert not [words for words in messages if "untouched" in words]
         (out / "gold").unlink()
         if foreign == "link":
             (out / "gold").symlink_to(elsewhere)
@@ -312,9 +312,9 @@ def test_foreign_gold_in_our_folder_is_named_and_left_untouched(
             (out / "gold").mkdir()
             (out / "gold" / "precious").write_text("mine")
         for run in (batch.run_incremental, batch.run):
-            said.clear()
-            run(session, again, str(out), said.append)
-            (words,) = [words for words in said if "untouched" in words]
+            messages.clear()
+            run(session, again, str(out), messages.append)
+            (words,) = [words for words in messages if "untouched" in words]
             assert words.startswith(f"{out}/gold: found what this program did not make")
             tables = Path(words.rpartition(" in ")[2])
             assert tables == Path(Store(session, str(out)).gold("windows")).parent

@@ -55,8 +55,8 @@ def test_1_folder_of_another_owner_is_refused_and_left_alone(tmp_path: Path, log
     precious.parent.mkdir(parents=True)
     precious.write_text("of another program")
     (tmp_path / "out" / "runs").mkdir()
-    _, said = analyze(tmp_path, code=1)
-    assert "runs" in said
+    _, messages = analyze(tmp_path, code=1)
+    assert "runs" in messages
     assert precious.read_text() == "of another program"
 
 
@@ -81,10 +81,10 @@ def test_4_logs_that_show_no_controller_give_no_all_clear(tmp_path: Path, logs: 
     for path in logs.rglob("*"):
         if path.is_file() and "server.log" not in path.name:
             path.unlink()
-    text, said = analyze(tmp_path)
+    text, messages = analyze(tmp_path)
     assert "availability unknown" in text
     assert "available 100 %" not in text
-    assert "availability unknown" in said
+    assert "availability unknown" in messages
 
 
 def test_6_logs_of_two_clusters_are_two_clusters(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_7_corrupt_file_is_one_line_of_the_page(tmp_path: Path, logs: Path) -> N
     packed = bytearray(damaged.read_bytes())
     packed[len(packed) // 2 :] = b"\0" * (len(packed) - len(packed) // 2)
     damaged.write_bytes(packed)
-    text, said = analyze(tmp_path)
+    text, messages = analyze(tmp_path)
     assert "damaged: " in text
-    assert "Traceback" not in said
+    assert "Traceback" not in messages
 
 
 def test_8_files_that_begin_alike_are_both_read(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ def test_8_files_that_begin_alike_are_both_read(tmp_path: Path) -> None:
 def test_10_and_11_journals_are_computed_in_this_process_and_added_to(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     write_journal(tmp_path / "in", 20_000, 500)
-    first, said = analyze(tmp_path)
-    assert "computed by DuckDB in this process: 20,000 records" in said
-    again, said = analyze(tmp_path, "--incremental")
-    assert "nothing new" in said
+    first, messages = analyze(tmp_path)
+    assert "computed by DuckDB in this process: 20,000 records" in messages
+    again, messages = analyze(tmp_path, "--incremental")
+    assert "nothing new" in messages
     assert again == first
     assert "20,000 records from 1 file; every file is whole." in again
 

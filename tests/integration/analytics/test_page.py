@@ -82,7 +82,7 @@ def show(chromium: Any, pages: dict[str, Path]) -> Iterator[Callable[..., Any]]:
         opened.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: wrong.append(said.text))
+        page.on("console", lambda message: wrong.append(message.text))
         page.on("request", lambda asked: asked.url.startswith("file:") or wrong.append(asked.url))
         page.goto(pages[name].as_uri())
         return page

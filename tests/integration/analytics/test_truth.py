@@ -66,7 +66,7 @@ def logs_of_each_release(journals: list[list[Record]], folder: Path) -> list[dic
     for version in VERSIONS:
         writer = LogWriter(version, OFFSETS_US, ZONES)
         for journal in journals:
-            writer.tell(journal)
+            writer.add(journal)
         writer.write(folder / version)
         entries.append({"glob": f"{version}/*", "cluster": version})
     return entries

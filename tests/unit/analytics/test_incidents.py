@@ -159,16 +159,16 @@ def test_a_controller_that_is_no_broker_dies_and_the_next_one_is_named() -> None
 @pytest.mark.parametrize("apart_us", [-S, S])
 def test_a_controller_that_hands_over_is_no_incident(apart_us: int) -> None:
     """Also one that an operator makes to: the next one may be elected before it has said that it resigned."""
-    said = ours(1001, 1, NOTICED_US + apart_us, "resigned")
-    assert incidents_of("c", [], [*TERMS, said], [], [record(1001, 1, said["ts_us"])]) == []
+    resignation = ours(1001, 1, NOTICED_US + apart_us, "resigned")
+    assert incidents_of("c", [], [*TERMS, resignation], [], [record(1001, 1, resignation["ts_us"])]) == []
 
 
 def test_a_controller_that_resigns_long_after_the_next_election_had_lost_its_session() -> None:
-    said = ours(1001, 1, NOTICED_US + 20 * S, "resigned")
-    (row,) = incidents_of("c", [], [AGREED, *TERMS, said], [], [record(1001, 1, said["ts_us"])])
+    resignation = ours(1001, 1, NOTICED_US + 20 * S, "resigned")
+    (row,) = incidents_of("c", [], [AGREED, *TERMS, resignation], [], [record(1001, 1, resignation["ts_us"])])
     assert (row["what"], row["how"]) == ("controller", "expired")
     assert row["onset_us"] - row["onset_error_us"] <= NOTICED_US - 9 * S
-    assert row["evidence"][0] == said["place"]
+    assert row["evidence"][0] == resignation["place"]
 
 
 def test_terms_without_a_journal_or_with_others_between_prove_no_controllers_death() -> None:
