@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from aiocontroller.analytics import compaction, stream
 from aiocontroller.analytics.dataframes import SparkSession
@@ -13,10 +13,14 @@ from aiocontroller.analytics.session import suit
 from aiocontroller.analytics.source_files import Found, SourceFile
 from aiocontroller.analytics.sources import find_files, refuse_replaced
 from aiocontroller.analytics.store import Store, batches_of
+from aiocontroller.core.words import plural
 
 log = logging.getLogger(__name__)
 
 Step = Callable[[str], None]
+GONE: Final = (
+    "in the earlier tables, but not given to this run, which made them anew: its records are no longer in them"
+)
 
 
 def run(
@@ -42,10 +46,11 @@ def run(
     return found
 
 
-def _begin(store: Store, found: Found, step: Step, most_quarantined: float) -> None:
+def _begin(store: Store, found: Found, step: Step, most_quarantined: float, gone: Sequence[str] = ()) -> None:
     suit(store.spark, sum(file.size for file in found.files))
     store.begin()
-    note = {"files": _sizes(found.files), "remarks": found.remarks(), "lacks": found.lacks_as_rows()}
+    remarks = found.remarks() | ({GONE: list(gone)} if gone else {})
+    note = {"files": _sizes(found.files), "given": _given(found), "remarks": remarks, "lacks": found.lacks_as_rows()}
     stream.add(
         store, found.files, note, step, most_quarantined=most_quarantined, when_read=lambda: refuse_replaced(found)
     )
@@ -65,7 +70,8 @@ def run_incremental(
     """Process only what ``out`` does not hold yet: the same tables as from ``run``, at less cost.
 
     A journal that has grown or reappears is read again, without the records already known.  Log lines have no numbers,
-    and all clocks are computed together, so a new or grown log forces a whole run.
+    and all clocks are computed together, so a new or grown log forces a whole run.  What an earlier run read and is not
+    given again then is no longer in the tables; a remark names it.
     """
     store = Store(spark, out)
     found = find_files(spark, inputs, in_progress=in_progress, manifest=manifest)
@@ -75,14 +81,18 @@ def run_incremental(
         known = {} if commit is None else commit["files"]
         new = tuple(file for file in found.files if known.get(file.path) != file.size)
         if commit is None or any(file.source != "journal" for file in new):
-            _begin(store, found, step, most_quarantined)
+            gone = sorted({*({} if commit is None else commit).get("given", ())} - {*_given(found)})
+            if gone:
+                step(f"{GONE}: {plural(len(gone), 'file')}, {gone[0]} for example")
+            _begin(store, found, step, most_quarantined, gone)
             _report_what_is_in_the_way(store, step)
             return found
         store.refuse_damaged(batches_of(commit))
         suit(spark, sum(file.size for file in new))
         lacks = _lacks(commit, found)
         if new or lacks != commit.get("lacks", []):
-            note = {"files": known | _sizes(new), "remarks": found.remarks(), "lacks": lacks}
+            given = sorted({*commit.get("given", ()), *_given(found)})
+            note = {"files": known | _sizes(new), "given": given, "remarks": found.remarks(), "lacks": lacks}
             stream.add(
                 store, new, note, step, most_quarantined=most_quarantined, when_read=lambda: refuse_replaced(found)
             )
@@ -105,6 +115,11 @@ def _lacks(commit: dict[str, Any], found: Found) -> list[dict[str, Any]]:
     given = {name.replace("_journal-", "journal-") for name in found.names()}
     earlier = [lack for lack in commit.get("lacks", []) if lack["file"].replace("_journal-", "journal-") not in given]
     return sorted([*earlier, *found.lacks_as_rows()], key=lambda lack: (lack["file"], lack["words"]))
+
+
+def _given(found: Found) -> list[str]:
+    """Return the names of the files that were read, whether a journal was complete yet or not."""
+    return sorted({file.name.replace("_journal-", "journal-") for file in found.files})
 
 
 def _sizes(files: Sequence[SourceFile]) -> dict[str, int]:

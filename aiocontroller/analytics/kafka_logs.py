@@ -225,14 +225,18 @@ LIFE: Final = (
 """Messages in server.log; the controller's messages about a broker have the details ``added``, ``dead``, ``bounced``
 and ``controlled shutdown``."""
 
+_NEAR = r".{0,300}?"
+"""A client chooses its group's name, which may be a text as long as 32 KB that looks like many beginnings of a message.
+With ``.*``, such a line would take minutes."""
+_GROUP = r"(?<detail>.{1,1000}?)"
 _FETCHER = r"\[ReplicaFetcher replicaId=\d+, leaderId=(?<broker>\d+)"
 
 EVIDENCE: Final = (
-    _p("peer_lost", "Error sending fetch request ", r"\[ReplicaFetcher .*Error sending fetch request .* to node "
-       r"(?<broker>\d+):", "1.1", event="fetch failed"),
-    _p("peer_lost", "could not be established", rf"{_FETCHER}.*Connection to node \d+ \(.*could not be established",
-       "1.1", event="connection refused"),
-    _p("peer_lost", " disconnected.", rf"{_FETCHER}.*Node \d+ disconnected\.", "2.8", event="disconnected"),
+    _p("peer_lost", "Error sending fetch request ", rf"\[ReplicaFetcher {_NEAR}Error sending fetch request "
+       rf"{_NEAR} to node (?<broker>\d+):", "1.1", event="fetch failed"),
+    _p("peer_lost", "could not be established", rf"{_FETCHER}{_NEAR}Connection to node \d+ \({_NEAR}could not be "
+       r"established", "1.1", event="connection refused"),
+    _p("peer_lost", " disconnected.", rf"{_FETCHER}{_NEAR}Node \d+ disconnected\.", "2.8", event="disconnected"),
     _p("peer_lost", "Error in fetch ", r"\[ReplicaFetcherThread-\d+-(?<broker>\d+)\]:?,? Error in fetch ", "0.10",
        "1.0", event="fetch failed"),
     _p("session", "have not heard from server in ", r"(?:Client session timed out, have|Have|have) not heard from "
@@ -244,9 +248,9 @@ EVIDENCE: Final = (
        detail="starting", broker=SELF),
     _p("other", "Removed fetcher for partitions ", r"\[ReplicaFetcherManager on broker \d+\] Removed fetcher "
        "for partitions ", "0.10", event=FETCHERS),
-    _p("group_rebalance", "reparing to re", r"Preparing to re(?:balance|stabilize) group (?<detail>.+?) "
+    _p("group_rebalance", "reparing to re", rf"Preparing to re(?:balance|stabilize) group {_GROUP} "
        r"(?:in state \w+ )?with old generation \d+", "0.10", broker=SELF),
-    _p("group_stable", "Stabilized group ", r"Stabilized group (?<detail>.+) generation \d+ \(__consumer_offsets-\d+\) "
+    _p("group_stable", "Stabilized group ", rf"Stabilized group {_GROUP} generation \d+ \(__consumer_offsets-\d+\) "
        r"with (?<count>\d+) members", "2.8", broker=SELF),
     _p("known_bug", "Cached zkVersion ", rf"Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Cached zkVersion \[?\d+\]? not "
        r"equal to that in zookeeper, skip updating ISR", "0.10", "2.7", event="KAFKA-2729", broker=SELF),

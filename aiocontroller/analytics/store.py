@@ -65,6 +65,7 @@ _ANEW: Final = "give all input again without --incremental and --follow, which m
 _AGAIN: Final = "give the same input again with --incremental, which makes the tables that are read anew"
 _OURS_EXPECTED: Final = "expected a file of ours: give another --out"
 _RUN_NAME: Final = re.compile(r"[0-9]{6}-[0-9a-f]{8}")
+_NUMBERED: Final = re.compile(r"(?:0|[1-9][0-9]{0,17})\.json")
 
 
 class _LackNeeds(TypedDict):
@@ -92,6 +93,7 @@ class _Commit(_CommitNeeds, total=False):
     """A complete batch; ``parts`` are (batch, level), ``files`` those that were read, with their sizes."""
 
     engine: Literal["spark", "duckdb"]
+    given: list[str]
     remarks: dict[str, list[str]]
     lacks: list[_Lack]
     followed: int
@@ -246,9 +248,18 @@ class Store:
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def last_commit(self) -> dict[str, Any] | None:
-        """Return the last complete batch's commit; None before the first."""
+        """Return the last complete batch's commit; None before the first.  Raises BadInputError if it is not ours."""
         numbers = self._numbers(f"runs/{self._run}/{_COMMITS}") if self._run is not None else []
-        return self._json(f"runs/{self._run}/{_COMMITS}/{numbers[-1]}.json", _Commit) if numbers else None
+        if not numbers:
+            return None
+        name = f"runs/{self._run}/{_COMMITS}/{numbers[-1]}.json"
+        found = self._json(name, _Commit)
+        counting = batches_of(found)
+        if found["batch"] != numbers[-1] or not counting or not all(0 <= each <= found["batch"] for each in counting):
+            raise BadInputError(
+                f"{self.out}/{name}: found batch {found['batch']} and the parts {counting}, {_OURS_EXPECTED}"
+            )
+        return found
 
     def remarks(self) -> dict[str, list[str]]:
         """Return the assumptions about files and the reasons for skipping others, as of the last batch: text ->
@@ -524,7 +535,7 @@ class Store:
     def _numbers(self, folder: str) -> list[int]:
         """Return the numbers of the files named ``N.json``, ascending."""
         names = self._files.names(folder)
-        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+        return sorted(int(name[:-5]) for name in names if _NUMBERED.fullmatch(name))
 
 
 def batches_of(commit: Mapping[str, Any]) -> list[int]:

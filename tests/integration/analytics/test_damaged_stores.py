@@ -67,6 +67,10 @@ def test_commit_without_its_files_is_named(out: Path, again: list[str]) -> None:
         ("runs/*/_commits/0.json", {"lacks": [{"file": "x"}]}),
         ("runs/*/_commits/0.json", {"remarks": None}),
         ("runs/*/_commits/0.json", {"engine": "another"}),
+        ("runs/*/_commits/0.json", {"batch": -1}),
+        ("runs/*/_commits/0.json", {"batch": 5}),
+        ("runs/*/_commits/0.json", {"parts": []}),
+        ("runs/*/_commits/0.json", {"parts": [[7, 0]]}),
         ("runs/*/_files/0.json", {"tables": True}),
         ("runs/*/_files/0.json", {"tables": {"bronze/events": 1e300}}),
         ("runs/*/_files/0.json", {"tables": {"bronze/events": {"part": []}}}),
@@ -129,6 +133,16 @@ def test_file_of_others_beside_our_tables_stays(out: Path, again: list[str]) -> 
         for run_it in (batch.run_incremental, batch.run):
             run_it(cast(Any, SmallSession()), again, str(out))
     assert (run / "silver/notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["².json", "01.json", "-3.json", "x.json"])
+def test_names_that_are_almost_numbers_are_those_of_others(out: Path, again: list[str], name: str) -> None:
+    (run,) = (out / "runs").iterdir()
+    for folder in (out / "snapshots", run / "_commits", run / "_files"):
+        (folder / name).write_text("mine")
+    with computing_by(DUCKDB):
+        batch.run_incremental(cast(Any, SmallSession()), again, str(out))
+    assert (out / "snapshots" / name).read_text() == "mine"
 
 
 @pytest.mark.parametrize("by", [DUCKDB, SPARK])
@@ -338,3 +352,23 @@ def test_what_stands_in_the_way_within_the_store_is_named(
             (out / name).write_text("mine")
         with pytest.raises(BadInputError, match=f"out/{name}: found a f"):
             batch.run(cast(Any, SmallSession()), again, str(out))
+
+
+def test_files_that_a_run_from_scratch_lost_are_named(tmp_path: Path, journal: Path) -> None:
+    """A log that has grown makes all tables anew, and a journal that was deleted meanwhile was missing in silence."""
+    log, out = tmp_path / "logs" / "server.log", str(tmp_path / "out")
+    log.parent.mkdir()
+    line = "[2024-03-18 05:33:09,123] INFO [KafkaServer id=1] started (kafka.server.KafkaServer)\n"
+    log.write_text(line)
+    told: list[str] = []
+    with computing_by(DUCKDB):
+        session = cast(Any, SmallSession())
+        for _ in range(2):
+            batch.run_incremental(session, [str(journal), str(log.parent)], out, told.append)
+            log.write_text(log.read_text() + line)
+        assert not any(batch.GONE in words for words in told)
+        (gone,) = journal.iterdir()
+        gone.unlink()
+        batch.run_incremental(session, [str(log.parent)], out, told.append)
+        assert Store(session, out).remarks()[batch.GONE] == [gone.name]
+    assert f"{batch.GONE}: 1 file, {gone.name} for example" in told

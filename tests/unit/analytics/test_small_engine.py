@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import weakref
 import zlib
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from aiocontroller.analytics.dataframes import DUCKDB, F, computing_by
 from aiocontroller.analytics.small import bronze
 from aiocontroller.analytics.small.journal_lines import journal_line
+from aiocontroller.analytics.small.log_lines import _row
 from aiocontroller.analytics.small.session import SmallSession
 from aiocontroller.analytics.sources import find_files
 from benchmarks.pipeline import write_journal
@@ -240,3 +242,21 @@ def test_sums_beyond_64_bits_are_the_largest_number_also_in_results() -> None:
         )
         found = rows.groupBy("k").agg(F.expr("sum(n)").alias("n")).orderBy("k").collect()
     assert [tuple(row.asDict().values()) for row in found] == [("a", most), ("b", -most), ("c", 1)]
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "[ReplicaFetcher Error sending fetch request ",
+        "[ReplicaFetcher replicaId=1, leaderId=2 Connection to node 2 (",
+        "[ReplicaFetcher replicaId=1, leaderId=2 Node 2 disconnected",
+        "Preparing to rebalance group ",
+        "Stabilized group a generation 1 ",
+    ],
+)
+def test_a_line_that_a_client_made_up_takes_no_minutes(fragment: str) -> None:
+    """A client may choose its group's name, of 32 KB, which brokers log.  Some took minutes a line."""
+    began_s = time.process_time()
+    ending = {"[": " disconnected.", "P": " reparing to re", "S": " Stabilized group "}
+    assert _row(fragment * (64_000 // len(fragment)) + ending[fragment[0]]) == {}
+    assert time.process_time() - began_s < 5
