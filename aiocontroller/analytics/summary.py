@@ -80,7 +80,8 @@ def sections(summary: dict[str, Any]) -> list[Section]:
         rows = summary["incidents"]
         parts.append((list(_INCIDENT), [[show(row) for show in _INCIDENT.values()] for row in rows]))
     else:
-        parts.append("No incidents.")
+        unknown = any(cluster["availability"] is None for cluster in summary["clusters"])
+        parts.append("No incident is known." if unknown else "No incidents.")
     if summary["problems"]:
         count = summary["problems_count"]
         more = f", the first {MOST_PROBLEMS}" if count > MOST_PROBLEMS else ""

@@ -67,7 +67,8 @@ def headline(content: Content) -> str:
     what = "availability unknown" if share is None else f"available {percent(share)}"
     if len(content.clusters) > 1:
         what = f"{len(content.clusters) + content.more_clusters} clusters, the worst ({first.name}) {what}"
-    parts = [plural(incidents, "incident") if incidents else "no incident", what]
+    none = "no incident known" if any(cluster.availability is None for cluster in content.clusters) else "no incident"
+    parts = [plural(incidents, "incident") if incidents else none, what]
     problems = sum(cluster.problems_count for cluster in content.clusters)
     if problems:
         parts.append(plural(problems, "known problem"))
@@ -228,7 +229,8 @@ def _brokers(cluster: Cluster) -> list[str]:
             named = [_turns([row for row in rows if row["broker"] == broker]) for broker in brokers[:NAMED]]
             more = " and others" if len(brokers) > NAMED or number > len(rows) else ""
             sentences.append(f"Brokers {verb} {_times(number)}: {'; '.join(named)}{more}.")
-    return sentences or ["No broker came or went."]
+    none = "No broker came or went." if cluster.availability is not None else "No broker is known to have come or gone."
+    return sentences or [none]
 
 
 def _turns(rows: Sequence[Row]) -> str:

@@ -178,6 +178,17 @@ def test_a_quiet_cluster_has_a_page_without_empty_sections() -> None:
         assert f"<h3>{heading}" not in html
 
 
+def test_where_records_are_missing_nothing_is_said_not_to_have_happened() -> None:
+    """The headline was "No incident; availability unknown", and the first sentences "No broker came or went"."""
+    quiet = nothing()
+    quiet.availability = quiet.onset_availability = None
+    assert words.headline(content(clusters=[quiet])) == "No incident known; availability unknown"
+    assert words.headline(content(clusters=[nothing(), quiet])).startswith("No incident known; ")
+    text = " ".join(words.story(quiet))
+    assert "No broker is known to have come or gone." in text
+    assert "No broker came or went" not in text
+
+
 def test_no_record_at_all_is_said() -> None:
     empty = Content([], 0, [], [], 0, 0, 1, 1)
     assert "Nothing is known" in page(empty)
