@@ -47,7 +47,7 @@ def data_option(function: F) -> F:
     return click.option(
         "--data",
         type=click.Path(file_okay=False, path_type=Path),
-        help="Data folder of the running 'aiocontroller up' (default: .aiocontroller here or above).",
+        help="Data folder of a running 'up' or 'run' (default: .aiocontroller here or above).",
     )(function)
 
 

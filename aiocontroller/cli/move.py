@@ -87,14 +87,19 @@ class Options(NamedTuple):
 @click.option("--at-once", type=click.IntRange(1), default=5, show_default=True, help="Partitions that move together.")
 @click.option("--rate", type=_Rate(), default="50M", show_default=True, help="Highest throttle of each broker.")
 @click.option("--least-rate", type=_Rate(), default="1M", show_default=True, help="Lowest throttle, when held up.")
-@click.option("--absent", type=click.IntRange(0), help="Hold while more brokers are away (default: as at the start).")
+@click.option(
+    "--absent",
+    metavar="N",
+    type=click.IntRange(0),
+    help="Pause while more than N brokers are away (default: as many as at the start).",
+)
 @click.option(
     "--under-replicated",
     type=click.IntRange(0),
-    help="Hold while more partitions, besides those that move, are under-replicated (default: as at the start).",
+    help="Pause while more partitions, besides those that move, are under-replicated (default: as at the start).",
 )
 @click.option(
-    "--answer-ms", type=click.IntRange(1), default=1000, show_default=True, help="Hold while a broker answers slower."
+    "--answer-ms", type=click.IntRange(1), default=1000, show_default=True, help="Pause while a broker answers slower."
 )
 @click.option(
     "--patience", type=click.IntRange(0), default=60, show_default=True, help="Seconds to wait for a dead destination."

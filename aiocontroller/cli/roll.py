@@ -1,4 +1,4 @@
-"""``aiocontroller roll``: restarts brokers one after the other by an operator's command, each behind gates."""
+"""``aiocontroller roll``: restarts brokers one after the other by an operator's command, each after checks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Options(NamedTuple):
 @cluster_options
 @JSON
 def roll(data: Path | None, zookeeper: str | None, **given: Any) -> None:
-    """Restart brokers one after the other by a command, each behind gates.
+    """Restart brokers one after the other by a command, each after checks.
 
     A broker is restarted only while all others are registered, every partition has a leader and every replica is in
     sync, and if no partition would lose its leader or fall below min.insync.replicas meanwhile. If it was killed, run

@@ -73,7 +73,7 @@ COMMANDS = {
     ),
     "roll": (
         "aiocontroller.cli.roll:roll",
-        "Restart brokers one after the other by a command, each behind gates.",
+        "Restart brokers one after the other by a command, each after checks.",
     ),
     "elect": ("aiocontroller.cli.elect:elect", "Elect preferred leaders, or leaders from outside the ISR."),
     "recover": (

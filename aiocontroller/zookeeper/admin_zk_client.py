@@ -88,7 +88,8 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
 
 class AdminZkClient:
-    """See the module's docstring.  The controller passes a ``fence`` for every write; tools have none.
+    """See the module's docstring.  Handlers of events pass a ``fence`` for every write; tools have none, nor has
+    ``server`` for requests that any node answers (settings, client quotas).
 
     ``brokers`` determines the settings that topics can have; tools do not know it and use the newest release.
     """
@@ -439,7 +440,7 @@ class AdminZkClient:
         raise error_at(path, Code.CONNECTION_LOSS)
 
     async def _checks(self) -> list[Op]:
-        """The conditions of a configuration write: our fence or, for a tool, an unchanged controller."""
+        """The conditions of a configuration write: our fence or, without one, an unchanged controller."""
         if self.fence is not None:
             return [Check(paths.CONTROLLER_EPOCH, self.fence)]
         holder = await self.zk.get_controller(watch=False)

@@ -1,11 +1,12 @@
 """Checks whether the cluster is whole after the faults have ended; the names are those of ``docs/chaos.md``.
 
-* I5: every partition has a live leader and all its replicas in sync; every broker's metadata and every replica's leader
-  epoch agree with ZooKeeper; a broker hosts its assigned replicas and nothing else.
+* I16: every partition has a live leader and all its replicas in sync; every broker's metadata and every replica's
+  leader epoch agree with ZooKeeper.
 * I6: one controller is active, the one that owns ``/controller``.
-* I8: nothing is left to delete or to move, and the last reassignments have reached their targets.
+* I17: nothing is left to delete or to move, and the last reassignments have reached their targets; a broker hosts its
+  assigned replicas and nothing else.
 * I9: the queues are empty.
-* I12: controllers that are not active hold nothing: no sender, no timer, only one watch, no cluster state.
+* I18: controllers that are not active hold nothing: no sender, no timer, only one watch, no cluster state.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ async def what_is_missing(
         if controller is not active[0]:
             missing += _standing_by(controller)
     for owed in (await zk.debts.load()).owed:
-        missing.append(f"I8: broker {owed.broker} still has to delete {owed.topic}: {sorted(owed.partitions)}")
+        missing.append(f"I17: broker {owed.broker} still has to delete {owed.topic}: {sorted(owed.partitions)}")
     for name in await zk.get_topic_deletions(watch=False):
-        missing.append(f"I8: topic {name} is still to be deleted")
+        missing.append(f"I17: topic {name} is still to be deleted")
     if (reassignment := await zk.get_partition_reassignment(watch=False)) is not None:
-        missing.append(f"I8: the reassignment request is still there: {reassignment}")
+        missing.append(f"I17: the reassignment request is still there: {reassignment}")
     topics = await zk.get_all_topics_in_cluster(watch=False)
     found = await zk.get_topic_assignments(topics, watch=False)
     for broker in brokers.values():
@@ -62,15 +63,15 @@ def _controller(active: Inspection, brokers: Mapping[int, BrokerStatus]) -> Iter
     if active.queued_requests:
         yield f"I9: {active.queued_requests} requests wait for brokers"
     if active.reassigning:
-        yield f"I8: {active.reassigning} partitions are being reassigned"
+        yield f"I17: {active.reassigning} partitions are being reassigned"
     if active.deleting:
-        yield f"I8: topics {active.deleting} are to be deleted"
+        yield f"I17: topics {active.deleting} are to be deleted"
     if active.unsent:
-        yield f"I5: {active.unsent} partitions have yet to be sent to brokers"
+        yield f"I16: {active.unsent} partitions have yet to be sent to brokers"
     if active.recursive_watches:
-        yield f"I12: the active controller has {active.recursive_watches} recursive watches"
+        yield f"I18: the active controller has {active.recursive_watches} recursive watches"
     if active.live_brokers != sorted(brokers):
-        yield f"I5: live brokers are {active.live_brokers}"
+        yield f"I16: live brokers are {active.live_brokers}"
     for wrong in active.violations:
         yield f"context: {wrong}"
 
@@ -78,19 +79,19 @@ def _controller(active: Inspection, brokers: Mapping[int, BrokerStatus]) -> Iter
 def _standing_by(controller: Inspection) -> Iterator[str]:
     who = f"controller {controller.id}"
     if controller.senders:
-        yield f"I12: {who} has senders and is not active"
+        yield f"I18: {who} has senders and is not active"
     if controller.partitions or controller.brokers:
-        yield f"I12: {who} knows partitions or brokers and is not active"
+        yield f"I18: {who} knows partitions or brokers and is not active"
     if controller.timers:
-        yield f"I12: {who} has timers and is not active"
+        yield f"I18: {who} has timers and is not active"
     if controller.watches != 1 + controller.acl_watches:
-        yield f"I12: {who} is not active and has {controller.watches} watches, expected {1 + controller.acl_watches}"
+        yield f"I18: {who} is not active and has {controller.watches} watches, expected {1 + controller.acl_watches}"
 
     expected = ("off", "cold") if controller.observes else ("warm", "cold")
     if controller.copy not in expected or controller.behind:
-        yield f"I12: the copy of {who} is {controller.copy}, and {controller.behind} parts of it are not up to date"
+        yield f"I18: the copy of {who} is {controller.copy}, and {controller.behind} parts of it are not up to date"
     if controller.recursive_watches != (controller.copy == "warm"):
-        yield f"I12: {who}, whose copy is {controller.copy}, has {controller.recursive_watches} recursive watches"
+        yield f"I18: {who}, whose copy is {controller.copy}, has {controller.recursive_watches} recursive watches"
 
 
 def _broker(
@@ -100,21 +101,21 @@ def _broker(
     cached = {known.topic for known in broker.metadata}
     known = {name for name in cached if name in names or not _may_keep(name, broker.id, history)}
     if known != names:
-        yield f"I5: broker {broker.id} knows topics {sorted(known)}, there are {sorted(names)}"
+        yield f"I16: broker {broker.id} knows topics {sorted(known)}, there are {sorted(names)}"
     if broker.controller_id != active.id:
         yield f"I6: broker {broker.id} takes {broker.controller_id} for the controller, it is {active.id}"
     alive = [number for number in broker.alive if number != active.id]
     if alive != active.live_brokers:
-        yield f"I5: broker {broker.id} takes {alive} for alive"
+        yield f"I16: broker {broker.id} takes {alive} for alive"
     assigned = {
         (a.topic, n) for a in assignments for n, replicas in a.partitions.items() if broker.id in replicas.replicas
     }
     found = {(replica.topic, replica.partition) for replica in broker.replicas}
     for topic, number in sorted(found - assigned):
         if not history.forgives_strays:
-            yield f"I8: broker {broker.id} hosts {topic}-{number}, which is not assigned to it"
+            yield f"I17: broker {broker.id} hosts {topic}-{number}, which is not assigned to it"
     for topic, number in sorted(assigned - found):
-        yield f"I8: broker {broker.id} does not host {topic}-{number}"
+        yield f"I17: broker {broker.id} does not host {topic}-{number}"
 
 
 def _may_keep(topic: str, broker: int, history: ZNodeHistory) -> bool:
@@ -126,9 +127,9 @@ def _moves(assignment: TopicAssignment, targets: Mapping[TopicPartition, tuple[i
     for number, replicas in assignment.partitions.items():
         name = TopicPartition(assignment.topic, number)
         if replicas.being_reassigned:
-            yield f"I8: {name} is being reassigned: {replicas}"
+            yield f"I17: {name} is being reassigned: {replicas}"
         elif targets.get(name, replicas.replicas) != replicas.replicas:
-            yield f"I8: {name} is on {replicas.replicas}, it was last moved to {targets[name]}"
+            yield f"I17: {name} is on {replicas.replicas}, it was last moved to {targets[name]}"
 
 
 async def _partitions(zk: KafkaZkClient, assignment: TopicAssignment, brokers: Mapping[int, BrokerStatus]) -> list[str]:
@@ -138,11 +139,11 @@ async def _partitions(zk: KafkaZkClient, assignment: TopicAssignment, brokers: M
     for number, state in zip(numbers, states, strict=True):
         name = f"{topic}-{number}"
         if not isinstance(state, LeaderAndIsr) or state.leader < 0:
-            missing.append(f"I5: {name} has no leader: {state}")
+            missing.append(f"I16: {name} has no leader: {state}")
             continue
         replicas = assignment.partitions[number].replicas
         if set(state.isr) != set(replicas):
-            missing.append(f"I5: {name} has ISR {state.isr} of {replicas}")
+            missing.append(f"I16: {name} has ISR {state.isr} of {replicas}")
         for broker in brokers.values():
             missing += _believes(broker, topic, number, state, broker.id in replicas)
     return missing
@@ -152,8 +153,8 @@ def _believes(broker: BrokerStatus, topic: str, number: int, state: LeaderAndIsr
     leadership = (state.leader, state.leader_epoch)
     cached = [(p.leader, p.leader_epoch) for p in broker.metadata if (p.topic, p.partition) == (topic, number)]
     if cached != [leadership]:
-        yield f"I5: broker {broker.id} believes {cached} of {topic}-{number}, it is {leadership}"
+        yield f"I16: broker {broker.id} believes {cached} of {topic}-{number}, it is {leadership}"
     for replica in broker.replicas:
         here = (replica.topic, replica.partition) == (topic, number)
         if is_replica and here and (replica.leader, replica.leader_epoch) != leadership:
-            yield f"I5: broker {broker.id}'s replica of {topic}-{number} is at leader epoch {replica.leader_epoch}"
+            yield f"I16: broker {broker.id}'s replica of {topic}-{number} is at leader epoch {replica.leader_epoch}"

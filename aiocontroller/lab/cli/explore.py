@@ -58,7 +58,7 @@ def explore(
 ) -> None:
     """Check a specification of the controller in every state that it can reach.
 
-    One partition, three replicas, two controllers, three records: every order of every step within the bounds.  With
+    One partition, three replicas, two controllers, three records: every order of every step within the bounds. With
     --standby: one topic, its partition's state, a warm standby that copies them, and its connection to ZooKeeper.
     docs/exploration.md says what the specifications contain, what they leave out, and how long a run takes with which
     bounds.

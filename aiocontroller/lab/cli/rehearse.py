@@ -65,8 +65,8 @@ def rehearse(
     """Rehearse a cluster's failures and operations in the simulation; write nothing to the cluster.
 
     Every seed plays, on a copy of the cluster in memory: the controller's death, each broker's death and return, a
-    rolling restart, a reassignment, and the release of the role to a broker with the takeover from it.  A page shows
-    the effect on clients.  The same tree and seed give the same run.  Exit code 1: a violation.
+    rolling restart, a reassignment, and the release of the role to a broker with the takeover from it. A page shows
+    the effect on clients. The same tree and seed give the same run. Exit code 1: a violation.
     """
     from aiocontroller.lab.rehearsal.page import page
     from aiocontroller.lab.rehearsal.seeds import as_json as shown_as_json

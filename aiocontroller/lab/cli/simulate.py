@@ -125,7 +125,7 @@ def simulate(
     Controllers, brokers, ZooKeeper and the network run on virtual time: the whole program, one seed each.
 
     Each seed draws a cluster and a sequence of work and faults, then heals everything and demands that the cluster
-    becomes whole.  A failure prints the command that replays it.  docs/chaos.md says what is checked.
+    becomes whole. A failure prints the command that replays it. docs/chaos.md says what is checked.
 
     Ctrl-C, SIGTERM and --minutes end a campaign early, with the summary of all that was done.
     """

@@ -54,14 +54,14 @@ async def _kafka_missing(cluster: ProcessCluster, controllers: list[Inspection])
         return [f"I6: {len(active)} active controllers, /controller names {holder}"]
     live, _ = await cluster.zk.get_all_brokers_in_cluster(watch=False)
     if sorted(broker.id for broker in live) != sorted(cluster.brokers):
-        return [f"I5: live brokers are {[broker.id for broker in live]}"]
+        return [f"I16: live brokers are {[broker.id for broker in live]}"]
     assigned = {
         (each.topic, number): each.partitions[number].replicas
         for each in (await _assignments(cluster)).found
         for number in each.partitions
     }
     return [
-        f"I5: {topic}-{number} is {'leaderless' if state is None or state.leader < 0 else f'in sync on {state.isr}'}"
+        f"I16: {topic}-{number} is {'leaderless' if state is None or state.leader < 0 else f'in sync on {state.isr}'}"
         for (topic, number), state in (await leaderships(cluster)).items()
         if state is None or state.leader < 0 or set(state.isr) != set(assigned.get((topic, number), state.isr))
     ]

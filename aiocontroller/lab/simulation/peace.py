@@ -195,7 +195,7 @@ class Peace:
                 missing += still_sick(service.shell)
             elif (mirror := service.controller.election.mirror) is not None and mirror.copy is not None:
                 stale = stale_parts(mirror.copy, simulation.model.tree.nodes, at_rest=True)
-                missing += [f"I12: controller {service.shell.id}: {each}" for each in stale]
+                missing += [f"I18: controller {service.shell.id}: {each}" for each in stale]
         return missing
 
 

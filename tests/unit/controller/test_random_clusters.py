@@ -1,7 +1,7 @@
 """A hypothesis machine drives topics, brokers, reassignments, deletions and elections; all must hold after every step.
 
-The invariants' names are those of docs/chaos.md: I2 to I4 are checked at every write (``pure_cluster``), I5 and the
-context's own (``core.invariants``) after every step, I8 at the end, when everything is healed.
+The invariants' names are those of docs/chaos.md: I2 to I4 are checked at every write (``pure_cluster``), I16 and the
+context's own (``core.invariants``) after every step, I17 at the end, when everything is healed.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class RandomCluster(RuleBasedStateMachine):
 
     @invariant()
     def every_electable_partition_has_a_leader(self) -> None:
-        """I5: no leaderless partition with a live member of its ISR, no new one with a live replica."""
+        """I16: no leaderless partition with a live member of its ISR, no new one with a live replica."""
         table = self.context.table
         for row in self.rows():
             online = [r for r in table.replicas(row) if self.context.is_replica_online(row, r)]
@@ -275,7 +275,7 @@ class RandomCluster(RuleBasedStateMachine):
 
     @invariant()
     def brokers_know_what_zookeeper_holds(self) -> None:
-        """I5: every registered broker's metadata, and what replicas received of their partitions."""
+        """I16: every registered broker's metadata, and what replicas received of their partitions."""
         table = self.context.table
         for broker, registered in self.context.brokers.items():
             view = self.it.views[broker]
@@ -302,7 +302,7 @@ class RandomCluster(RuleBasedStateMachine):
     # -- healing -----------------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """I8: with every broker back and able, all that was begun ends."""
+        """I17: with every broker back and able, all that was begun ends."""
         self.it.znodes.crash_after = None
         for broker in BROKERS:
             self.it.register(broker)

@@ -63,7 +63,7 @@ def test_controller_and_broker_die_together() -> None:
 
 
 def test_controller_that_has_released_the_role_keeps_no_copy() -> None:
-    """Seed 95044: it stands for no election, so I12 asks it for none."""
+    """Seed 95044: it stands for no election, so I18 asks it for none."""
     report = played(STORY.replace("kill-controller active then=8", "release-controller then=12"))
     assert not report.violations
 
@@ -73,7 +73,7 @@ def test_bug_of_a_copy_is_found_by_the_copy(bug) -> None:  # type: ignore[no-unt
     """At a failover, or at the end."""
     seeds, complaint = attempt(bug, 2, 12)
     assert seeds is not None
-    assert invariant_of(complaint) in ("copy", "I12")
+    assert invariant_of(complaint) in ("copy", "I18")
     assert "the copy has" in complaint
 
 
