@@ -156,6 +156,10 @@ AT_BROKERS: Final = (
     _p("handled", " starts at ", rf"(?<event>Leader|Follower)? ?{_TP} (?:with topic id \S+ )?starts at "
        r"[Ll]eader [Ee]poch (?<leaderEpoch>\d+) from offset \d+(?: with partition epoch (?<partitionEpoch>\d+))?"
        r"(?:.*? ISR \[(?<isr>[\d,]*)\])?(?:.*Current leader is (?<leader>-?\d+))?", "0.11", broker=SELF),
+    _p("deleted", "eleted partition ", r"[Dd]eleted partition (?<detail>[\w.-]+-\d+) from metadata cache in response "
+       r"to UpdateMetadata request sent by controller \d+ epoch (?<epoch>\d+)", "0.10", broker=SELF),
+    _p("deleted", " offsets associated with deleted partitions: ", r"Removed (?<count>\d+) offsets associated with "
+       r"deleted partitions: (?<detail>[\w., -]*-\d+)\.(?:\s|$)", "2.0", broker=SELF),
     _p("stale", " from an old controller ", r"[Rr]eceived (?<api>update ?metadata|UpdateMetadata) request with "
        r"correlation id (?<correlationId>\d+) from an old controller (?<detail>\d+) with epoch "
        r"(?<controllerEpoch>\d+)\. Latest known controller epoch is \d+", "0.10", broker=SELF),
@@ -171,7 +175,10 @@ AT_BROKERS: Final = (
        r"from (?<detail>[\d,]*) to (?<isr>[\d,]+)", "0.10", event="expand", leader=SELF),
 )  # fmt: skip
 """Messages in the brokers' state-change.log and server.log; in received, handled and stale, ``detail`` is the
-controller.  In received, ``epoch`` is the controller's own, and ``controller_epoch`` the one in a partition's state."""
+controller.  In received, ``epoch`` is the controller's own, and ``controller_epoch`` the one in a partition's state.
+
+In deleted, ``detail`` has the partitions that an UpdateMetadata request names as deleted, by the leader -2.
+"""
 
 FAILOVER_STEPS: Final = (
     "starting become controller state transition", "Reading controller epoch from ZooKeeper",

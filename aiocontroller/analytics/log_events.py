@@ -8,7 +8,7 @@
 * A request proves only that a controller had read or written the state before.  The state is left out if a later
   version is known: before protocol 2.7, leaders write ISRs themselves, and controllers learn of it later.
 * From 2.6 on there is no log line for the end of a partition: its partitions end when the controller logs that the
-  topic is deleted.
+  topic is deleted.  Where that log is missing, brokers tell of deletions (``log_deletions``).
 * From 2.6 on there is no log line for a partition that goes offline.  If an election came *from* Offline, and the
   broker of the last leader was seen to fail in the same term, the partition went offline then.
 * Indirect evidence (``log_evidence``, ``log_gaps``): the end of a broker's log, the time from which its followers get
@@ -20,6 +20,7 @@ from __future__ import annotations
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import applied
 from aiocontroller.analytics.dataframes import Column, DataFrame, F, Keep, Window, WindowSpec, checkpointed
+from aiocontroller.analytics.log_deletions import ended_by_brokers, told_of, with_creations
 from aiocontroller.analytics.log_evidence import with_evidence
 from aiocontroller.analytics.log_gaps import gaps, skipped
 from aiocontroller.analytics.log_reader import CONTINUATION
@@ -53,9 +54,11 @@ def log_events(bronze: DataFrame, clocks: DataFrame, keep: Keep = checkpointed) 
         F.col("kind").isin("partition", "isr")
         | (F.col("kind").isin("told", "received") & (F.col("api") == "LEADER_AND_ISR") & F.col("leader").isNotNull())
     )
-    histories = keep("led", leaderships(records.where(of_partitions)))
+    told = told_of(records.where("kind = 'deleted'"))
+    histories = keep("led", leaderships(with_creations(records.where(of_partitions), told)))
     histories = histories.unionByName(inferred_losses(histories, records.where("kind = 'broker' AND detail = 'dead'")))
     histories = histories.unionByName(deleted(histories, records.where("kind = 'topic_deleted'")))
+    histories = histories.unionByName(ended_by_brokers(histories, told))
     histories = keep("histories", histories)
     others = records.where(~of_partitions | F.col("kind").isin("told", "received"))
     jumps = skipped(histories, records.where("kind = 'reassigning'"))
@@ -122,11 +125,12 @@ def leaderships(lines: DataFrame) -> DataFrame:
     """
     # In each term once: when the next controller sends the state, it may be an old one.
     known = (*_KEY, "epoch", "controller_epoch", "leader_epoch", "leader", "isr")
-    requests = lines.where("kind IN ('told', 'received')")
+    created = F.col("kind").isin("told", "received") & F.coalesce(F.col("from_state") == "NewPartition", F.lit(False))
+    requests = lines.where(F.col("kind").isin("told", "received") & ~created)
     rest = [name for name in lines.columns if name not in known]
     first = F.min_by(F.struct(*rest), F.struct(F.col("kind") == "received", F.col("ts_us"), F.col("seq")))
     once = requests.groupBy(*known).agg(first.alias("r")).select(*known, "r.*")
-    rows = lines.where("kind IN ('partition', 'isr')").unionByName(once)
+    rows = lines.where(F.col("kind").isin("partition", "isr") | created).unionByName(once)
 
     decision, request = F.col("kind") == "partition", F.col("kind").isin("told", "received")
     following = F.lead(F.struct("kind", "leader", "leader_epoch", "isr", "partition_epoch", "replicas")).over(
@@ -143,12 +147,17 @@ def leaderships(lines: DataFrame) -> DataFrame:
             for name in ("leader_epoch", "isr", "partition_epoch", "replicas")
         }
     )
-    so_far = _history().rowsBetween(Window.unboundedPreceding, -1)
     versioned = F.col("partition_epoch").isNotNull()
-    writes = F.count(F.when(decision & versioned, 1)).over(
-        _history().rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    until_here = _history().rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    writes = F.count(F.when(decision & versioned, 1)).over(until_here)
+    filled = filled.withColumns(
+        {
+            "version": F.struct(writes.alias("writes"), "partition_epoch"),
+            "life": F.sum(created.cast("int")).over(until_here),
+        }
     )
-    filled = filled.withColumn("version", F.struct(writes.alias("writes"), "partition_epoch"))
+    of_life = Window.partitionBy(*_KEY, "life").orderBy("epoch", "ts_us", "seq")
+    so_far = of_life.rowsBetween(Window.unboundedPreceding, -1)
     state = F.when(F.col("leader").isNotNull() & F.col("isr").isNotNull(), F.struct("leader", "isr"))
     added = filled.withColumns(
         {

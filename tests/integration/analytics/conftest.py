@@ -48,7 +48,15 @@ ON_SPARK = ("test_engines", "test_follow", "test_job", "test_journals")
 
 What the other modules say holds for both engines, and DuckDB takes a tenth of the time.
 """
-ON_BOTH = ("test_kafka_logs", "test_sources", "test_tables", "test_model", "test_incremental", "test_problems")
+ON_BOTH = (
+    "test_kafka_logs",
+    "test_sources",
+    "test_tables",
+    "test_model",
+    "test_incremental",
+    "test_problems",
+    "test_deletions_in_logs",
+)
 """What an engine computes in its own way: each test runs on either."""
 
 

@@ -371,6 +371,23 @@ SERVER += [
        "'72057' does not match current session '72058' (kafka.zk.KafkaZkClient$CheckedEphemeral)", kind="known_bug",
        event="KAFKA-7165", broker=1),
 ]  # fmt: skip
+SERVER += [
+    at("2.0", f"{T} INFO [GroupCoordinator 1]: Removed 12 offsets associated with deleted partitions: a-1-2-0, x.y_z-11. "
+       "(kafka.coordinator.group.GroupCoordinator)", kind="deleted", node=1, broker=1, detail="a-1-2-0, x.y_z-11",
+       count=12),
+    at("3.9", f"{T} INFO [GroupCoordinator 1]: Removed 0 offsets associated with deleted partitions: t-0. "
+       "(kafka.coordinator.group.GroupCoordinator)", kind="deleted", node=1, broker=1, detail="t-0", count=0),
+    at("3.9", f"{T} INFO Deleted log for partition t-0 in /data/t-0.5c1b-delete. (kafka.log.LogManager)", kind="other",
+       detail=...),
+]  # fmt: skip
+STATE_CHANGE += [
+    at("0.10", f"{T} TRACE Broker 1 deleted partition a-1-0 from metadata cache in response to UpdateMetadata request "
+       "sent by controller 2 epoch 3 with correlation id 4 (state.change.logger)", kind="deleted", node=1, broker=1,
+       epoch=3, detail="a-1-0"),
+    at("2.4", f"{T} TRACE [Broker id=1] Deleted partition t-0 from metadata cache in response to UpdateMetadata request "
+       "sent by controller 2 epoch 3 with correlation id 4 (state.change.logger)", kind="deleted", node=1, broker=1,
+       epoch=3, detail="t-0"),
+]  # fmt: skip
 LINES = STATE_CHANGE + CONTROLLER + SERVER
 
 INVENTED = [

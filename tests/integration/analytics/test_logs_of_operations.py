@@ -11,7 +11,7 @@ STATE = "leaderRecoveryState=RECOVERED, zkVersion={version}"
 
 
 def line(second: float, text: str) -> str:
-    return f"[2024-05-01 10:00:{second:06.3f}] ".replace(".", ",") + f"INFO {text}\n"
+    return f"[2024-05-01 10:{int(second // 60):02}:{second % 60:06.3f}] ".replace(".", ",") + f"INFO {text}\n"
 
 
 def by_controller(second: float, text: str) -> str:
