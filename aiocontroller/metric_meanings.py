@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from aiocontroller.core.events import ControllerState
+from aiocontroller.core.event_kinds import ControllerState
 
 
 class Meaning(NamedTuple):

@@ -36,11 +36,10 @@ from aiocontroller.controller.release import RELEASE_WITHIN_S
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.sickness_probes import CONNECTIONS, SicknessProbes
 from aiocontroller.core import sickness
+from aiocontroller.core.event_kinds import Event, Reply
 from aiocontroller.core.events import (
     ControllerSuspected,
-    Event,
     Release,
-    Reply,
     ShutdownEventThread,
     SicknessChange,
     SuspectsChange,

@@ -21,7 +21,7 @@ from aiocontroller.cli.root import root  # noqa: E402
 from aiocontroller.config import OWN_PREFIX, PROPERTIES, Config, Property  # noqa: E402
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, event_types  # noqa: E402
 from aiocontroller.controller.kafka_controller import ELECTION_HANDLERS, RELOADS  # noqa: E402
-from aiocontroller.core import events as ev  # noqa: E402
+from aiocontroller.core.event_kinds import Event, Request, Response, Signal  # noqa: E402
 from aiocontroller.core.ids import Endpoint  # noqa: E402
 from aiocontroller.journal.kinds import ALWAYS, KINDS  # noqa: E402
 from aiocontroller.journal.records import Record  # noqa: E402
@@ -223,11 +223,11 @@ def events_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kind(kind: type[ev.Event]) -> str:
-    return next(base.__name__.lower() for base in (ev.Signal, ev.Request, ev.Response) if issubclass(kind, base))
+def _kind(kind: type[Event]) -> str:
+    return next(base.__name__.lower() for base in (Signal, Request, Response) if issubclass(kind, base))
 
 
-def _handler(kind: type[ev.Event]) -> str:
+def _handler(kind: type[Event]) -> str:
     if kind in RELOADS:
         return "kafka_controller.KafkaController._load_anew"
     handler: Any = ELECTION_HANDLERS.get(kind) or HANDLERS.get(kind) or GATHERED.get(kind)

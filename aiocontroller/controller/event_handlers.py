@@ -33,11 +33,12 @@ from aiocontroller.controller import (
 )
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
+from aiocontroller.core.event_kinds import ControllerState, Event, Request, Response, Signal
 from aiocontroller.zookeeper.kafka_zk_client import Change
 
 Handler = Callable[[ControllerShell, Any], Awaitable[object]]
 
-HANDLERS: dict[type[ev.Event], Handler] = {
+HANDLERS: dict[type[Event], Handler] = {
     ev.BrokerChange: brokers.broker_change,
     ev.BrokerModifications: brokers.broker_modifications,
     ev.UnlistBroker: brokers.unlist_broker,
@@ -85,7 +86,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
 }
 """Handled by the active controller only; a standby drops these events and refuses the requests among them."""
 
-GATHERED: dict[type[ev.Event], Callable[[ControllerShell, Sequence[Any]], Awaitable[object]]] = {
+GATHERED: dict[type[Event], Callable[[ControllerShell, Sequence[Any]], Awaitable[object]]] = {
     ev.AlterPartitionReceived: isr.alter_partition,
     ev.PartitionModifications: topics.partition_modifications,
     ev.PartitionReassignmentIsrChange: isr.partition_reassignment_isr_change,
@@ -96,11 +97,11 @@ This matters when many brokers lose a follower at once, or an operator expands m
 """
 
 
-def _moving_isr_change(topic: str, partition: str) -> ev.Event:
+def _moving_isr_change(topic: str, partition: str) -> Event:
     return ev.PartitionReassignmentIsrChange(topic, int(partition))
 
 
-SIGNALS: dict[Change, Callable[[str], ev.Event]] = {
+SIGNALS: dict[Change, Callable[[str], Event]] = {
     Change.CONTROLLER_CHANGED: lambda _: ev.ControllerChange(),
     Change.CONTROLLER_DELETED: lambda _: ev.Reelect(vacant=True),
     Change.BROKER_IDS: lambda _: ev.BrokerChange(),
@@ -118,15 +119,15 @@ SIGNALS: dict[Change, Callable[[str], ev.Event]] = {
 """The event that each change in ZooKeeper puts into the queue."""
 
 
-def event_types(base: type[ev.Event] = ev.Event) -> Iterator[type[ev.Event]]:
+def event_types(base: type[Event] = Event) -> Iterator[type[Event]]:
     """All concrete event types, in the order of their definition."""
     for kind in base.__subclasses__():
-        if kind.__module__ == ev.__name__ and kind not in (ev.Signal, ev.Request, ev.CertainRequest, ev.Response):
+        if kind.__module__ == ev.__name__:
             yield kind
         yield from event_types(kind)
 
 
-def check_event_types(tables: Sequence[Collection[type[ev.Event]]], kinds: Sequence[type[ev.Event]] = ()) -> None:
+def check_event_types(tables: Sequence[Collection[type[Event]]], kinds: Sequence[type[Event]] = ()) -> None:
     """Raise TypeError for an event type that lacks a controller state, documentation, exactly one handler, or one of
     the three kinds, which say what happens to a preempted event."""
     for kind in kinds or list(event_types()):
@@ -134,9 +135,9 @@ def check_event_types(tables: Sequence[Collection[type[ev.Event]]], kinds: Seque
         lacking = [
             what
             for what, is_there in (
-                ("a controller state", isinstance(getattr(kind, "state", None), ev.ControllerState)),
+                ("a controller state", isinstance(getattr(kind, "state", None), ControllerState)),
                 (f"one handler (it has {handlers})", handlers == 1),
-                ("a kind: Signal, Request or Response", issubclass(kind, ev.Signal | ev.Request | ev.Response)),
+                ("a kind: Signal, Request or Response", issubclass(kind, Signal | Request | Response)),
                 ("a docstring", bool(vars(kind).get("__doc__"))),
             )
             if not is_there

@@ -24,7 +24,14 @@ from collections import deque
 from typing import Any, NamedTuple, TypeGuard
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import CertainRequest, Event, Request, Response, ShutdownEventThread, Signal
+from aiocontroller.core.event_kinds import (
+    CertainRequest,
+    Event,
+    Request,
+    Response,
+    Signal,
+)
+from aiocontroller.core.events import ShutdownEventThread
 from aiocontroller.net.ports import Clock, Timer
 
 MAX_CLIENT_REQUESTS = 1000

@@ -18,7 +18,7 @@ from typing import Any
 
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import Event, Request, Signal
+from aiocontroller.core.event_kinds import Event, Request, Signal
 from aiocontroller.metrics import Metrics
 
 FIRST_RETRY_S = 1.0

@@ -40,6 +40,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.context_changes import TimeIs
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import AioControllerError, ControllerEpochError, ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.event_kinds import ControllerState, Event, Reply, Request
 from aiocontroller.core.requests_in_words import asked_for
 from aiocontroller.core.states import PartitionState
 from aiocontroller.core.topic_deletion import replicas_ineligible_to_delete, replicas_to_delete
@@ -101,7 +102,7 @@ class KafkaController:
         self._release = RoleRelease(shell, self.election)
         self.story = Story(shell)
         self.recent: deque[RecentEvent] = deque(maxlen=EVENTS_REMEMBERED)
-        self.state = ev.ControllerState.Idle
+        self.state = ControllerState.Idle
         self.handling = ""
         """The event being handled."""
         self._faults: deque[float] = deque()
@@ -109,7 +110,7 @@ class KafkaController:
         self._queue_time = shell.metrics.timer("kafka.controller", "ControllerEventManager", "EventQueueTimeMs")
         self._timers = {
             state: shell.metrics.timer("kafka.controller", "ControllerStats", state.timer)
-            for state in ev.ControllerState
+            for state in ControllerState
             if state.timer is not None
         }
         self._register_gauges()
@@ -211,14 +212,14 @@ class KafkaController:
         except Exception as error:
             detail = await self._recover(events, error)
         finally:
-            self.state, self.handling = ev.ControllerState.Idle, ""
+            self.state, self.handling = ControllerState.Idle, ""
         self._release.settle()
         for event in events:
-            if isinstance(event, ev.Request) and not event.reply.deferred:
+            if isinstance(event, Request) and not event.reply.deferred:
                 event.reply.ensure(KafkaErrorCode.UNKNOWN_SERVER_ERROR)
         self._account(gathered, started_s, clock.monotonic(), detail)
 
-    async def _recover(self, events: Sequence[ev.Event], error: Exception) -> str:
+    async def _recover(self, events: Sequence[Event], error: Exception) -> str:
         """Recover from an error, including errors during the recovery; returns a description for the journal.
 
         The next term may also end before its failover is done, and its failover may fail too.
@@ -243,9 +244,9 @@ class KafkaController:
                 error, events = another, ()
         raise GivingUpError(f"deposed {MAX_DEPOSITIONS} times in a row, last: {error!r}") from error
 
-    async def _handle(self, events: Sequence[ev.Event]) -> None:
+    async def _handle(self, events: Sequence[Event]) -> None:
         event = events[0]
-        if isinstance(event, ev.Request) and event.holds is not None and not await event.holds():
+        if isinstance(event, Request) and event.holds is not None and not await event.holds():
             refuse(event, KafkaErrorCode.INVALID_REQUEST)
         elif (handle := ELECTION_HANDLERS.get(type(event))) is not None:
             await handle(self, event)
@@ -330,9 +331,9 @@ class KafkaController:
         if reasons and not self._release.in_progress:
             for reason in reasons:
                 log.error("Giving the role back: %s", reason.text)
-            await self._release.begin(ev.Release(reply=ev.Reply(lambda _: None), for_good=False))
+            await self._release.begin(ev.Release(reply=Reply(lambda _: None), for_good=False))
 
-    async def _fault(self, events: Sequence[ev.Event], error: Exception) -> None:
+    async def _fault(self, events: Sequence[Event], error: Exception) -> None:
         """``events`` failed; without events, a failover or reload failed."""
         if isinstance(error, StepFailedError):
             events, error = [error.event], error.error
@@ -497,7 +498,7 @@ def register_broken_partitions(metrics: Metrics, context: Callable[[], Controlle
     metrics.gauges("aiocontroller", "Partitions", "Offline", "topic", lambda: offline_by_topic(context(), TOPICS_SHOWN))
 
 
-ELECTION_HANDLERS: dict[type[ev.Event], Callable[[KafkaController, Any], Awaitable[object]]] = {
+ELECTION_HANDLERS: dict[type[Event], Callable[[KafkaController, Any], Awaitable[object]]] = {
     ev.Startup: KafkaController._startup,
     ev.ControllerChange: KafkaController._controller_change,
     ev.Reelect: KafkaController._reelect,

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.election_requests import Answers
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import LogEndsReceived, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import LogEndsReceived
 from aiocontroller.core.ids import Broker, TopicPartition
 from aiocontroller.core.log_evidence import Evidence, Question
 from aiocontroller.core.partitions import PartitionTable

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.events import AllocateProducerIds, AlterPartitionReceived, ControlledShutdown, Request
+from aiocontroller.core.event_kinds import Request
+from aiocontroller.core.events import AllocateProducerIds, AlterPartitionReceived, ControlledShutdown
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Clock
 from aiocontroller.wire.apis import ApiKey, api_name

@@ -35,11 +35,11 @@ from aiocontroller.core.context_changes import TopicsGone, TopicsRemoved
 from aiocontroller.core.debts import Changes
 from aiocontroller.core.decisions import commit
 from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.event_kinds import Event
 from aiocontroller.core.events import (
     BrokerChange,
     BrokerModifications,
     ConfigChange,
-    Event,
     IsrChangeNotification,
     LogDirEventNotification,
     PartitionModifications,

@@ -17,12 +17,12 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.topic_deletion import topic_deletion
 from aiocontroller.controller.topics import partition_modifications, topic_change
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     PartitionModifications,
-    Reply,
     TopicChange,
     TopicDeletion,
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.debts import Debt
-from aiocontroller.core.events import Request
+from aiocontroller.core.event_kinds import Request
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState

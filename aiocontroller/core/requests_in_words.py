@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from aiocontroller.core import events as ev
+from aiocontroller.core.event_kinds import Event, Request
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.core.words import as_a_name, on_one_line
 
@@ -16,18 +17,18 @@ SHOWN = 5
 LONGEST = 300
 
 
-def asked_for(events: Iterable[ev.Event]) -> str:
+def asked_for(events: Iterable[Event]) -> str:
     """Who asked for what; empty if no client or operator asked, or for nothing that would change anything."""
-    sentences = dict.fromkeys(_sentence(event) for event in events if isinstance(event, ev.Request) and event.by)
+    sentences = dict.fromkeys(_sentence(event) for event in events if isinstance(event, Request) and event.by)
     return ", ".join(filter(None, islice(sentences, SHOWN)))
 
 
-def _sentence(event: ev.Request) -> str:
+def _sentence(event: Request) -> str:
     what = _what(event)
     return f"{_cut(on_one_line(event.by))} asks {what}" if what else ""
 
 
-def _what(event: ev.Request) -> str:
+def _what(event: Request) -> str:
     match event:
         case ev.CreateTopics(validate_only=True) | ev.CreatePartitions(validate_only=True):
             return ""

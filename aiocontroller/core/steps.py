@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from aiocontroller.core.context_changes import ContextChange
 from aiocontroller.core.effects import Effects, Replicas
 from aiocontroller.core.election import Strategy
-from aiocontroller.core.events import Event
+from aiocontroller.core.event_kinds import Event
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.states import ReplicaState
 

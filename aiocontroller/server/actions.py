@@ -28,7 +28,8 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import actions, move_actions
 from aiocontroller.core.actions import DryRun
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
-from aiocontroller.core.events import ApiPartitionReassignment, Release, ReplicaLeaderElection, Reply, Request
+from aiocontroller.core.event_kinds import Reply, Request
+from aiocontroller.core.events import ApiPartitionReassignment, Release, ReplicaLeaderElection
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.core.steps import Steps
 from aiocontroller.core.unreadable_json import UNREADABLE_JSON

@@ -23,7 +23,7 @@ from struct import Struct
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import Reply, Request
+from aiocontroller.core.event_kinds import Reply, Request
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey, api_name
 from aiocontroller.wire.errors import FrameError

@@ -16,7 +16,13 @@ import msgspec
 from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
-from aiocontroller.core.events import RecoverPartitions, Release, Reply, Request, RollBack, TakeOver
+from aiocontroller.core.event_kinds import Reply, Request
+from aiocontroller.core.events import (
+    RecoverPartitions,
+    Release,
+    RollBack,
+    TakeOver,
+)
 from aiocontroller.core.request_content import Released
 from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.zookeeper import paths

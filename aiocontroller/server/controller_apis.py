@@ -13,6 +13,7 @@ from aiocontroller.authorizer.authorizer import AclOperation
 from aiocontroller.controller.obeying import broker_configs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply, Request
 from aiocontroller.core.events import (
     AllocateProducerIds,
     AlterPartitionReceived,
@@ -24,8 +25,6 @@ from aiocontroller.core.events import (
     DeleteTopics,
     ListPartitionReassignments,
     ReplicaLeaderElection,
-    Reply,
-    Request,
     UpdateFeatures,
 )
 from aiocontroller.core.ids import ReplicaAssignment

@@ -19,7 +19,8 @@ import msgspec
 from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import CreatePartitions, CreateTopics, DeleteTopics, Reply, Request
+from aiocontroller.core.event_kinds import Reply, Request
+from aiocontroller.core.events import CreatePartitions, CreateTopics, DeleteTopics
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.core.request_content import TopicResult
 from aiocontroller.server.permissions import Permissions

@@ -11,7 +11,8 @@ from typing import Any
 from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import AllocateProducerIds, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import AllocateProducerIds
 from aiocontroller.server.apis import Apis, all_versions, decoded, respond
 from aiocontroller.server.cluster_view import in_charge
 from aiocontroller.server.error_answers import NO_PRODUCER_ID

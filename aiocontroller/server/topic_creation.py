@@ -7,7 +7,8 @@ from itertools import islice
 
 from aiocontroller.config import Config
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.events import CreateTopics, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import CreateTopics
 from aiocontroller.core.request_content import NewTopic
 from aiocontroller.server.cluster_view import in_charge
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.core.events import Reply, Request
+from aiocontroller.core.event_kinds import Reply, Request
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.lab.cluster.broker_requests import PartitionState
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker

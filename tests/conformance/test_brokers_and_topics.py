@@ -14,6 +14,7 @@ import pytest
 from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Request
 from aiocontroller.core.ids import Endpoint, TopicPartition
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
@@ -290,7 +291,7 @@ class Stuck:
 
 def requests_waiting(service: Service) -> int:
     """Signals may come meanwhile."""
-    return sum(isinstance(queued.event, ev.Request) for queued in service.queue._events)
+    return sum(isinstance(queued.event, Request) for queued in service.queue._events)
 
 
 async def test_controller_detects_bounced_brokers(on: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +338,7 @@ async def test_preemption_with_callbacks(on: Setting, monkeypatch: pytest.Monkey
         service = stage.service
         service.queue.append(ev.TopicChange())
         await stuck.entered.wait()
-        asked: list[tuple[type[ev.Request], dict[str, Any]]] = [
+        asked: list[tuple[type[Request], dict[str, Any]]] = [
             (ev.ApiPartitionReassignment, {"targets": {T0: (0,)}}),
             (ev.ListPartitionReassignments, {"partitions": (T0,)}),
             (ev.ReplicaLeaderElection, {"partitions": (T0,), "election_type": ElectionType.PREFERRED}),

@@ -6,6 +6,7 @@ import msgspec
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.debts import Deletions
+from aiocontroller.core.event_kinds import ControllerState
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.metrics import Timer
@@ -115,7 +116,7 @@ async def test_event_without_rate_metrics(on: Setting) -> None:
         assert await stage.ask(ev.AllocateProducerIds, broker=0, broker_epoch=epoch) == (1000, 1000)
         await idle(stage.service)
         assert timers(stage.service) == before
-        assert ev.ControllerState.Idle.timer is None
+        assert ControllerState.Idle.timer is None
 
 
 async def test_event_queue_time(on: Setting) -> None:
@@ -137,4 +138,4 @@ async def test_successful_event(on: Setting) -> None:
         stage.service.queue.append(ev.TopicChange())
         await idle(stage.service)
         assert timers(stage.service) == before | {"TopicChange": before["TopicChange"] + 1}
-        assert stage.service.controller.state is ev.ControllerState.Idle
+        assert stage.service.controller.state is ControllerState.Idle

@@ -8,7 +8,7 @@ import re
 from aiocontroller.cli.root import COMMANDS
 from aiocontroller.config import PROPERTIES
 from aiocontroller.controller.event_handlers import event_types
-from aiocontroller.core.events import ControllerState
+from aiocontroller.core.event_kinds import ControllerState
 from aiocontroller.journal.journal import JournalStatistics
 from aiocontroller.journal.kinds import KINDS
 from aiocontroller.journal.records import Record

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.core.events import Event, Reply, Request
+from aiocontroller.core.event_kinds import Event, Reply, Request
 from aiocontroller.core.ids import LEADER_DURING_DELETE, NO_TOPIC_ID
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.history import Leadership, Partition

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from aiocontroller.check.rules import MIN_ISR, UNCLEAN, is_true
-from aiocontroller.core.events import Release, Reply, TakeOver
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import Release, TakeOver
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.lab.checkers.leaderless import LeaderWatch
 from aiocontroller.lab.rehearsal.meter import Meter, Went

@@ -22,7 +22,8 @@ from typing import Any
 import msgspec
 
 from aiocontroller.config import Config, load_config
-from aiocontroller.core.events import Reply, TakeOver
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import TakeOver
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.core.mirror import MirroredCluster

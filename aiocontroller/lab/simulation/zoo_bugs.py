@@ -34,6 +34,7 @@ from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Outcome, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.event_kinds import Request, Signal
 from aiocontroller.core.leadership_changes import Facts
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.lab.simulation.zoo import Bug, Patch
@@ -301,10 +302,10 @@ def _signals_lost_while_processing() -> list[Patch]:
 
     async def get(self: EventQueue) -> Any:
         current = vars(self).get("current")
-        if isinstance(current, events.Signal):
+        if isinstance(current, Signal):
             self._signals.discard(current)
         queued = await original(self)
-        if isinstance(queued.event, events.Signal):
+        if isinstance(queued.event, Signal):
             self._signals.add(queued.event)
         vars(self)["current"] = queued.event
         return queued
@@ -319,7 +320,7 @@ def _shutdown_undone() -> list[Patch]:
         self._signals.clear()
         self.cancel_all()
         for queued in dropped:
-            if isinstance(queued.event, events.Request):
+            if isinstance(queued.event, Request):
                 queued.event.preempt()
         self.append(event)
 
@@ -488,7 +489,7 @@ BUGS = (
     Bug("timers survive the resignation", "KAFKA-4360", _one(EventQueue, "cancel_all", _nothing)),
     Bug("reassignments survive the resignation", "KAFKA-5310", _reassignments_survive_resignation),
     Bug("answers survive the resignation", "seed 18", _one(EventQueue, "drop_responses", _nothing)),
-    Bug("requests are dropped without an answer", "KAFKA-10193", _one(events.Request, "preempt", _nothing)),
+    Bug("requests are dropped without an answer", "KAFKA-10193", _one(Request, "preempt", _nothing)),
     Bug("a signal is lost while an equal one is processed", "design", _signals_lost_while_processing),
     Bug("a bounced broker is not noticed", "KIP-380", _bounce_not_noticed),
     Bug("the loss of a broker is handled 5 s late", "design", _slow_to_elect),

@@ -13,7 +13,7 @@ import pytest
 
 from aiocontroller.config import Config
 from aiocontroller.controller.event_handlers import HANDLERS
-from aiocontroller.core.events import ControllerState
+from aiocontroller.core.event_kinds import ControllerState
 from aiocontroller.core.ids import Broker, LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker

@@ -15,6 +15,7 @@ from aiozk import exc
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.ids import LEADER_DURING_DELETE, LeaderAndIsr, TopicPartition
 from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.lab import simulated_net
@@ -152,9 +153,7 @@ class Story:
             self.steps.append(f"controlled shutdown {broker}")
             answers: list[Any] = []
             epoch = self.cluster.brokers[broker].epoch
-            service.queue.append(
-                ev.ControlledShutdown(broker=broker, broker_epoch=epoch, reply=ev.Reply(answers.append))
-            )
+            service.queue.append(ev.ControlledShutdown(broker=broker, broker_epoch=epoch, reply=Reply(answers.append)))
             await until(lambda: answers)
             if self.below(2):
                 self.deaf.pop(broker, None)
@@ -183,7 +182,7 @@ class Story:
                 broker_epoch=self.cluster.brokers[state.leader].epoch,
                 version=1,
                 partitions=(change,),
-                reply=ev.Reply(answers.append),
+                reply=Reply(answers.append),
             )
         )
         await until(lambda: answers)

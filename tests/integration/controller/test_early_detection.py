@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import AlterPartitionReceived, ReplicaLeaderElection, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import AlterPartitionReceived, ReplicaLeaderElection
 from aiocontroller.core.invariants import violations
 from aiocontroller.core.request_content import AlterPartition, ElectionType
 from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, simulated_world

@@ -14,6 +14,7 @@ from aiocontroller.controller import faults as faults_module
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply, Request
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
@@ -29,9 +30,9 @@ async def active_controller(cluster: Cluster) -> Service:
     return service
 
 
-async def ask(service: Service, event: Callable[[ev.Reply], ev.Request]) -> Any:
+async def ask(service: Service, event: Callable[[Reply], Request]) -> Any:
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    service.queue.append(event(ev.Reply(answer.set_result)))
+    service.queue.append(event(Reply(answer.set_result)))
     return await asyncio.wait_for(answer, 20)
 
 

@@ -10,12 +10,8 @@ import msgspec
 import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import (
-    AlterPartitionReceived,
-    ApiPartitionReassignment,
-    ListPartitionReassignments,
-    Reply,
-)
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import AlterPartitionReceived, ApiPartitionReassignment, ListPartitionReassignments
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.service import Service

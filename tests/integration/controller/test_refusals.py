@@ -12,7 +12,7 @@ import pytest
 from aiocontroller.controller import assignment_writes, steps
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
-from aiocontroller.core.events import Reply
+from aiocontroller.core.event_kinds import Reply, Request
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import NewPartitions, NewTopic, ScramUpsertion, TopicResult
 from aiocontroller.service import Service
@@ -35,7 +35,7 @@ async def service(cluster: Cluster) -> AsyncIterator[Service]:
     assert journal_of(service).of_kind("fault") == []
 
 
-async def ask(service: Service, event: Callable[[Reply], ev.Request]) -> Any:
+async def ask(service: Service, event: Callable[[Reply], Request]) -> Any:
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     service.queue.append(event(Reply(answer.set_result)))
     return await asyncio.wait_for(answer, 30)

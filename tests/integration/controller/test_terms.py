@@ -15,6 +15,7 @@ from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.controller.kafka_controller import FAULTS_TO_GIVE_UP, GivingUpError
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.event_kinds import ControllerState
 from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
@@ -338,7 +339,7 @@ async def test_broken_connection_does_not_cost_the_role(world: World, zk_connect
         await cluster.until_leaders("t", [1 + p % 3 for p in range(30)])
         for lost in (1, 2):
             await cluster.kill_broker(lost)
-            await until(lambda: service.controller.state is not ev.ControllerState.Idle or not service.queue)
+            await until(lambda: service.controller.state is not ControllerState.Idle or not service.queue)
             proxy.cut_all()
             await until(lambda lost=lost: lost not in service.shell.context.live)
             await cluster.add_broker(lost)

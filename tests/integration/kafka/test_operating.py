@@ -19,7 +19,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from aiocontroller.core.events import Release, Reply, Request, TakeOver
+from aiocontroller.core.event_kinds import Reply, Request
+from aiocontroller.core.events import Release, TakeOver
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.request_content import Released
 from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing

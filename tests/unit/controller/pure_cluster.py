@@ -23,6 +23,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.event_kinds import Event, Reply, Request, Signal
 from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.ids import (
     EPOCH_DURING_DELETE,
@@ -160,7 +161,7 @@ class Znodes:
         self.isr_changes: list[TopicPartition] = []
         self.unclean_by_request = False
         self.debts = DebtZnodes(self)
-        self.changed: Callable[[ev.Signal], None] = lambda _: None
+        self.changed: Callable[[Signal], None] = lambda _: None
         self.crash_after: int | None = None
 
     def fence(self, fence: int) -> None:
@@ -550,13 +551,13 @@ class PureCluster:
         raise AssertionError("events never end")
 
     @staticmethod
-    def _refuse(event: ev.Event) -> None:
-        if isinstance(event, ev.Request):
+    def _refuse(event: Event) -> None:
+        if isinstance(event, Request):
             event.preempt()
 
-    def ask(self, kind: type[ev.Request], **fields: Any) -> Any:
+    def ask(self, kind: type[Request], **fields: Any) -> Any:
         answers: list[Any] = []
-        self.queue.append(kind(reply=ev.Reply(answers.append), **fields))
+        self.queue.append(kind(reply=Reply(answers.append), **fields))
         self.step()
         assert len(answers) == 1, f"{kind.__name__} was answered {len(answers)} times"
         return answers[0]

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiocontroller.core.events import Release, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import Release
 from aiocontroller.service import Service
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, SetData

@@ -8,6 +8,7 @@ import pytest
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.controller.pure_cluster import PureCluster, cluster
 
@@ -16,7 +17,7 @@ def shut_down(it: PureCluster, broker: int, epoch: int | None = None) -> list[An
     """The answers, after everything that follows has been handled."""
     answers: list[Any] = []
     known = it.shell.context.brokers[broker].epoch if epoch is None else epoch
-    it.queue.append(ev.ControlledShutdown(broker=broker, broker_epoch=known, reply=ev.Reply(answers.append)))
+    it.queue.append(ev.ControlledShutdown(broker=broker, broker_epoch=known, reply=Reply(answers.append)))
     it.step()
     return answers
 

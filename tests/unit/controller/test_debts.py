@@ -12,6 +12,7 @@ from aiocontroller.core import debt_changes
 from aiocontroller.core import events as ev
 from aiocontroller.core.debts import Changes
 from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.event_kinds import Event
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire.apis import ApiKey
@@ -97,7 +98,7 @@ def test_what_a_broker_has_not_deleted_is_asked_for_again_later_and_later(silent
     assert run(debts.write(it.shell, owed, "made"))
     delays: list[float] = []
 
-    def schedule(key: str, delay_s: float, event: ev.Event) -> None:
+    def schedule(key: str, delay_s: float, event: Event) -> None:
         assert event == ev.PayDebts(1)
         delays.append(delay_s)
 

@@ -9,26 +9,27 @@ import pytest
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, check_event_types, event_types
 from aiocontroller.controller.kafka_controller import ELECTION_HANDLERS, RELOADS
 from aiocontroller.core import events as ev
+from aiocontroller.core.event_kinds import ControllerState, Event, Request, Signal
 
 
-class Documented(ev.Signal, frozen=True, gc=False):
+class Documented(Signal, frozen=True, gc=False):
     """Something happened."""
 
-    state = ev.ControllerState.TopicChange
+    state = ControllerState.TopicChange
 
 
-class Undocumented(ev.Signal, frozen=True, gc=False):
-    state = ev.ControllerState.TopicChange
+class Undocumented(Signal, frozen=True, gc=False):
+    state = ControllerState.TopicChange
 
 
-class Stateless(ev.Request, frozen=True, gc=False, kw_only=True):
+class Stateless(Request, frozen=True, gc=False, kw_only=True):
     """Something is asked for."""
 
 
-class Kindless(ev.Event, frozen=True, gc=False):
+class Kindless(Event, frozen=True, gc=False):
     """Something."""
 
-    state = ev.ControllerState.TopicChange
+    state = ControllerState.TopicChange
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ class Kindless(ev.Event, frozen=True, gc=False):
         (Kindless, [{Kindless}], "lacks a kind"),
     ],
 )
-def test_what_is_lacking_is_named(kind: type[ev.Event], tables: list[Any], lacking: str) -> None:
+def test_what_is_lacking_is_named(kind: type[Event], tables: list[Any], lacking: str) -> None:
     with pytest.raises(TypeError, match=f"event type {kind.__name__} {lacking}"):
         check_event_types(tables, [kind])
 

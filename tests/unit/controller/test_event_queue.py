@@ -10,6 +10,7 @@ import pytest
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import CertainRequest, Event, Reply, Request
 from aiocontroller.lab.simulated_net import SimulatedClock
 from aiocontroller.lab.virtual_time import turns, virtual_time
 
@@ -19,10 +20,10 @@ def queue() -> EventQueue:
 
 
 def shutdown_request(answers: list[Any], broker: int = 1) -> ev.ControlledShutdown:
-    return ev.ControlledShutdown(broker=broker, broker_epoch=7, reply=ev.Reply(answers.append))
+    return ev.ControlledShutdown(broker=broker, broker_epoch=7, reply=Reply(answers.append))
 
 
-async def drain(queue: EventQueue) -> list[ev.Event]:
+async def drain(queue: EventQueue) -> list[Event]:
     return [(await queue.get()).event for _ in range(len(queue))]
 
 
@@ -160,7 +161,7 @@ async def test_clear_and_put_answers_requests_and_cancels_timers() -> None:
     events.append(shutdown_request(answers))
     events.append(ev.TopicChange())
     events.append(
-        ev.AlterPartitionReceived(broker=1, broker_epoch=7, version=3, partitions=(), reply=ev.Reply(answers.append))
+        ev.AlterPartitionReceived(broker=1, broker_epoch=7, version=3, partitions=(), reply=Reply(answers.append))
     )
     events.schedule("a", 10, ev.TopicChange())
     events.clear_and_put(ev.Expire())
@@ -223,7 +224,7 @@ async def test_statistics() -> None:
 
 
 def client_request(answers: list[Any]) -> ev.ListPartitionReassignments:
-    return ev.ListPartitionReassignments(partitions=None, reply=ev.Reply(answers.append))
+    return ev.ListPartitionReassignments(partitions=None, reply=Reply(answers.append))
 
 
 @virtual_time
@@ -238,10 +239,10 @@ async def test_full_queue_refuses_only_clients() -> None:
         ev.BrokerModifications(1),
         ev.UpdateMetadataResponseReceived(1, 7, 0),
         shutdown_request(others),
-        ev.AlterPartitionReceived(broker=1, broker_epoch=7, version=3, partitions=(), reply=ev.Reply(others.append)),
-        ev.AllocateProducerIds(broker=1, broker_epoch=7, reply=ev.Reply(others.append)),
-        ev.Release(reply=ev.Reply(others.append)),
-        ev.TakeOver(reply=ev.Reply(others.append)),
+        ev.AlterPartitionReceived(broker=1, broker_epoch=7, version=3, partitions=(), reply=Reply(others.append)),
+        ev.AllocateProducerIds(broker=1, broker_epoch=7, reply=Reply(others.append)),
+        ev.Release(reply=Reply(others.append)),
+        ev.TakeOver(reply=Reply(others.append)),
     ]
     for event in never_lost:
         events.append(event)
@@ -291,8 +292,8 @@ async def test_length_is_bounded_whatever_comes() -> None:
 
 def test_only_clients_requests_are_refused() -> None:
     """Clients' requests alone; a new type of request counts as a client's until it says otherwise."""
-    kinds = [kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Request)]
-    assert {kind.__name__ for kind in kinds if issubclass(kind, ev.CertainRequest)} - {"CertainRequest"} == {
+    kinds = [kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, Request)]
+    assert {kind.__name__ for kind in kinds if issubclass(kind, CertainRequest)} - {"CertainRequest"} == {
         "AllocateProducerIds",
         "AlterPartitionReceived",
         "ControlledShutdown",

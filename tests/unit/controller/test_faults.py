@@ -15,6 +15,7 @@ from aiocontroller.controller.faults import (
 )
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.lab.simulated_net import SimulatedClock
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
@@ -25,12 +26,12 @@ TOPIC_CHANGE = ev.TopicChange()
 
 
 def created(answers: list[Any]) -> ev.CreateTopics:
-    return ev.CreateTopics(topics=(), timeout_ms=0, validate_only=False, reply=ev.Reply(answers.append))
+    return ev.CreateTopics(topics=(), timeout_ms=0, validate_only=False, reply=Reply(answers.append))
 
 
 def from_broker(broker: int) -> ev.AlterPartitionReceived:
     return ev.AlterPartitionReceived(
-        broker=broker, broker_epoch=1, version=0, partitions=(), reply=ev.Reply(lambda _: None)
+        broker=broker, broker_epoch=1, version=0, partitions=(), reply=Reply(lambda _: None)
     )
 
 

@@ -12,6 +12,7 @@ from aiocontroller.controller import full_metadata
 from aiocontroller.controller.full_metadata import FULL_METADATA, begin, go_on
 from aiocontroller.core import events as ev
 from aiocontroller.core import full_metadata as plan
+from aiocontroller.core.event_kinds import Event, Signal
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.journal.journal import MemoryJournal
 from tests.unit.controller.pure_cluster import PureCluster, cluster, run
@@ -55,7 +56,7 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Warm:
     return Warm(cluster(1, 2, t=[[1, 2], [2, 1]], u=[[1]]), monkeypatch)
 
 
-def queued(warm: Warm) -> list[ev.Event]:
+def queued(warm: Warm) -> list[Event]:
     found = []
     while warm.it.queue:
         found.append(warm.it.queue.take().event)
@@ -67,7 +68,7 @@ def test_what_has_changed_last_is_sent_at_once(warm: Warm) -> None:
     recent.recent = {1: None}
     run(begin(warm.it.shell))
     assert warm.known() == {T1}
-    assert [e for e in queued(warm) if isinstance(e, ev.Signal)] == [ev.TopicChange(), ev.FailoverStep(FULL_METADATA)]
+    assert [e for e in queued(warm) if isinstance(e, Signal)] == [ev.TopicChange(), ev.FailoverStep(FULL_METADATA)]
 
 
 def test_without_a_late_change_nothing_is_sent_at_once(warm: Warm) -> None:

@@ -7,6 +7,7 @@ import pytest
 from aiocontroller.controller import isr
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import AlterPartition
 from tests.unit.controller.pure_cluster import cluster
@@ -41,6 +42,6 @@ def test_a_non_replica_added_by_a_leader_is_stopped_and_the_leader_gets_the_repl
 
 def test_requests_are_written_in_steps_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isr, "WRITTEN_AT_ONCE", 5)
-    event = ev.AlterPartitionReceived(broker=1, broker_epoch=1, version=1, partitions=(), reply=ev.Reply(print))
+    event = ev.AlterPartitionReceived(broker=1, broker_epoch=1, version=1, partitions=(), reply=Reply(print))
     sizes = [[len(rows) for _, rows in step] for step in isr._steps([(event, [0] * n) for n in (2, 3, 1, 9, 1)])]
     assert sizes == [[2, 3], [1, 9], [1]]

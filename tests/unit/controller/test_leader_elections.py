@@ -17,6 +17,7 @@ from aiocontroller.controller.leader_elections import (
 from aiocontroller.controller.obeyed_settings import PROTOCOL, ReportedSettings
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
+from aiocontroller.core.event_kinds import Event
 from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.leader_preferences import LeaderPreferences
@@ -197,7 +198,7 @@ def test_rebalancing_that_was_switched_off_moves_nothing_and_comes_no_more(it: P
 
 
 def test_rebalancing_comes_again_after_its_interval(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, float, ev.Event]] = []
+    asked: list[tuple[str, float, Event]] = []
     monkeypatch.setattr(it.queue, "schedule", lambda *given: asked.append(given))
     schedule_auto_leader_rebalance(it.shell)
     schedule_auto_leader_rebalance(it.shell, 5.0)

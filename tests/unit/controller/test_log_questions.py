@@ -14,7 +14,8 @@ from aiocontroller.controller.log_questions import (
     WaitingRequest,
 )
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import LogEndsReceived, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import LogEndsReceived
 from aiocontroller.core.ids import Broker, TopicPartition
 from aiocontroller.core.log_evidence import Evidence, LogEnd, Question
 from aiocontroller.lab.simulated_net import SimulatedClock

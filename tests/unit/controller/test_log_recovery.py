@@ -10,6 +10,7 @@ import pytest
 from aiocontroller.controller import log_recovery, state_changes
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.log_evidence import Evidence, LogEnd
 from aiocontroller.core.request_content import ElectionType
@@ -182,7 +183,7 @@ class Client:
     def __init__(self, it: PureCluster, *partitions: TopicPartition) -> None:
         self.answers: list[Any] = []
         self.event = ev.ReplicaLeaderElection(
-            reply=ev.Reply(self.answers.append), partitions=partitions or None, election_type=ElectionType.UNCLEAN
+            reply=Reply(self.answers.append), partitions=partitions or None, election_type=ElectionType.UNCLEAN
         )
         it.queue.append(self.event)
         it.step()
@@ -285,7 +286,7 @@ class Operator:
 
     def __init__(self, it: PureCluster, *, leader: int | None = None, dry_run: bool = False) -> None:
         self.answers: list[Any] = []
-        reply = ev.Reply(self.answers.append)
+        reply = Reply(self.answers.append)
         it.queue.append(ev.RecoverPartitions(reply=reply, topic="t", leader=leader, dry_run=dry_run))
         it.step()
 

@@ -11,7 +11,8 @@ import pytest
 from aiocontroller.controller import mirror as mirror_module
 from aiocontroller.controller.mirror import Mirror
 from aiocontroller.controller.warm_failover import FRESH_S
-from aiocontroller.core.events import Release, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import Release
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.core.ownership import NotTheOwnerError

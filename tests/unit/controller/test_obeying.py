@@ -7,6 +7,7 @@ import pytest
 from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.obeying import obey
 from aiocontroller.core import events as ev
+from aiocontroller.core.event_kinds import Event
 from aiocontroller.journal.journal import MemoryJournal
 from tests.unit.controller.pure_cluster import PureCluster, cluster
 
@@ -15,7 +16,7 @@ DELETE = "delete.topic.enable"
 REBALANCE = "auto.leader.rebalance.enable"
 
 
-def hear(it: PureCluster, **settings: str) -> list[ev.Event]:
+def hear(it: PureCluster, **settings: str) -> list[Event]:
     """The events that follow when all brokers have these values in their files."""
     names = {name.replace("_", "."): value for name, value in settings.items()}
     it.shell.settings.heard({1: ReportedSettings(names), 2: ReportedSettings(names)}, no_brokers=False)
@@ -50,7 +51,7 @@ def test_what_stays_changes_nothing() -> None:
     [(UNCLEAN, [ev.UncleanLeaderElectionEnable], []), (DELETE, [], [ev.TopicDeletion]), (REBALANCE, [], [])],
 )
 def test_a_setting_that_changes_is_recorded_and_has_its_effect(
-    name: str, on: list[type[ev.Event]], off: list[type[ev.Event]]
+    name: str, on: list[type[Event]], off: list[type[Event]]
 ) -> None:
     it = recording()
     key = name.replace(".", "_")

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.ids import RECOVERED, ReplicaAssignment, TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.core.partitions import NO_ISR
@@ -75,7 +76,7 @@ class RandomCluster(RuleBasedStateMachine):
         known = self.it.znodes.brokers.get(broker)
         if known is not None:
             answers: list[object] = []
-            reply = ev.Reply(answers.append)
+            reply = Reply(answers.append)
             self.it.queue.append(ev.ControlledShutdown(broker=broker, broker_epoch=known.epoch, reply=reply))
             self.it.step()
             assert answers

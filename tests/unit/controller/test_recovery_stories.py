@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from aiocontroller.core import events as ev
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.ids import NO_LEADER, Broker, LeaderAndIsr, TopicPartition
 from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, LogEnd, Question
 from aiocontroller.core.request_content import AlterPartition, ElectionType, PartitionRecovery
@@ -145,11 +146,11 @@ class Story:
         self.it.queue.append(ev.ZkPartitionReassignment())
 
     def cancel(self) -> None:
-        self.it.queue.append(ev.ApiPartitionReassignment(reply=ev.Reply(lambda _: None), targets={T0: None}))
+        self.it.queue.append(ev.ApiPartitionReassignment(reply=Reply(lambda _: None), targets={T0: None}))
 
     def elect_preferred(self) -> None:
         wanted = ev.ReplicaLeaderElection(
-            reply=ev.Reply(lambda _: None), partitions=(T0,), election_type=ElectionType.PREFERRED
+            reply=Reply(lambda _: None), partitions=(T0,), election_type=ElectionType.PREFERRED
         )
         self.it.queue.append(wanted)
 
@@ -167,7 +168,7 @@ class Story:
         dry_run = self.random.random() < 0.7
         self.demanded = not dry_run
         wanted = self.random.choice([None, 1, 2])
-        reply = ev.Reply(answers.append)
+        reply = Reply(answers.append)
         self.it.queue.append(ev.RecoverPartitions(reply=reply, topic="t", leader=wanted, dry_run=dry_run))
         self.answer()
         assert len(answers) == 1, self.history

@@ -10,6 +10,7 @@ import pytest
 from aiocontroller.controller import log_recovery
 from aiocontroller.controller.log_questions import LogQuestions
 from aiocontroller.core import events as ev
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.log_evidence import NO_RECORDS, NOT_IN_TIME, Evidence, LogEnd
 from aiocontroller.core.request_content import AlterPartition, PartitionRecovery
 from aiocontroller.journal.journal import MemoryJournal
@@ -462,7 +463,7 @@ class Operator:
 
     def __init__(self, it: PureCluster, *, leader: int | None = None, dry_run: bool = False) -> None:
         self.answers: list[list[PartitionRecovery]] = []
-        reply = ev.Reply(self.answers.append)
+        reply = Reply(self.answers.append)
         it.queue.append(ev.RecoverPartitions(reply=reply, topic="t", leader=leader, dry_run=dry_run))
         it.step()
 

@@ -10,7 +10,8 @@ import pytest
 
 from aiocontroller.controller.refused_brokers import GOES_ON_S, LOG_AGAIN_S, RefusedBrokers
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.events import AlterPartitionReceived, CreateTopics, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import AlterPartitionReceived, CreateTopics
 from aiocontroller.core.ids import Broker
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.virtual_time import virtual_time

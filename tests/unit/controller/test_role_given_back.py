@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.events import Release, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import Release
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.zookeeper import registration

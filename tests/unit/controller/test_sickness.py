@@ -10,6 +10,7 @@ import pytest
 from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.sickness import AGAIN, SAMPLE, UNLIST, schedule_sampling, status
 from aiocontroller.core import events as ev
+from aiocontroller.core.event_kinds import Event
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.sickness import DISK, Sickness
 from aiocontroller.journal.journal import MemoryJournal
@@ -64,7 +65,7 @@ class Judging:
             self.probes.judge.sick = Sickness(broker, at, DISK, self.shell.world.clock.monotonic(), "1.4 s behind 1")
         self.due(ev.SicknessChange())
 
-    def due(self, event: ev.Event) -> None:
+    def due(self, event: Event) -> None:
         self.it.queue.append(event)
         self.it.step()
 

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from aiocontroller.core import events as ev
-from aiocontroller.core.events import ApiPartitionReassignment, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import ApiPartitionReassignment
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.core.states import PartitionState, ReplicaState

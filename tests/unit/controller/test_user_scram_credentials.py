@@ -13,7 +13,8 @@ import pytest
 from aiocontroller.controller.user_scram_credentials import MAX_USERS_PER_REQUEST, alter_user_scram_credentials
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.errors import KafkaErrorCode as Code
-from aiocontroller.core.events import AlterUserScramCredentials, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import AlterUserScramCredentials
 from aiocontroller.core.request_content import ScramUpsertion
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire.scram import parse_credential

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from aiocontroller.config import Config
-from aiocontroller.core.events import Reply, Request, TakeOver
+from aiocontroller.core.event_kinds import Reply, Request
+from aiocontroller.core.events import TakeOver
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker

@@ -22,7 +22,8 @@ from aiocontroller.core.alter_partition import (
 )
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import AlterPartitionReceived, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import AlterPartitionReceived
 from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED, RECOVERING, LeaderAndIsr
 from aiocontroller.core.request_content import AlterPartition
 from tests.builders import ctx, lead, leadership, topic_id

@@ -6,7 +6,15 @@ import pytest
 
 from aiocontroller.core import events
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import CertainRequest, ControllerState, Event, Reply, Request, Response, Signal
+from aiocontroller.core.event_kinds import (
+    CertainRequest,
+    ControllerState,
+    Event,
+    Reply,
+    Request,
+    Response,
+    Signal,
+)
 
 
 def subclasses(of: type[Event]) -> list[type[Event]]:

@@ -11,7 +11,8 @@ from aiocontroller.core.decisions import Decisions, commit
 from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
 from aiocontroller.core.election import Strategy, UncleanPolicy
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import AlterPartitionReceived, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import AlterPartitionReceived
 from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.core.partition_state_machine import EpochRise, Initialization, LeaderElection
 from aiocontroller.core.replica_state_machine import IsrShrinking

@@ -10,7 +10,8 @@ import pytest
 from aiocontroller.core.broker_starts import BrokerStarts, Incarnation
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import NEVER_UNCLEAN, Elections, Strategy, UncleanPolicy, elect
-from aiocontroller.core.events import RecoverPartitions, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import RecoverPartitions
 from aiocontroller.core.ids import NO_LEADER, Eligible, TopicPartition
 from aiocontroller.core.log_evidence import NO_RECORDS, UNKNOWN_EPOCH, Evidence, LogEnd, Question
 from aiocontroller.core.log_recovery import (

@@ -10,10 +10,10 @@ from aiocontroller.core import reassignment_phases as phases
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.events import (
     ApiPartitionReassignment,
     ListPartitionReassignments,
-    Reply,
     UncommittedReassignments,
     ZkPartitionReassignment,
 )

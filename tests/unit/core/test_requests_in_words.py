@@ -9,6 +9,7 @@ import pytest
 
 from aiocontroller.core import events as ev
 from aiocontroller.core import requests_in_words
+from aiocontroller.core.event_kinds import Event, Reply, Request
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import ElectionType, NewPartitions, NewTopic, ScramUpsertion
 from aiocontroller.core.requests_in_words import LONGEST, SHOWN, asked_for
@@ -16,12 +17,12 @@ from aiocontroller.core.requests_in_words import LONGEST, SHOWN, asked_for
 WHO = "User:alice at 10.0.0.7"
 
 
-def words(event: ev.Event) -> str:
+def words(event: Event) -> str:
     return asked_for([event])
 
 
-def request(kind: type[ev.Request], **fields: Any) -> ev.Request:
-    return kind(**fields, by=WHO, reply=ev.Reply(lambda answer: None))
+def request(kind: type[Request], **fields: Any) -> Request:
+    return kind(**fields, by=WHO, reply=Reply(lambda answer: None))
 
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -70,7 +71,7 @@ TOPICS = tuple(NewTopic(name, 1, 1, {}, {}) for name in "abcdefg")
         (request(ev.RollBack), "to roll the migration to KRaft back"),
     ],
 )
-def test_who_asks_for_what(event: ev.Request, wanted: str) -> None:
+def test_who_asks_for_what(event: Request, wanted: str) -> None:
     assert words(event) == f"{WHO} asks {wanted}"
 
 
@@ -84,10 +85,10 @@ def test_who_asks_for_what(event: ev.Request, wanted: str) -> None:
         request(ev.RollBack, dry_run=True),
         request(ev.ApiPartitionReassignment, targets={}),
         ev.Startup(),
-        ev.TakeOver(reply=ev.Reply(lambda answer: None)),
+        ev.TakeOver(reply=Reply(lambda answer: None)),
     ],
 )
-def test_what_changes_nothing_or_nobody_asked_for_is_not_told(event: ev.Event) -> None:
+def test_what_changes_nothing_or_nobody_asked_for_is_not_told(event: Event) -> None:
     assert words(event) == ""
 
 
@@ -96,7 +97,7 @@ def test_many_and_long_ones_are_bounded_and_equal_ones_said_once() -> None:
     assert asked_for([twice, twice]) == words(twice)
     many = [request(ev.RecoverPartitions, topic=f"{n}" * 400, partition=n) for n in range(50)]
     assert asked_for(many).count("asks") == SHOWN
-    strange = ev.DeleteTopics(topics=("x" * 10_000,) * 9, timeout_ms=1, by="y" * 10_000, reply=ev.Reply(print))
+    strange = ev.DeleteTopics(topics=("x" * 10_000,) * 9, timeout_ms=1, by="y" * 10_000, reply=Reply(print))
     assert len(words(strange)) < (SHOWN + 1) * LONGEST + 100
 
 
@@ -104,14 +105,14 @@ def test_names_forge_no_line_and_give_a_terminal_no_orders() -> None:
     """A login's name and what it asks to delete are free text of its own."""
     forged = "x\n2026-11-28T12:00:00.000Z  controller 666 took the role\x1b[2J\u202e"
     for event in (
-        ev.DeleteTopics(topics=(forged,), timeout_ms=1, by=f"User:{forged}", reply=ev.Reply(print)),
-        ev.RecoverPartitions(topic=forged, by="User:a", reply=ev.Reply(print)),
+        ev.DeleteTopics(topics=(forged,), timeout_ms=1, by=f"User:{forged}", reply=Reply(print)),
+        ev.RecoverPartitions(topic=forged, by="User:a", reply=Reply(print)),
     ):
         assert words(event).isprintable()
         assert r"x\n2026-11-28T12:00:00.000Z  controller 666 took the role\x1b[2J\u202e" in words(event)
-    listed = ev.DeleteTopics(topics=("a, b", "c"), timeout_ms=1, by="User:a", reply=ev.Reply(print))
+    listed = ev.DeleteTopics(topics=("a, b", "c"), timeout_ms=1, by="User:a", reply=Reply(print))
     assert words(listed).endswith('to delete topics "a, b", c')
-    longest = ev.DeleteTopics(topics=("\U0010ffff" * 400,), timeout_ms=1, by="a", reply=ev.Reply(print))
+    longest = ev.DeleteTopics(topics=("\U0010ffff" * 400,), timeout_ms=1, by="a", reply=Reply(print))
     assert len(words(longest)) < LONGEST + 100
     assert words(longest).endswith("…")
 
@@ -119,11 +120,11 @@ def test_names_forge_no_line_and_give_a_terminal_no_orders() -> None:
 OF_BROKERS = {"AlterPartitionReceived", "ControlledShutdown", "AllocateProducerIds"}
 
 
-def kinds(of: type[ev.Request]) -> set[str]:
+def kinds(of: type[Request]) -> set[str]:
     below = of.__subclasses__()
     return {each.__name__ for each in below if "state" in vars(each)}.union(*map(kinds, below))
 
 
 def test_every_request_of_clients_and_operators_has_words() -> None:
     source = inspect.getsource(requests_in_words)
-    assert {kind for kind in kinds(ev.Request) if f"ev.{kind}(" not in source} == OF_BROKERS
+    assert {kind for kind in kinds(Request) if f"ev.{kind}(" not in source} == OF_BROKERS

@@ -10,7 +10,8 @@ import pytest
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import AioControllerError, BadInputError
-from aiocontroller.core.events import ApiPartitionReassignment, Expire, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import ApiPartitionReassignment, Expire
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.virtual_time import virtual_time

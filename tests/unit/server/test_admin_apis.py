@@ -8,6 +8,7 @@ import pytest
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.request_content import ElectionType, ScramUpsertion
 from aiocontroller.server.controller_apis import SERVED
@@ -24,7 +25,7 @@ def ask(api: ApiKey, version: int, body: bytes) -> tuple[Any, list[bytes]]:
     answers: list[bytes] = []
     served = SERVED[api]
     assert version in range(served.versions.min, served.versions.max + 1)
-    event = served.event(version, body, ev.Reply(lambda result: answers.append(served.encode(version, result))))
+    event = served.event(version, body, Reply(lambda result: answers.append(served.encode(version, result))))
     return event, answers
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from aiocontroller.core.events import Release, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import Release
 from aiocontroller.lab.scenarios.arguments import known_number
 from aiocontroller.lab.simulation.observed_zookeeper import Trap
 from aiocontroller.lab.simulation.steps.base import StepTaker

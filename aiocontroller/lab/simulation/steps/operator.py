@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import RecoverPartitions, Reply
+from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.events import RecoverPartitions
 from aiocontroller.core.ids import NO_LEADER, TopicPartition
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.checkers.history import MOST_BROKERS
