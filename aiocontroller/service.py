@@ -337,7 +337,7 @@ class Service:
         """Load ACLs before contending for the role: until then all but super users are refused."""
         if self.shell.acls is None:
             return
-        follower = self._acls = AclFollower(self.shell.acls, self.world, self.shell.bad_znodes.inc)
+        follower = self._acls = AclFollower(self.shell.acls, self.world, self.shell.counts.bad_znodes.inc)
         self.zk.on_acl_change = follower.wake
         tasks.start_soon(follower.run, name="ACLs")
         with anyio.move_on_after(ACLS_WITHIN_S):

@@ -224,7 +224,7 @@ def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBa
     if batch is not None:
         effects.add_to(batch, shell.context.brokers)
     for _ in range(effects.unclean_elections):
-        shell.unclean_elections.mark()
+        shell.counts.unclean_elections.mark()
     for request, answer in effects.answers:
         request.reply.answer(answer)
 

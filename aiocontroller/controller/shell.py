@@ -106,6 +106,16 @@ def address_of(holder: ControllerZNode, config: Config) -> Endpoint | None:
     return msgspec.structs.replace(found, security_protocol=protocols.get(found.listener, found.security_protocol))
 
 
+class HandlersCounts:
+    """What handlers count; a new metric of theirs belongs here."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
+        self.alarms = metrics.counter("aiocontroller", "EarlyDetection", "Alarms")
+        self.false_alarms = metrics.counter("aiocontroller", "EarlyDetection", "FalseAlarms")
+        self.unclean_elections = metrics.meter("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec")
+
+
 class ControllerShell:
     """Owned by the consumer's task: no other task may change ``context`` (debug mode raises an error)."""
 
@@ -143,6 +153,7 @@ class ControllerShell:
         self.zk = zk
         self.queue = queue
         self.metrics = metrics
+        self.counts = HandlersCounts(metrics)
         self.journal = journal
         self.own_endpoints = own_endpoints
         self.security = Security(config)
@@ -181,7 +192,6 @@ class ControllerShell:
         """Topics that a foreign write has deleted in this term, by name: brokers still have their replicas."""
         self._reported_bad: dict[str, BadZNode] = {}
         """By path, as last reported."""
-        self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
         self.auditor = Auditor(
             world.clock,
             queue,
@@ -193,9 +203,6 @@ class ControllerShell:
         self.log_questions = LogQuestions(queue, world.clock)
         self.refused_brokers = RefusedBrokers(world.clock, metrics)
         self.mutation_quotas = MutationQuotas(zk, world.clock, lambda: self.policy, metrics)
-        self.alarms = metrics.counter("aiocontroller", "EarlyDetection", "Alarms")
-        self.false_alarms = metrics.counter("aiocontroller", "EarlyDetection", "FalseAlarms")
-        self.unclean_elections = metrics.meter("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec")
 
     def leaders_may_write(self) -> bool:
         """Whether leaders write ISRs themselves, or might, since no broker has reported its protocol yet."""
@@ -401,7 +408,7 @@ class ControllerShell:
             if len(self._reported_bad) >= MAX_REPORTED_BAD:
                 del self._reported_bad[next(iter(self._reported_bad))]
             self._reported_bad[znode.path] = znode
-            self.bad_znodes.inc()
+            self.counts.bad_znodes.inc()
             self.journal.append("bad_znode", detail=f"{znode.path}: found {znode.found}, expected {znode.expected}")
             log.error("Ignoring the znode %s: found %s, expected %s", znode.path, znode.found, znode.expected)
 

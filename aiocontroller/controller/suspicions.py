@@ -67,7 +67,7 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
         broker = suspicion.peer
         schedule_removal(shell, broker)
         schedule_fencing(shell, suspicion)
-        shell.alarms.inc()
+        shell.counts.alarms.inc()
         shell.journal.append(
             "suspicion",
             event="alarm",
@@ -94,7 +94,7 @@ async def _take_back(shell: ControllerShell, brokers: Sequence[int]) -> None:
     context = shell.context
     apply(context, BrokersTrusted(brokers))
     for broker in brokers:
-        shell.false_alarms.inc()
+        shell.counts.false_alarms.inc()
         shell.journal.append(
             "suspicion",
             event="false alarm",

@@ -31,7 +31,7 @@ async def alter(admin: Admin, value: str) -> None:
 
 
 def unclean_elections(stage: SimulatedCluster) -> int:
-    return int(stage.service.shell.unclean_elections.count)
+    return int(stage.service.shell.counts.unclean_elections.count)
 
 
 async def leave_the_follower(stage: SimulatedCluster) -> None:

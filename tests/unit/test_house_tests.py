@@ -10,7 +10,6 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "controller", "zookeeper", "server")
 
 ELSEWHERE = {
-    "core/event_kinds": "unit/core/test_events.py",
     "server/admission": "unit/server/test_limits.py",
     "server/alter_configs": "unit/server/test_config_apis.py",
     "server/apis": "unit/server/test_kafka_apis.py",

@@ -138,7 +138,7 @@ async def test_unreadable_broker_is_left_out_and_comes_in_when_repaired(
         state = await cluster.until_state("t", 1, (1,))
         assert state.leader_epoch == 0
     assert any("Ignoring the znode /brokers/ids/9: found" in r.getMessage() for r in caplog.records)
-    assert service.shell.bad_znodes.value == 1
+    assert service.shell.counts.bad_znodes.value == 1
     assert "BadZNodes".lower() in service.metrics.render()
     assert sorted(service.shell.context.brokers) == [1, 2, 3]
     repaired = RecordingBroker(cluster.world, cluster.zk_connect, 9)
@@ -158,7 +158,7 @@ async def test_known_broker_that_becomes_unreadable_stays(cluster: Cluster) -> N
     await cluster.until_leaders("t", [2])
     good = encode_broker(cluster.brokers[2].info)
     await cluster.brokers[2].client.set_data("/brokers/ids/2", b"\xff\xfe")
-    await until(lambda: service.shell.bad_znodes.value == 1)
+    await until(lambda: service.shell.counts.bad_znodes.value == 1)
     await cluster.kill_broker(3)
     await until(lambda: sorted(service.shell.context.brokers) == [1, 2])
     await cluster.brokers[2].client.set_data("/brokers/ids/2", good)
@@ -170,7 +170,7 @@ async def test_name_that_is_no_broker_id_is_reported_once_for_each_look(cluster:
     await cluster.client.create("/brokers/ids/nonsense", data=b"")
     service = await cluster.add_controller()
     await until(lambda: sorted(service.shell.context.brokers) == [1, 2, 3])
-    assert service.shell.bad_znodes.value == 1
+    assert service.shell.counts.bad_znodes.value == 1
 
 
 async def test_dead_brokers_are_taken_out_at_failover(cluster: Cluster) -> None:

@@ -31,4 +31,4 @@ async def test_tokens_that_are_over_are_deleted_and_announced(world: World, zk_c
             return [await cluster.client.get_data(f"/delegation_token/token_changes/{name}") for name in names]
 
         assert await until(announced) == [b"over"]
-        assert service.shell.bad_znodes.value
+        assert service.shell.counts.bad_znodes.value

@@ -266,7 +266,7 @@ async def test_unreadable_notification_is_reported_and_removed(cluster: Cluster)
         return not await cluster.zk.get_all_isr_change_notifications(watch=False)
 
     await until(removed)
-    assert service.shell.bad_znodes.value == 1
+    assert service.shell.counts.bad_znodes.value == 1
 
 
 async def test_notifications_of_the_time_without_controller_are_discarded(cluster: Cluster) -> None:

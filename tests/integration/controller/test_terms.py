@@ -434,7 +434,7 @@ async def test_epoch_that_is_no_number_is_named(world: World, zk_connect: str) -
 async def test_unreadable_controller_znode_is_respected(cluster: Cluster) -> None:
     await cluster.client.create("/controller", data=b"?", ephemeral=True)
     service = await cluster.add_controller()
-    await until(lambda: service.shell.bad_znodes.value)
+    await until(lambda: service.shell.counts.bad_znodes.value)
     assert not service.controller.election.active
     await cluster.client.delete("/controller")
     assert await cluster.active() is service

@@ -145,7 +145,7 @@ async def test_unreadable_topic_is_left_out_and_comes_in_when_repaired(
         await cluster.client.create("/brokers/topics/broken", data=b'{"version": 1, "partitions": {"0": "one"}}')
         await cluster.create_topic("fine", {0: [1]})
         await cluster.until_leaders("fine", [1])
-        await until(lambda: service.shell.bad_znodes.value >= 1)
+        await until(lambda: service.shell.counts.bad_znodes.value >= 1)
     assert any("Ignoring the znode /brokers/topics/broken: found" in r.getMessage() for r in caplog.records)
     await write(cluster, "broken", version=1, partitions={"0": [2]})
     await cluster.until_leaders("broken", [2])
@@ -155,7 +155,7 @@ async def test_unreadable_topic_is_named_once_until_it_changes_or_is_gone(cluste
     """It is not named again at every change of any topic."""
     service = await cluster.add_controller()
     await cluster.active()
-    path, count = "/brokers/topics/broken", service.shell.bad_znodes
+    path, count = "/brokers/topics/broken", service.shell.counts.bad_znodes
 
     async def changes(name: str) -> None:
         for number in range(3):
@@ -182,7 +182,7 @@ async def test_topic_that_is_unreadable_at_failover_comes_in_when_repaired(clust
     await cluster.create_topic("fine", {0: [1]})
     service = await cluster.add_controller()
     await cluster.until_leaders("fine", [1])
-    assert service.shell.bad_znodes.value == 1
+    assert service.shell.counts.bad_znodes.value == 1
     await write(cluster, "broken", version=1, partitions={"0": [2]})
     await cluster.until_leaders("broken", [2])
 
@@ -192,7 +192,7 @@ async def test_known_topic_whose_znode_becomes_unreadable_goes_on(cluster: Clust
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
     await cluster.client.set_data("/brokers/topics/t", b"[]")
-    await until(lambda: service.shell.bad_znodes.value == 1)
+    await until(lambda: service.shell.counts.bad_znodes.value == 1)
     await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2,))
 
@@ -212,7 +212,7 @@ async def test_unreadable_state_is_left_out_and_heals(cluster: Cluster, caplog: 
         await until(lambda: led(successor, "t", 1) == 1)
         await idle(successor)
     assert any(f"Ignoring the znode {path}: found" in r.getMessage() for r in caplog.records)
-    assert successor.shell.bad_znodes.value >= 1
+    assert successor.shell.counts.bad_znodes.value >= 1
     assert await cluster.client.get_data(path) == b"not json", "no data is overwritten"
     await cluster.client.set_data(path, good)
     await cluster.kill_broker(1)

@@ -159,7 +159,7 @@ async def test_malformed_request_znodes_are_named(cluster: Cluster, caplog: pyte
     service = await cluster.active()
     await cluster.client.create("/admin/reassign_partitions", data=b'{"version": 9}')
     await cluster.client.create("/admin/preferred_replica_election", data=b"[")
-    await until(lambda: service.shell.bad_znodes.value == 2)
+    await until(lambda: service.shell.counts.bad_znodes.value == 2)
 
     async def election_gone() -> bool:
         return not await cluster.client.exists("/admin/preferred_replica_election")

@@ -41,7 +41,7 @@ def test_the_best_log_leads_although_another_is_first() -> None:
     assert (question.brokers, question.awaited) == ((2, 3), (1,))
     assert list(asking.brokers) == [2, 3]
     assert (leader(it), it.znodes.states[T0].isr) == (3, (3,))
-    assert it.shell.unclean_elections.count == 1
+    assert it.shell.counts.unclean_elections.count == 1
     assert records(it) == [
         ("evidence", "t", 0, -1, 150, [1]),
         ("elected", "t", 0, 3, 150, [1]),

@@ -73,7 +73,7 @@ def test_by_default_those_that_live_are_asked_once() -> None:
     assert state(it) == (3, (3,))
     assert [question.brokers for question in asking.rounds[0].values()] == [(1, 3)]
     assert len(asking.rounds) == 1
-    assert it.shell.unclean_elections.count == 1
+    assert it.shell.counts.unclean_elections.count == 1
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def test_the_records_and_counters_tell_the_isr_from_others() -> None:
     die(it, 1)
     come(it, 1)
     asking.answer(t0=Evidence({1: CUT, 2: CUT}))
-    assert it.shell.unclean_elections.count == 0
+    assert it.shell.counts.unclean_elections.count == 0
     assert records(it) == [("evidence", "t", 0, -1, 0, []), ("elected", "t", 0, 1, 0, [])]
     die(it, 1)
     come(it, 1)
     asking.answer(t0=Evidence({1: CUT, 2: WHOLE}))
-    assert it.shell.unclean_elections.count == 1
+    assert it.shell.counts.unclean_elections.count == 1
     assert records(it)[2:] == [("evidence", "t", 0, -1, 0, []), ("elected", "t", 0, 2, 0, [])]
 
 
