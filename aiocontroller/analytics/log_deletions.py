@@ -7,7 +7,8 @@ So one life of a partition has many such lines, from each broker, with changes o
 A life ends at its first such line, or after its last change.  A change after such a line belongs to the next life
 
 * if it shows the creation, or if an epoch is lower than before;
-* if it comes later than ``SETTLED_US``: then a controller without a log created the topic again.
+* if it comes later than ``SETTLED_US``, or a leader logs it later than ``LED_US``: then a controller without a log
+  created the topic again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from aiocontroller.analytics.dataframes import DataFrame, F, Window
 TOLD: Final = "not in the log: when a broker was told of its deletion"
 SETTLED_US: Final = 60_000_000
 """A controller takes the leaders away within this time after its request, and a live broker handles the request."""
+LED_US: Final = 5_000_000
+"""A leader is told to stop right after such a line."""
 _KEY: Final = ("cluster", "topic", "partition")
 _PARTITION: Final = "^(.*)-([0-9]+)$"
 _CREATED: Final = """
@@ -101,7 +104,8 @@ def _lives(histories: DataFrame, told: DataFrame) -> DataFrame:
             "last_partition_epoch": F.last("partition_epoch", ignorenulls=True).over(earlier),
         }
     ).withColumn("created", F.expr(f"NOT is_told AND coalesce({_CREATED}, false)"))
-    anew = f"times_told > 0 AND NOT is_told AND (created OR ts_us - last_told_us > {SETTLED_US})"
+    settled_us = f"if(kind = 'isr', {LED_US}, {SETTLED_US})"
+    anew = f"times_told > 0 AND NOT is_told AND (created OR ts_us - last_told_us > {settled_us})"
     marked = after.withColumn("anew", F.expr(anew)).withColumn(
         "told_then", F.max(F.expr("if(anew, times_told, NULL)")).over(earlier)
     )

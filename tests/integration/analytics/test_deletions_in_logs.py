@@ -99,7 +99,7 @@ def deletions(logs: Path) -> None:
         ],
         3: [
             told(5.25, 3, *(key for key in every if key != "lagging-0")),
-            isr_by_leader(70, "by-leader-0", "3,1", 5),  # of a topic created since by a controller with a journal
+            isr_by_leader(15, "by-leader-0", "3,1", 5),  # of a topic created since by a controller with a journal
             told(8.2, 3, "lagging-0"),  # handled late: it is of the life before
             told(9.17, 3, "again-0"),
             *(told(second, 3, "retried-0") for second in (14, 70)),  # by each new controller
