@@ -15,7 +15,9 @@ from aiocontroller.core.events import FailoverStep
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.states import PartitionState
 from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper import changes, paths
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from tests.unit.controller.test_mirror import FIRST, SECOND, copy_of, create_topic, pair, warm
 from tests.unit.controller.virtual_cluster import is_active, stage, terms
@@ -23,6 +25,24 @@ from tests.unit.controller.warm_standbys import content, equals_a_reload, sent, 
 
 STATE_OF_THREE = b'{"controller_epoch":1,"leader":3,"version":1,"leader_epoch":1,"isr":[3,1,2]}'
 STATE = b'{"controller_epoch":%d,"leader":%d,"version":1,"leader_epoch":%d,"isr":[%d]}'
+
+
+def unwatched(service: Service) -> set[str]:
+    """The znodes of ``zookeeper.changes``, besides brokers' and topics' own, of whose change nothing would tell."""
+    registry = service.zk.client.session.registry
+    return {*changes._PARENTS, *changes._NODES, paths.CONTROLLER} - {*registry.data, *registry.exist, *registry.child}
+
+
+@virtual_time
+async def test_after_both_kinds_of_failover_a_watch_is_armed_on_each_znode_that_others_change() -> None:
+    """A handler arms it again by reading, but only a step of the failover can read first."""
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        assert unwatched(active) == set()
+        await take_over(it, active, standby)
+        assert was_warm(standby)
+        await settle(it, standby)
+        assert unwatched(standby) == set()
 
 
 @virtual_time
