@@ -8,15 +8,13 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from aiocontroller.net.ports import Listener, World
-from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange
 from aiocontroller.wire.frames import FrameReader, RequestHeader, decode_request_header, response_frame
 from aiocontroller.wire.messages import encode_api_versions_response
 
 NEWEST = {
-    ApiKey.API_VERSIONS: VersionRange(0, 4),
-    ApiKey.LEADER_AND_ISR: VersionRange(0, 7),
-    ApiKey.UPDATE_METADATA: VersionRange(0, 8),
-    ApiKey.STOP_REPLICA: VersionRange(0, 4),
+    api: SUPPORTED[api]
+    for api in (ApiKey.API_VERSIONS, ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA)
 }
 
 Reaction = Callable[["PeerConnection", RequestHeader], None]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.net.ports import Listener, World
 from aiocontroller.wire import cold
-from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.apis import SUPPORTED, ApiKey
 from aiocontroller.wire.frames import (
     FrameError,
     FrameReader,
@@ -21,12 +21,15 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BrokerInfo
 
-SERVED = {
-    ApiKey.API_VERSIONS: (0, 4),
-    ApiKey.LEADER_AND_ISR: (0, 7),
-    ApiKey.UPDATE_METADATA: (0, 8),
-    ApiKey.STOP_REPLICA: (0, 4),
-    ApiKey.DESCRIBE_CONFIGS: (0, 4),
+SERVED: dict[ApiKey, tuple[int, int]] = {
+    api: SUPPORTED[api]
+    for api in (
+        ApiKey.API_VERSIONS,
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.STOP_REPLICA,
+        ApiKey.DESCRIBE_CONFIGS,
+    )
 }
 SURVEYED = frozenset({ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS})
 """Requests that controllers send at their own times, independently of events: they are not recorded."""

@@ -27,7 +27,7 @@ from aiocontroller.lab.recording_brokers.isr import IsrAsker
 from aiocontroller.lab.recording_brokers.recording_broker import SURVEYED
 from aiocontroller.net.ports import Listener
 from aiocontroller.net.real import real_world
-from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.wire.apis import SUPPORTED, ApiKey
 from aiocontroller.wire.frames import FrameReader, decode_request_header, encode_request_header, response_frame
 from aiocontroller.wire.messages import encode_api_versions_response
 from aiocontroller.zookeeper import paths
@@ -37,11 +37,14 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BrokerInfo, encode_broker
 
 OFFERED = {
-    ApiKey.LEADER_AND_ISR: VersionRange(0, 7),
-    ApiKey.STOP_REPLICA: VersionRange(0, 4),
-    ApiKey.UPDATE_METADATA: VersionRange(0, 8),
-    ApiKey.API_VERSIONS: VersionRange(0, 4),
-    ApiKey.DESCRIBE_CONFIGS: VersionRange(0, 4),
+    api: SUPPORTED[api]
+    for api in (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.API_VERSIONS,
+        ApiKey.DESCRIBE_CONFIGS,
+    )
 }
 SESSION_TIMEOUT_S = 60
 
