@@ -15,6 +15,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 IMPORT = ("-c", "import aiocontroller.service")
 CHECK_REFERENCE = ("scripts/_make_reference.py", "--check")
+CHECK_DIAGRAMS = ("scripts/_make_diagrams.py", "--check")
+HOUSE = "tests/unit/test_house.py::test_functions_and_files_stay_short"
+CHANGES = "tests/unit/zookeeper/test_changes.py"
+WATCHED = (
+    "tests/unit/controller/test_warm_failover.py"
+    "::test_after_both_kinds_of_failover_a_watch_is_armed_on_each_znode_that_others_change"
+)
+MONITORING = "tests/unit/test_monitoring.py"
 
 
 class Checkout:
@@ -54,7 +62,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "checkout")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_add_an_event(checkout: Checkout) -> None:
     checkout.append(
         "aiocontroller/core/events.py",
@@ -72,6 +80,7 @@ def test_add_an_event(checkout: Checkout) -> None:
         r"\g<0>\n    ev.QuorumChange: brokers.quorum_change,",
     )
     assert checkout.run(*IMPORT) == (0, "")
+    assert checkout.test(HOUSE)[0] == 0
     assert "events.md is not current: run scripts/make-reference" in checkout.run(*CHECK_REFERENCE)[1]
     assert checkout.run("scripts/_make_reference.py")[0] == 0
     assert checkout.run(*CHECK_REFERENCE)[0] == 0
@@ -80,7 +89,51 @@ def test_add_an_event(checkout: Checkout) -> None:
     assert "event type QuorumChange lacks a docstring" in checkout.run(*IMPORT)[1]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
+def test_add_an_event_of_a_znode(checkout: Checkout) -> None:
+    """The znode ``/quorum``; after the steps of every event, which the previous test performs."""
+    checkout.append(
+        "aiocontroller/core/events.py",
+        "\n\nclass QuorumChange(Signal, frozen=True, gc=False):\n"
+        '    """The exercise\'s event."""\n\n    state = ControllerState.BrokerChange\n',
+    )
+    checkout.append("aiocontroller/zookeeper/paths.py", '\n\nQUORUM = "/quorum"\n')
+    changes = "aiocontroller/zookeeper/changes.py"
+    checkout.replace(changes, r'^    CONFIG_CHANGES = "CONFIG_CHANGES"$', r'\g<0>\n    QUORUM = "QUORUM"')
+    checkout.replace(changes, r"^_NODES = \{$", r"\g<0>\n    paths.QUORUM: Change.QUORUM,")
+    code, output = checkout.test(CHANGES)
+    assert code == 1, output
+    assert "test_every_change_can_happen" in output
+    expected = r'\g<0>\n    **{("/quorum", kind): (C.QUORUM, "") for kind in (CREATED, DELETED, CHANGED)},'
+    checkout.replace(CHANGES, r"^EXPECTED = \{$", expected)
+    checkout.replace(CHANGES, r"^PATHS = \($", r'\g<0>\n    "/quorum",')
+    assert checkout.test(CHANGES)[0] == 0
+    checkout.append(
+        "aiocontroller/controller/brokers.py",
+        "\n\nasync def quorum_change(shell: ControllerShell, event: object = None) -> None:\n"
+        '    """Read the znode, which arms the watch."""\n'
+        '    await shell.zk.client.get_many(["/quorum"], watch=True)\n',
+    )
+    handlers = "aiocontroller/controller/event_handlers.py"
+    row = r"^    ev\.BrokerChange: brokers\.broker_change,$"
+    checkout.replace(handlers, row, r"\g<0>\n    ev.QuorumChange: brokers.quorum_change,")
+    signal = r"^    Change\.BROKER_IDS: lambda _: ev\.BrokerChange\(\),$"
+    checkout.replace(handlers, signal, r"\g<0>\n    Change.QUORUM: lambda _: ev.QuorumChange(),")
+    code, output = checkout.test(WATCHED)
+    assert code == 1, output
+    assert "'/quorum'" in output
+    step = r'\g<0>\n    ("read the quorum", brokers.quorum_change),'
+    checkout.replace("aiocontroller/controller/failover.py", r"^FAILOVER: .*$", step)
+    code, output = checkout.test(WATCHED)
+    assert code == 1, output
+    assert "unwatched(standby)" in output
+    checkout.replace("aiocontroller/controller/warm_failover.py", r"^WARM_FAILOVER: .*$", step)
+    code, output = checkout.test(WATCHED, HOUSE)
+    assert code == 0, output
+    assert "state-machines.md is not current" in checkout.run(*CHECK_DIAGRAMS)[1]
+
+
+@pytest.mark.timeout(480)
 def test_add_a_metric(checkout: Checkout) -> None:
     checkout.replace(
         "aiocontroller/controller/shell.py",
@@ -94,15 +147,39 @@ def test_add_a_metric(checkout: Checkout) -> None:
     checkout.replace(
         "aiocontroller/metric_meanings.py",
         r'^    \("aiocontroller", "EarlyDetection"\): \{$',
-        r'\g<0>\n        "Exercises": Meaning("exercises", "Of newcomers."),',
+        r'\g<0>\n        "Exercises": Meaning("exercises", "Of newcomers.", "rises"),',
     )
     assert "metrics.md is not current" in checkout.run(*CHECK_REFERENCE)[1]
     assert checkout.run("scripts/_make_reference.py")[0] == 0
-    code, output = checkout.test(running, "tests/unit/test_reference.py::test_the_pages_are_current")
+    code, output = checkout.test(running, "tests/unit/test_reference.py::test_the_pages_are_current", HOUSE)
+    assert code == 0, output
+    rules = [f"{MONITORING}::test_each_metric_with_a_suggestion_has_a_rule"]
+    rules.append(f"{MONITORING}::test_each_alert_has_a_paragraph_and_each_paragraph_an_alert")
+    code, output = checkout.test(*rules)
+    assert code == 1, output
+    assert "aiocontroller_earlydetection_exercises" in output
+    checkout.replace(
+        "docs/monitoring/alerts.yml",
+        r"^  - name: aiocontroller-resources$",
+        "      - alert: AiocontrollerExercise\n"
+        "        expr: increase(aiocontroller_earlydetection_exercises_total[15m]) > 0\n"
+        "        labels: {severity: ticket}\n"
+        "        annotations:\n"
+        '          summary: "A newcomer is at work."\n'
+        "          runbook: docs/alerts.md#aiocontrollerexercise\n\n"
+        r"\g<0>",
+    )
+    code, output = checkout.test(*rules)
+    assert code == 1, output
+    paragraph = r"### AiocontrollerExercise\n\n**Ticket.** Help.\n\n\g<0>"
+    checkout.replace("docs/alerts.md", "^## What it needs$", paragraph)
+    fires = r'\g<0>\n    "AiocontrollerExercise": {"aiocontroller_earlydetection_exercises_total": "0+1"},'
+    checkout.replace(MONITORING, r'^    "AiocontrollerEarlyDetection": .*$', fires)
+    code, output = checkout.test(*rules)
     assert code == 0, output
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_add_a_version_of_leader_and_isr(checkout: Checkout) -> None:
     """Version 7 is taken away, and comes back step by step."""
     encoders = "tests/unit/wire/test_control_encoders.py::test_leader_and_isr_as_kio_writes_it"
@@ -123,4 +200,4 @@ def test_add_a_version_of_leader_and_isr(checkout: Checkout) -> None:
     assert code == 1, output
     back = r"^    ApiKey\.LEADER_AND_ISR: \("
     checkout.replace("aiocontroller/wire/protocol_versions.py", back + r"(?=\(\(3)", r"\g<0>((3, 4, 0), 7), ")
-    assert checkout.test(protocols)[0] == 0
+    assert checkout.test(protocols, HOUSE)[0] == 0
