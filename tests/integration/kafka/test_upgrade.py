@@ -65,6 +65,8 @@ def has_a_page(instance: OurController) -> bool:
 async def test_a_pair_is_upgraded_and_downgraded_under_load(
     stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
+    if number(kafka.version) < (2, 4):
+        pytest.skip("the operator's client cannot move replicas on brokers of this release")
     earlier = previous(tmp_path / "earlier")
     pair = stage.controllers["pair"]
     assert isinstance(pair, ControllerPair)
