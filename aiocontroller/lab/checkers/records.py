@@ -60,7 +60,7 @@ class Records(NamedTuple):
 
     def lost_from(self, offset: int, runs: Sequence[Run]) -> bool:
         """Whether the log lacks only records from the offset on: all below it are there."""
-        return self.start >= offset or self._replace(end=min(self.end, offset)).are_in(runs)
+        return self._replace(end=min(self.end, offset)).are_in(runs)
 
 
 class Excuse(NamedTuple):
