@@ -21,7 +21,7 @@ DESCRIBE = "aiocontroller topics describe orders"
 
 def tour() -> list[str]:
     text = README.read_text(encoding="utf-8")
-    section = text[text.index("## A tour from a second terminal") : text.index("Every command has `--json`")]
+    section = text[text.index("## A tour from a second terminal") : text.index("Every command has `--help`")]
     first, *commands = re.findall(r"^    (.+?)(?: +# .*)?$", section, re.MULTILINE)
     assert first == ACTIVATE
     return commands
