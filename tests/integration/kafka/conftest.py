@@ -46,10 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow_kafka: a longer scenario of real brokers; runs with --kafka only")
     line = "every_generation: asks each release that brokers are simulated of; 3.0.2 and 3.9.1 without --kafka"
     config.addinivalue_line("markers", line)
-    # kafka-python leaves sockets open whose connection was refused
-    config.addinivalue_line("filterwarnings", "ignore:unclosed .socket.socket .*laddr=..0.0.0.0:ResourceWarning")
-    # and reads its schemas with a deprecated function
-    config.addinivalue_line("filterwarnings", "ignore:(read_text|open_text) is deprecated:DeprecationWarning")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
