@@ -3,127 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import itertools
 import json
-import shutil
 import sys
 import urllib.request
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ResourcePatternType,
     ResourceType,
 )
 
 from aiocontroller.cli.run import READY_FILE, ControllerReady
-from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
-from aiocontroller.lab.kafka.acknowledged import states_of, write_acknowledged
+from aiocontroller.lab.kafka.acknowledged import states_of
 from aiocontroller.lab.kafka.controllers import OurController, until
-from aiocontroller.lab.kafka.played_cluster import PlayedCluster, cluster_on
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.lab.storms.power_loss import cut_off
 from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.codec import MULTI
-from tests.integration.kafka.conftest import SETTINGS, KafkaCluster, take_over
+from tests.integration.kafka.conftest import KafkaCluster
+from tests.integration.kafka.recovery_steps import (
+    CONFIGS,
+    TIMEOUT,
+    created,
+    die,
+    in_isr,
+    led_by,
+    read,
+    readable,
+    recovered,
+    start,
+    with_strategy,
+    write,
+)
 from tests.integration.kafka.releases import number
-from tests.integration.kafka.test_log_recovery import command, end_of, recoveries
+from tests.integration.kafka.test_log_recovery import recoveries
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(400)]
-
-STRATEGY, TIMEOUT = "aiocontroller.unclean.recovery.strategy", "aiocontroller.unclean.recovery.timeout.ms"
-CONFIGS = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
-_numbers = itertools.count(1)
-
-
-def with_strategy(stage: PlayedCluster, strategy: str, **more: str) -> None:
-    ours = stage.controllers["aiocontroller"]
-    assert isinstance(ours, OurController)
-    ours.properties = {**ours.properties, STRATEGY: strategy, **more}
-
-
-async def in_isr(stage: PlayedCluster, topic: str, isr: Sequence[int]) -> bool:
-    """Whether every partition has this ISR, in any order."""
-    controller: Any = stage.controller
-    states = await states_of(controller.zk, topic)
-    return bool(states) and all(set(state.isr) == set(isr) for state in states)
-
-
-async def led_by(stage: PlayedCluster, topic: str, *leaders: int) -> bool:
-    """Whether every partition is led by one of these; -1 is no leader."""
-    controller: Any = stage.controller
-    states = await states_of(controller.zk, topic)
-    return bool(states) and all(state.leader in leaders for state in states)
-
-
-async def created(
-    stage: PlayedCluster, replicas: Sequence[int] = (1, 2, 3), partitions: int = 1, **configs: str
-) -> tuple[OurController, str]:
-    """Create a topic under aiocontroller, led by the first of these replicas, with all of them in sync."""
-    controller = await take_over(stage)
-    topic = f"recovery-{next(_numbers)}"
-    assignment = dict.fromkeys(range(partitions), tuple(replicas))
-    dotted = {key.replace("_", "."): value for key, value in configs.items()}
-    await AdminZkClient(controller.zk).create_topic(topic, assignment, configs=CONFIGS | dotted)
-    await until(lambda: in_isr(stage, topic, tuple(replicas)), "every replica is in sync")
-    return controller, topic
-
-
-async def write(stage: PlayedCluster, topic: str, count: int, partitions: int = 1) -> None:
-    """Write this many records to each partition, acknowledged by the ISR."""
-    alive = ",".join(broker.address for broker in stage.brokers.values() if broker.running)
-    await asyncio.to_thread(write_acknowledged, alive, topic, dict.fromkeys(range(partitions), count))
-
-
-async def die(stage: PlayedCluster, topic: str, broker: int, *isr: int) -> None:
-    """Kill the broker, and wait for this ISR; if it is the broker's alone, there is no leader."""
-    stage.brokers[broker].kill()
-    await until(lambda: in_isr(stage, topic, isr), f"the ISR is {isr}")
-    if isr == (broker,):
-        await until(lambda: led_by(stage, topic, -1), "nobody leads")
-
-
-async def start(stage: PlayedCluster, *brokers: int) -> None:
-    """Return when they answer: on a busy machine that is seconds after they have registered."""
-    for broker in brokers:
-        await stage.start(stage.brokers[broker])
-        address = stage.brokers[broker].address
-        await until(functools.partial(asyncio.to_thread, answers, address), f"broker {broker} answers")
-
-
-def answers(address: str) -> bool:
-    try:
-        AdminClient({"bootstrap.servers": address}).list_topics(timeout=2)
-    except KafkaException:
-        return False
-    return True
-
-
-async def readable(stage: PlayedCluster, topic: str, broker: int, end: int) -> None:
-    async def reached() -> bool:
-        return await asyncio.to_thread(end_of, stage.brokers[broker].address, topic) == end
-
-    await until(reached, f"{topic} can be read up to {end}")
-
-
-async def recovered(folder: Path, topic: str, *more: str) -> dict[str, Any]:
-    """Return what ``recover`` says of partition 0."""
-    code, out, err = await command("recover", "--topic", topic, "--json", *more, folder=folder)
-    assert out, (code, err)
-    found: dict[str, Any] = json.loads(out)["partitions"][0]
-    return found
 
 
 async def test_a_log_that_lost_its_end_does_not_lead_before_a_better_one(stage: PlayedCluster) -> None:
@@ -178,26 +101,6 @@ async def test_logs_that_end_within_a_transaction(stage: PlayedCluster, tmp_path
     await readable(stage, topic, 2, 51)  # 50 records, and the marker of the abort
     values = await asyncio.to_thread(read, stage.brokers[2].address, topic, 51, "read_committed")
     assert values == []
-
-
-def read(bootstrap: str, topic: str, end: int, isolation: str = "read_uncommitted") -> list[bytes]:
-    """Return what a consumer reads from partition 0 up to this offset."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "isolation.level": isolation})
-    try:
-        place = TopicPartition(topic, 0, OFFSET_BEGINNING)
-        consumer.assign([place])
-        found: list[bytes] = []
-        for _ in range(600):
-            message = consumer.poll(0.1)
-            if message is not None:
-                assert message.error() is None, message.error()
-                found.append(message.value() or b"")
-            [at] = consumer.position([place])
-            if at.offset >= end:
-                return found
-        raise AssertionError(f"read up to {at.offset} of {end}")
-    finally:
-        consumer.close()
 
 
 async def test_a_compacted_log_counts_as_far_as_it_reaches(stage: PlayedCluster, tmp_path: Path) -> None:
@@ -482,129 +385,3 @@ def keep_for_a_minute(bootstrap: str, topic: str) -> None:
 
 
 # -- on brokers of their own -------------------------------------------------------------------------------------------
-
-OWN = SETTINGS | {"replica.lag.time.max.ms": "30000"}
-"""A follower stays in sync, however busy the machine is."""
-
-
-async def test_records_deleted_by_retention_are_no_reason_for_an_older_log(
-    kafka_version: str, zk_connect: str, tmp_path: Path
-) -> None:
-    """Broker 2 is in sync with an empty log; broker 1 left long ago and still has the beginning of what was deleted."""
-    if missing := kafka_missing(kafka_version):
-        pytest.skip(missing)
-    settings = OWN | {"log.retention.check.interval.ms": "500"}
-    cluster = RealKafkaCluster(2, zk_connect, tmp_path, version=kafka_version, overrides=settings)
-    try:
-        await cluster.start_async()
-        async with cluster_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
-            with_strategy(stage, "Balanced")
-            controller, topic = await created(stage, (1, 2))
-            await write(stage, topic, 20)
-            await die(stage, topic, 1, 2)
-            await write(stage, topic, 20)
-            admin, folder = AdminZkClient(controller.zk), stage.brokers[2].data_dir / "logs" / f"{topic}-0"
-            await admin.change_entity_configs("topics", topic, CONFIGS | {"retention.ms": "1"})
-
-            async def emptied() -> bool:
-                return [file.name for file in folder.glob("*.log")] == [f"{40:020}.log"]
-
-            await until(emptied, "broker 2 has deleted its records")
-            await admin.change_entity_configs("topics", topic, CONFIGS)
-            await die(stage, topic, 2, 2)
-            await start(stage, 1, 2)
-            await until(lambda: led_by(stage, topic, 1, 2), "a log leads")
-            assert await led_by(stage, topic, 2)
-            await until(lambda: in_isr(stage, topic, (1, 2)), "both are in sync")
-            await write(stage, topic, 5)
-            await readable(stage, topic, 2, 45)
-    finally:
-        cluster.kill()
-
-
-async def test_an_isr_member_whose_log_directory_has_failed_is_awaited_by_name(
-    kafka_version: str, zk_connect: str, tmp_path: Path
-) -> None:
-    """It is live, but cannot answer; an operator has to decide."""
-    if missing := kafka_missing(kafka_version):
-        pytest.skip(missing)
-    settings = OWN | {"replica.high.watermark.checkpoint.interval.ms": "1000"}  # it writes, and so notices
-    cluster = RealKafkaCluster(2, zk_connect, tmp_path, version=kafka_version, overrides=settings)
-    for broker in cluster.brokers.values():
-        broker.overrides["log.dirs"] = ",".join(str((broker.data_dir / name).resolve()) for name in ("one", "two"))
-    try:
-        await cluster.start_async()
-        async with cluster_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
-            with_strategy(stage, "Balanced")
-            _, topic = await created(stage, (1, 2))
-            await write(stage, topic, 20)
-            await die(stage, topic, 2, 1)
-            await write(stage, topic, 20)
-            broker = stage.brokers[1]
-            [folder] = [broker.data_dir / d for d in ("one", "two") if (broker.data_dir / d / f"{topic}-0").is_dir()]
-            shutil.move(folder, tmp_path / "taken-away")
-            folder.write_text("no directory")
-            await until(lambda: led_by(stage, topic, -1), "nobody leads")
-            await start(stage, 2)
-
-            async def recovery(*more: str) -> dict[str, Any] | None:
-                found = await recovered(tmp_path, topic, *more)
-                return None if found["result"] == "failed" else found  # broker 2 has just started
-
-            found = await until(lambda: recovery("--dry-run"), "broker 2 tells how far its log reaches")
-            assert (found["result"], found["leader"], found["unknown"]) == ("would elect", 2, [1]), found
-            assert "broker 1 has not answered (its log directory has failed; it was in the last ISR" in found["detail"]
-            assert await led_by(stage, topic, -1)
-            found = await until(recovery, "broker 2 leads")
-            assert (found["result"], found["leader"], found["lost_at_most"]) == ("elected", 2, 0), found
-            await readable(stage, topic, 2, 20)
-    finally:
-        cluster.kill()
-
-
-@pytest.mark.parametrize("strategy", ["None", "Aggressive"])
-async def test_an_authorizer_that_refuses_the_questions_is_named(
-    kafka_version: str, zk_connect: str, tmp_path: Path, strategy: str
-) -> None:
-    """A principal may be allowed to control brokers, but not to read the topic."""
-    if missing := kafka_missing(kafka_version):
-        pytest.skip(missing)
-    if number(kafka_version) < (2, 7):
-        pytest.skip("only the ends of logs are asked for, for which Describe suffices, and Write implies Describe")
-    rights = {
-        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    cluster = RealKafkaCluster(3, zk_connect, tmp_path, version=kafka_version, overrides=OWN | rights)
-    try:
-        await cluster.start_async()
-        async with cluster_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000, properties=rights) as stage:
-            with_strategy(stage, strategy, **{TIMEOUT: "5000"})
-            _, topic = await created(stage)
-            await write(stage, topic, 20)
-            await asyncio.to_thread(forbid_reading, stage.bootstrap, topic)
-            for broker, isr in ((3, (1, 2)), (2, (1,)), (1, (1,))):
-                await die(stage, topic, broker, *isr)
-            await start(stage, 2, 3)
-
-            async def refused() -> bool:
-                found = await recovered(tmp_path, topic, "--dry-run")
-                assert found["result"] == "failed", found
-                errors = {log["error"] for log in found["logs"]}
-                return len(found["logs"]) == 2 and errors == {"it answers TOPIC_AUTHORIZATION_FAILED"}
-
-            await until(refused, "both have started and refuse")
-            await start(stage, 1)
-            await until(lambda: led_by(stage, topic, 1), "the ISR's member leads as in Kafka, or when the time is up")
-            await until(lambda: in_isr(stage, topic, (1, 2, 3)), "all have joined")
-    finally:
-        cluster.kill()
-
-
-def forbid_reading(bootstrap: str, topic: str) -> None:
-    """Allow everyone to write the topic, so that no one may read it."""
-    anybody = ("User:*", "*", AclOperation.WRITE, AclPermissionType.ALLOW)
-    allow = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *anybody)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_acls([allow]).values():
-        made.result(30)
