@@ -21,7 +21,7 @@ import msgspec
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.core.leader_preferences import LeaderPreferences
-from aiocontroller.core.log_recovery import Recovery, RecoveryStrategy
+from aiocontroller.core.unclean_recovery import Recovery, RecoveryStrategy
 from aiocontroller.kafka_property_names import KAFKA_PROPERTIES, TOPIC_DEFAULTS, is_kafkas
 from aiocontroller.net.ports import DEBUG_VARIABLE
 from aiocontroller.properties_file import Setting, read_properties
@@ -106,7 +106,7 @@ class Config(msgspec.Struct, frozen=True):
     zookeeper_connection_timeout_ms: PositiveIntMilliseconds | None = None
     """How long to wait for ZooKeeper at startup; None: as long as it takes."""
     zookeeper_set_acl: Annotated[bool, FromBrokers(max, adopted=False)] = False
-    """New znodes belong to their creator; see ``zookeeper.acls``."""
+    """New znodes belong to their creator; see ``zookeeper.znode_acls``."""
     zookeeper_ssl_client_enable: bool = False
     """TLS to ZooKeeper."""
     zookeeper_ssl_keystore_location: PemLocation | None = None

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from aiocontroller.authorizer.principals import parse_principals
 from aiocontroller.core.ids import Endpoint
-from aiocontroller.core.log_recovery import RecoveryStrategy
+from aiocontroller.core.unclean_recovery import RecoveryStrategy
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HOST_NAME = re.compile(r"(?=.*[a-z])[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?", re.ASCII | re.IGNORECASE)

@@ -22,7 +22,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Sequence
 
-from aiocontroller.controller.eligibility import Reason
+from aiocontroller.controller.controller_eligibility import Reason
 from aiocontroller.controller.failover import (
     StepFailedError,
     on_controller_failover,
@@ -40,8 +40,8 @@ from aiocontroller.core.events import ControllerSuspected
 from aiocontroller.net.ports import Timer
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.errors import SessionExpiredError
+from aiocontroller.zookeeper.migration_rollback import Rollback, plan_rollback
 from aiocontroller.zookeeper.registration import KnownEpoch
-from aiocontroller.zookeeper.rollback import Rollback, plan_rollback
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)

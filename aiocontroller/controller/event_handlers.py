@@ -6,7 +6,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from aiocontroller.controller import (
+    alter_partition,
     audit,
+    broker_fencing,
+    broker_responses,
     brokers,
     controlled_shutdown,
     debts,
@@ -14,11 +17,9 @@ from aiocontroller.controller import (
     failover,
     fast_bounce,
     features,
-    fencing,
-    isr,
+    isr_change_notifications,
     leader_elections,
     log_dirs,
-    log_recovery,
     min_isrs,
     own_replicas,
     producer_ids,
@@ -29,6 +30,7 @@ from aiocontroller.controller import (
     topic_deletion,
     topics,
     unclean_elections,
+    unclean_recovery,
     user_scram_credentials,
 )
 from aiocontroller.controller.shell import ControllerShell
@@ -43,10 +45,10 @@ HANDLERS: dict[type[Event], Handler] = {
     ev.BrokerModifications: brokers.broker_modifications,
     ev.UnlistBroker: brokers.unlist_broker,
     ev.TopicChange: topics.topic_change,
-    ev.IsrChangeNotification: isr.isr_change_notification,
-    ev.LeaderAndIsrResponseReceived: isr.leader_and_isr_response_received,
-    ev.UpdateMetadataResponseReceived: isr.update_metadata_response_received,
-    ev.StopReplicaResponseReceived: log_dirs.stop_replica_response_received,
+    ev.IsrChangeNotification: isr_change_notifications.isr_change_notification,
+    ev.LeaderAndIsrResponseReceived: broker_responses.leader_and_isr_response_received,
+    ev.UpdateMetadataResponseReceived: broker_responses.update_metadata_response_received,
+    ev.StopReplicaResponseReceived: broker_responses.stop_replica_response_received,
     ev.PayDebts: debts.pay_debts,
     ev.SilentDeletions: topic_deletion.silent_deletions,
     ev.CreateTopics: topic_admin.create_topics,
@@ -64,8 +66,8 @@ HANDLERS: dict[type[Event], Handler] = {
     ev.ConfigChange: unclean_elections.config_change,
     ev.UncleanLeaderElectionEnable: unclean_elections.unclean_leader_election_enable,
     ev.TopicUncleanLeaderElectionEnable: unclean_elections.topic_unclean_leader_election_enable,
-    ev.RecoverPartitions: log_recovery.recover_partitions,
-    ev.LogEndsReceived: log_recovery.log_ends_received,
+    ev.RecoverPartitions: unclean_recovery.recover_partitions,
+    ev.LogEndsReceived: unclean_recovery.log_ends_received,
     ev.AutoPreferredReplicaLeaderElection: leader_elections.auto_preferred_replica_leader_election,
     ev.AvoidedLeaders: leader_elections.move_avoided_leaders,
     ev.OfflinePartitionsSweep: leader_elections.offline_partitions_sweep,
@@ -73,7 +75,7 @@ HANDLERS: dict[type[Event], Handler] = {
     ev.SmallIsrs: min_isrs.small_isrs,
     ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,
     ev.SuspectsChange: suspicions.suspects_change,
-    ev.FenceBroker: fencing.fence_broker,
+    ev.FenceBroker: broker_fencing.fence_broker,
     ev.SampleReplicas: sickness.sample_replicas,
     ev.SicknessChange: sickness.sickness_change,
     ev.UnlistSickBroker: sickness.unlist_sick_broker,
@@ -87,9 +89,9 @@ HANDLERS: dict[type[Event], Handler] = {
 """Handled by the active controller only; a standby drops these events and refuses the requests among them."""
 
 GATHERED: dict[type[Event], Callable[[ControllerShell, Sequence[Any]], Awaitable[object]]] = {
-    ev.AlterPartitionReceived: isr.alter_partition,
+    ev.AlterPartitionReceived: alter_partition.alter_partition,
     ev.PartitionModifications: topics.partition_modifications,
-    ev.PartitionReassignmentIsrChange: isr.partition_reassignment_isr_change,
+    ev.PartitionReassignmentIsrChange: isr_change_notifications.partition_reassignment_isr_change,
 }
 """Likewise, for events that are handled together when they are adjacent in the queue: one write, one round of requests.
 

@@ -13,7 +13,6 @@ from aiocontroller.controller import (
     debts,
     delegation_tokens,
     features,
-    full_metadata,
     known_controllers,
     leader_elections,
     log_dirs,
@@ -23,15 +22,16 @@ from aiocontroller.controller import (
     topic_deletion,
     topics,
     unclean_elections,
+    warm_failover_sending,
 )
 from aiocontroller.controller.broker_requests import PARTITIONS_PER_REQUEST
-from aiocontroller.controller.full_metadata import FULL_METADATA
 from aiocontroller.controller.leadership_writes import names
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_replica_state_changes,
     trigger_online_partition_state_change,
 )
+from aiocontroller.controller.warm_failover_sending import FULL_METADATA
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.apply import apply, load_states
@@ -302,7 +302,7 @@ class StepFailedError(AioControllerError):
 
 async def failover_step(shell: ControllerShell, event: FailoverStep) -> None:
     """Retry a step that was left out of the failover, or go on with one that is taken in parts."""
-    await dict((*FAILOVER, (FULL_METADATA, full_metadata.go_on)))[event.step](shell)
+    await dict((*FAILOVER, (FULL_METADATA, warm_failover_sending.go_on)))[event.step](shell)
 
 
 async def on_controller_failover(shell: ControllerShell, steps: Iterable[tuple[str, Step]] = ()) -> None:

@@ -1,4 +1,4 @@
-"""The operator's command that ends a broker (``fencing`` says when), and the record of each run."""
+"""The operator's command that ends a broker (``broker_fencing`` says when), and the record of each run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Checks whether this process may be the controller: before every election, and continuously afterwards.
 
 An election needs a ``Permit``, and only the guard issues one.  Concurrently with the consumer, it looks at the cluster
-every few seconds, has new brokers asked (``survey``), and applies the same rules (``eligibility``).  So the election
-finds all answers ready, ``/readyz`` knows whether this process could be elected, and a refused election is tried again
-when the reasons are gone.
+every few seconds, has new brokers asked (``survey``), and applies the rules of ``controller_eligibility``.  So the
+election finds all answers ready, ``/readyz`` knows whether this process could be elected, and a refused election is
+tried again when the reasons are gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import anyio.abc
 import msgspec
 
-from aiocontroller.controller.eligibility import (
+from aiocontroller.controller.controller_eligibility import (
     CLAIMED_BY_KRAFT,
     ENDS_A_TERM,
     Cluster,

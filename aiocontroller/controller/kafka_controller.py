@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.controller import broker_starts, debts, log_recovery, min_isrs, sickness
+from aiocontroller.controller import broker_starts, debts, min_isrs, sickness, unclean_recovery
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, check_event_types
@@ -52,7 +52,7 @@ from aiocontroller.wire.update_metadata import decode_update_metadata_response
 from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.kafka_zk_client import Change
-from aiocontroller.zookeeper.rollback import RollbackRefusedError
+from aiocontroller.zookeeper.migration_rollback import RollbackRefusedError
 
 log = logging.getLogger(__name__)
 
@@ -434,7 +434,7 @@ class KafkaController:
             "set_aside": shell.faults.status(),
             "debts": debts.status(shell),
             "eligible_replicas": broker_starts.status(shell),
-            "recovery": log_recovery.status(shell),
+            "recovery": unclean_recovery.status(shell),
             "audit": shell.auditor.status(),
             "topics": len(table.topic_by_name),
             "partitions": len(table),

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterable
 
 from aiocontroller.controller.log_questions import WaitingRequest
-from aiocontroller.controller.log_recovery import note_leaderless, wait_for_logs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
     trigger_online_partition_state_change,
 )
 from aiocontroller.controller.steps import carry_out_steps
+from aiocontroller.controller.unclean_recovery import note_leaderless, wait_for_logs
 from aiocontroller.core import election_requests as plan
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode

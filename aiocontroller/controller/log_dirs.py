@@ -1,16 +1,16 @@
-"""Log directory failures (``LogDirEventNotification``), and responses to StopReplica."""
+"""Log directory failures that brokers announce in ZooKeeper (``LogDirEventNotification``).
+
+``broker_responses`` learns from LeaderAndIsr which replicas have failed.
+"""
 
 from __future__ import annotations
 
 import logging
 
 from aiocontroller.controller import broker_starts
-from aiocontroller.controller.debts import debts_answered
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_replica_state_changes
-from aiocontroller.controller.topic_deletion import resume_deletions
-from aiocontroller.controller.topic_deletion import stop_replica_response_received as deletion_answered
-from aiocontroller.core.events import LogDirEventNotification, StopReplicaResponseReceived
+from aiocontroller.core.events import LogDirEventNotification
 from aiocontroller.core.states import ReplicaState
 
 log = logging.getLogger(__name__)
@@ -48,11 +48,3 @@ async def _read(shell: ControllerShell) -> tuple[list[str], list[int]]:
     for broker in dict.fromkeys(found):
         await broker_starts.disk_failed(shell, broker)
     return names, list(dict.fromkeys(found))
-
-
-async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
-    """Take in which replicas a broker has deleted: first those of reassignments, then those of deleted topics."""
-    await debts_answered(shell, event)
-    if event.asked.debts:
-        await resume_deletions(shell)  # a topic without an id waits for them
-    await deletion_answered(shell, event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aiocontroller.controller.controller_election import ControllerElection
-from aiocontroller.controller.eligibility import Kind
+from aiocontroller.controller.controller_eligibility import Kind
 from aiocontroller.controller.guard import Guard
 from aiocontroller.controller.shell import ControllerShell
 

@@ -33,12 +33,12 @@ from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.context_changes import TermBegun, TimeIs
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.full_metadata import FullMetadata
 from aiocontroller.core.ids import Broker, Endpoint, MinIsr, TopicAssignment, TopicPartition
 from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.core.ownership import Check, NotTheOwnerError, owned_context
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.core.request_batch import Acknowledgements, RequestBatch, Sent, leaders_first
+from aiocontroller.core.warm_failover_sending import FullMetadata
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from aiocontroller.controller.fencing import schedule_fencing_of_sick
+from aiocontroller.controller.broker_fencing import schedule_fencing_of_sick
 from aiocontroller.controller.leadership_writes import carry_out
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.sickness_probes import Target

@@ -23,10 +23,10 @@ from aiocontroller.core.election import (
 )
 from aiocontroller.core.events import OfflinePartitionsSweep
 from aiocontroller.core.log_evidence import Question
-from aiocontroller.core.log_recovery import RowEvidence, questions_about
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
+from aiocontroller.core.unclean_recovery import RowEvidence, questions_about
 
 log = logging.getLogger(__name__)
 

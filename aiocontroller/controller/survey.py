@@ -13,7 +13,7 @@ import anyio.abc
 
 from aiocontroller.config import ConfigError
 from aiocontroller.controller.broker_client import BrokerClient, asking
-from aiocontroller.controller.eligibility import Answer, Known, settings_asked
+from aiocontroller.controller.controller_eligibility import Answer, Known, settings_asked
 from aiocontroller.controller.obeyed_settings import ASKED, reported_by
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError, KafkaErrorCode

@@ -17,9 +17,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from aiocontroller.controller.broker_fencing import schedule_fencing
 from aiocontroller.controller.brokers import on_broker_startup
 from aiocontroller.controller.fast_bounce import schedule_removal
-from aiocontroller.controller.fencing import schedule_fencing
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, remove_from_isr
 from aiocontroller.core import suspicions as plan

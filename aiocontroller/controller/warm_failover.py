@@ -3,7 +3,7 @@
 It goes on with the copy of the cluster that it has kept (``mirror``) and reads only what has changed since.  It begins
 in Kafka's order: the epoch before all else, the brokers before any LeaderAndIsr, everything to brokers that have just
 started.  Then comes the urgent work: new leaders in place of those on dead brokers, and the latest changes.  Afterwards
-all brokers are sent everything, between other events (``full_metadata``).
+all brokers are sent everything, between other events (``warm_failover_sending``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from aiocontroller.controller import (
     debts,
     failover,
     features,
-    full_metadata,
     known_controllers,
     log_dirs,
     reassignment,
     topic_deletion,
     topics,
     unclean_elections,
+    warm_failover_sending,
 )
 from aiocontroller.controller.failover import Step, on_controller_failover
 from aiocontroller.controller.leadership_writes import names as names_of
@@ -36,9 +36,9 @@ from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import TopicsLoaded, TopicsRemoved
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import IsrChangeNotification
-from aiocontroller.core.full_metadata import add_leader_and_isr
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr
 from aiocontroller.core.reassignment import naming_controllers
+from aiocontroller.core.warm_failover_sending import add_leader_and_isr
 from aiocontroller.net.tasks import Tasks, task_group
 from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
@@ -203,7 +203,7 @@ WARM_FAILOVER: tuple[tuple[str, Step | Ahead], ...] = (
     ("resume topic deletions", topic_deletion.resume_deletions),
     ("carry out pending preferred elections", failover.pending_preferred_elections),
     ("schedule periodic work", failover.schedule_periodic_work),
-    ("begin to send the full metadata", full_metadata.begin),
+    ("begin to send the full metadata", warm_failover_sending.begin),
 )
 """The steps of a warm failover; ``docs/state-machines.md`` is drawn from this table.
 

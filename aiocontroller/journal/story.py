@@ -32,7 +32,7 @@ class Chapter(msgspec.Struct, frozen=True):
 
 
 class Story:
-    """Takes records in the order in which they were written; ``tell`` returns a chapter for those that matter."""
+    """Takes records in the order in which they were written; ``chapter_of`` returns a chapter for those that matter."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._topic = topic

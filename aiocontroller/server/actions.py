@@ -25,8 +25,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core import actions, move_actions
-from aiocontroller.core.actions import DryRun
+from aiocontroller.core import dry_runs, move_dry_runs
+from aiocontroller.core.dry_runs import DryRun
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.event_kinds import Reply, Request
 from aiocontroller.core.events import ApiPartitionReassignment, Release, ReplicaLeaderElection
@@ -138,17 +138,17 @@ class Actions:
         context = self._shell.context
         match asked.action:
             case "elect":
-                return await self._in_slices(actions.elect_preferred(context, asked.topic))
+                return await self._in_slices(dry_runs.elect_preferred(context, asked.topic))
             case "elect-all":
-                return await self._in_slices(actions.elect_preferred(context, None))
+                return await self._in_slices(dry_runs.elect_preferred(context, None))
             case "move":
-                return move_actions.move_partition(context, asked.topic, asked.partition, asked.replicas)
+                return move_dry_runs.move_partition(context, asked.topic, asked.partition, asked.replicas)
             case "drain":
-                return await self._in_slices(move_actions.drain_broker(context, asked.broker))
+                return await self._in_slices(move_dry_runs.drain_broker(context, asked.broker))
             case "cancel":
-                return move_actions.cancel_reassignment(context, asked.topic, asked.partition)
+                return move_dry_runs.cancel_reassignment(context, asked.topic, asked.partition)
             case "release":
-                return actions.release_role(context, self._shell.id)
+                return dry_runs.release_role(context, self._shell.id)
 
     def _check_in_charge(self) -> None:
         shell = self._shell
@@ -181,7 +181,7 @@ class Actions:
             answers = await ask(functools.partial(elect, by=who, partitions=shown.elections))
         failed = [f"{tp}: {message or KafkaErrorCode(code).name}" for tp, (code, message) in answers.items() if code]
         done = len(answers) - len(failed)
-        return [f"Done for {done:,} of {len(answers):,} partitions.", *actions.bounded(failed)]
+        return [f"Done for {done:,} of {len(answers):,} partitions.", *dry_runs.bounded(failed)]
 
     async def _ask(self, asked: Asked, shown: DryRun, event: Callable[..., Request]) -> Any:
         """Queue the event, and return its answer; CommandRefusedError if by its turn it would not do what was shown."""

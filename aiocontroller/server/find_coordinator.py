@@ -8,12 +8,12 @@ from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.server.apis import Fields, decoded, respond
+from aiocontroller.server.auto_topic_creation import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, AutoTopicCreation
 from aiocontroller.server.cluster_reader import ClusterSource
 from aiocontroller.server.cluster_view import in_charge
 from aiocontroller.server.error_answers import MESSAGES
 from aiocontroller.server.permissions import Permissions
 from aiocontroller.server.request import KafkaRequest
-from aiocontroller.server.topic_creation import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicCreation
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 _TYPES = (GROUP, TRANSACTION, SHARE)
@@ -49,7 +49,7 @@ def partition_for(key: str, partitions: int) -> int:
 class CoordinatorFinder:
     """Serves FindCoordinator."""
 
-    def __init__(self, shell: ControllerShell, source: ClusterSource, creation: TopicCreation) -> None:
+    def __init__(self, shell: ControllerShell, source: ClusterSource, creation: AutoTopicCreation) -> None:
         self._shell = shell
         self._source = source
         self._creation = creation

@@ -19,12 +19,12 @@ from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.core.partitions import Topic
 from aiocontroller.server.apis import Apis, all_versions, decoded, respond
+from aiocontroller.server.auto_topic_creation import AutoTopicCreation
 from aiocontroller.server.cluster_reader import ClusterSource
 from aiocontroller.server.cluster_view import INTERNAL_TOPICS, ClusterView, in_charge
 from aiocontroller.server.find_coordinator import CoordinatorFinder
 from aiocontroller.server.permissions import OPERATIONS_UNKNOWN, Permissions
 from aiocontroller.server.request import KafkaRequest
-from aiocontroller.server.topic_creation import TopicCreation
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.metadata import MetadataAsked, MetadataHead, MetadataTopicEncoder, encode_metadata
 from aiocontroller.zookeeper.topic_rules import TopicError, check_topic_name
@@ -40,7 +40,7 @@ BROKER, CONTROLLER = 1, 2
 
 def apis(shell: ControllerShell) -> Apis:
     """Metadata, DescribeCluster and FindCoordinator."""
-    source, creation = ClusterSource(shell), TopicCreation(shell)
+    source, creation = ClusterSource(shell), AutoTopicCreation(shell)
     metadata = MetadataApi(shell, source, creation)
     cluster = ClusterApi(shell, source)
     finder = CoordinatorFinder(shell, source, creation)
@@ -77,7 +77,7 @@ class TopicsAsked:
 class MetadataApi:
     """Serves Metadata."""
 
-    def __init__(self, shell: ControllerShell, source: ClusterSource, creation: TopicCreation) -> None:
+    def __init__(self, shell: ControllerShell, source: ClusterSource, creation: AutoTopicCreation) -> None:
         self._shell = shell
         self._source = source
         self._creation = creation

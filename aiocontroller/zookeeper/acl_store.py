@@ -1,4 +1,4 @@
-"""Kafka's ACLs on topics, groups and the cluster, as stored in ZooKeeper.  (For ACLs on znodes see ``acls``.)
+"""Kafka's ACLs on topics, groups and the cluster, as stored in ZooKeeper.  (For ACLs on znodes see ``znode_acls``.)
 
 Source: Kafka 3.9, ``ZkAclStore``, ``ZkAclChangeStore`` and ``AclAuthorizer.updateResourceAcls``.  Literal patterns are
 in ``/kafka-acl/<Type>/<name>``, prefixed ones in ``/kafka-acl-extended/prefixed/<Type>/<name>``.  Each change is

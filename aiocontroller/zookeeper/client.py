@@ -20,7 +20,6 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.net.tasks import Tasks
 from aiocontroller.zookeeper import codec
-from aiocontroller.zookeeper.acls import AclRule, EncodedAcls
 from aiocontroller.zookeeper.addresses import parse_connect_string
 from aiocontroller.zookeeper.codec import NO_NODE, NODE_EXISTS, OK, Check, Create, Delete, Op, OpResult, SetData
 from aiocontroller.zookeeper.errors import (
@@ -46,6 +45,7 @@ from aiocontroller.zookeeper.reads import BulkReader, Children, Exists, Reads
 from aiocontroller.zookeeper.session import CLOSE_WITHIN_S, ZooKeeperSession
 from aiocontroller.zookeeper.session_events import SessionEvent, SessionHandler
 from aiocontroller.zookeeper.writes import BulkWriter, WriteOp, Writes
+from aiocontroller.zookeeper.znode_acls import AclRule, EncodedAcls
 
 __all__ = [
     "Check",

@@ -39,7 +39,7 @@ from aiocontroller.zookeeper.znode_access import error_at
 from aiocontroller.zookeeper.znode_json import BadZNode
 
 if TYPE_CHECKING:
-    from aiocontroller.zookeeper.rollback import Rollback
+    from aiocontroller.zookeeper.migration_rollback import Rollback
 
 log = logging.getLogger(__name__)
 

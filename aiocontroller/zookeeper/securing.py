@@ -13,8 +13,8 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.pem_files import load_pem
 from aiocontroller.property_values import Secret
-from aiocontroller.zookeeper.acls import kafka_acl
 from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.znode_acls import kafka_acl
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from aiocontroller.config import Detection
-from aiocontroller.core.log_recovery import RecoveryStrategy
+from aiocontroller.core.unclean_recovery import RecoveryStrategy
 from aiocontroller.lab.scenarios.fleet import Drawn, draw_fleet
 from aiocontroller.lab.scenarios.limits import Limits, draw_limits
 from aiocontroller.lab.scenarios.restarts import BROKERS, Happening, draw_restarts, is_of_restarts

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aiocontroller.controller import broker_starts as kept_starts
-from aiocontroller.core import broker_starts, election, eligible_replicas, log_recovery
+from aiocontroller.core import broker_starts, election, eligible_replicas, unclean_recovery
 from aiocontroller.core.broker_starts import Incarnation, Observed
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Spare
@@ -126,7 +126,7 @@ def _all_replicas_are_eligible() -> list[Patch]:
 
 
 def _an_unproven_member_leads_unasked() -> list[Patch]:
-    return [(log_recovery, "unproven_replicas", lambda context, row, unclean: eligible_replicas.NONE_UNPROVEN)]
+    return [(unclean_recovery, "unproven_replicas", lambda context, row, unclean: eligible_replicas.NONE_UNPROVEN)]
 
 
 def _new(name: str, patches: Callable[[], list[Patch]], source: str = "design") -> Bug:

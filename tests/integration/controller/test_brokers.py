@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller.eligibility import ACL_AUTHORIZERS
+from aiocontroller.controller.controller_eligibility import ACL_AUTHORIZERS
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker

@@ -20,7 +20,7 @@ from aiocontroller.lab.kafka.controllers import OurController, until
 from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.conftest import take_over
-from tests.integration.kafka.test_log_recovery import command, end_of
+from tests.integration.kafka.test_unclean_recovery import command, end_of
 
 STRATEGY, TIMEOUT = "aiocontroller.unclean.recovery.strategy", "aiocontroller.unclean.recovery.timeout.ms"
 CONFIGS = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}

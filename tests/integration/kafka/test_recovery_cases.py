@@ -44,7 +44,7 @@ from tests.integration.kafka.recovery_steps import (
     write,
 )
 from tests.integration.kafka.releases import number
-from tests.integration.kafka.test_log_recovery import recoveries
+from tests.integration.kafka.test_unclean_recovery import recoveries
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(400)]
 

@@ -17,6 +17,7 @@ from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, MigrationZNode, ProducerIdBlock, encode_migration
 from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError
 from aiocontroller.zookeeper.kafka_zk_client import BadZNode, Change, ControllerZNode, KafkaZkClient
+from aiocontroller.zookeeper.migration_rollback import RollbackRefusedError, plan_rollback
 from aiocontroller.zookeeper.registration import (
     BrokerIdInUseError,
     KnownEpoch,
@@ -25,7 +26,6 @@ from aiocontroller.zookeeper.registration import (
     roll_back_migration,
     seize_controller,
 )
-from aiocontroller.zookeeper.rollback import RollbackRefusedError, plan_rollback
 from tests.integration.zookeeper.typed import (
     TP,
     Changes,

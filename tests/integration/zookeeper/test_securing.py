@@ -14,12 +14,12 @@ from aiocontroller.config import load_config
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, TopicPartition
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import paths
-from aiocontroller.zookeeper.acls import kafka_acl
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import Create, ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock
 from aiocontroller.zookeeper.kafka_zk_client import BrokerInfo, KafkaZkClient
 from aiocontroller.zookeeper.securing import zookeeper_client
+from aiocontroller.zookeeper.znode_acls import kafka_acl
 
 OWNER = ("digest", "kafka:" + base64.b64encode(hashlib.sha1(b"kafka:secret").digest()).decode())
 WORLD = ("world", "anyone")

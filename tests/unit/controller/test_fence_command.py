@@ -8,7 +8,7 @@ import pytest
 
 from aiocontroller.config import ConfigError, load_config
 from aiocontroller.net.commands import CommandResult
-from tests.unit.controller.test_fencing import Hook
+from tests.unit.controller.test_broker_fencing import Hook
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from aiocontroller.controller import debts
-from aiocontroller.core.debts import Changes
-from aiocontroller.core.events import BrokerChange, LogDirEventNotification, PayDebts, TopicDeletion
+from aiocontroller.core.events import BrokerChange, LogDirEventNotification
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.zookeeper.znodes import BadZNode
-from tests.unit.controller.pure_cluster import PureCluster, cluster, run
+from tests.unit.controller.pure_cluster import PureCluster, cluster
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -110,20 +108,3 @@ def test_without_a_notification_no_broker_is_asked(it: PureCluster, monkeypatch:
     it.views[1].failed_dirs.add(T0)
     Notifications(it, monkeypatch, {})
     assert it.znodes.states[T0].leader == 1
-
-
-# -- answers to StopReplica --------------------------------------------------------------------------------------------
-
-
-def test_an_answer_pays_debts_and_goes_on_with_deletions(it: PureCluster) -> None:
-    owed = Changes(it.shell.context.debts)
-    owed.owe(1, "gone", b"an earlier topic", 0)
-    assert run(debts.write(it.shell, owed, "made"))
-    it.queue.append(PayDebts(1))
-    it.step()
-    assert (len(it.shell.context.debts), it.znodes.debts.held) == (0, {})
-    it.znodes.deletions["t"] = None
-    it.queue.append(TopicDeletion())
-    it.step()
-    assert "t" not in it.znodes.topics
-    assert it.views[1].hosted.keys() == {TopicPartition("u", 0)}

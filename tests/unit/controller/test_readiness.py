@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from aiocontroller.controller.eligibility import Kind, Reason
+from aiocontroller.controller.controller_eligibility import Kind, Reason
 from aiocontroller.controller.readiness import Readiness, readiness
 
 DIFFERS = Reason(Kind.SETTINGS, "brokers have num.partitions 1")

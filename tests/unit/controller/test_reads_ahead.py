@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aiocontroller.controller.warm_failover import FRESH_S
-from aiocontroller.core import full_metadata as slices
 from aiocontroller.core import mirror as mirrored
+from aiocontroller.core import warm_failover_sending as slices
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.session_expiry import expire_session

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.controller import log_recovery
+from aiocontroller.controller import unclean_recovery
 from aiocontroller.controller.log_questions import LogQuestions
 from aiocontroller.core import events as ev
 from aiocontroller.core.event_kinds import Reply
@@ -281,11 +281,11 @@ def test_all_members_of_the_last_isr_are_awaited() -> None:
     dead_isr(it)
     come(it, 1)
     assert not asking.waits
-    assert log_recovery.status(it.shell)["waiting_for"] == {"t-0": [2]}
+    assert unclean_recovery.status(it.shell)["waiting_for"] == {"t-0": [2]}
     come(it, 2)
     asking.answer(t0=Evidence({1: CUT, 2: WHOLE, 3: LogEnd(3, 20)}))
     assert state(it) == (2, (2,))
-    assert log_recovery.status(it.shell)["waiting"] == 0
+    assert unclean_recovery.status(it.shell)["waiting"] == 0
 
 
 def test_one_that_was_eligible_and_started_uncleanly_is_awaited() -> None:
@@ -498,10 +498,10 @@ def test_a_leader_below_min_isr_leads_and_cannot_be_read() -> None:
     detail = it.shell.journal.of_kind("recovery")[-1].detail
     assert detail is not None
     assert detail.endswith("; it leads, but serves no reads until 2 replicas are in sync")
-    found = log_recovery.status(it.shell)
+    found = unclean_recovery.status(it.shell)
     assert (found["lead_but_not_readable"], found["not_readable"]) == (1, ["t-0"])
     shrink(it, 2, 1)  # broker 1 joins
-    assert log_recovery.status(it.shell)["lead_but_not_readable"] == 0
+    assert unclean_recovery.status(it.shell)["lead_but_not_readable"] == 0
 
 
 def test_a_leader_of_a_large_enough_isr_can_be_read() -> None:
@@ -510,7 +510,7 @@ def test_a_leader_of_a_large_enough_isr_can_be_read() -> None:
     operator = Operator(it)
     asking.answer(t0=Evidence({2: CUT, 3: WHOLE}))
     assert (operator.found.leader, operator.found.readable) == (3, True)
-    assert log_recovery.status(it.shell)["lead_but_not_readable"] == 0
+    assert unclean_recovery.status(it.shell)["lead_but_not_readable"] == 0
 
 
 def test_what_the_dead_may_have_held_is_said_as_far_as_it_is_known() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from aiocontroller.config import load_config
-from aiocontroller.controller.eligibility import Answer, Cluster, Known, Us, ineligibility_reasons
+from aiocontroller.controller.controller_eligibility import Answer, Cluster, Known, Us, ineligibility_reasons
 from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller import full_metadata, reassignment, warm_failover
+from aiocontroller.controller import reassignment, warm_failover, warm_failover_sending
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.warm_failover import FRESH_S
-from aiocontroller.core import full_metadata as slices
 from aiocontroller.core import mirror as mirrored
+from aiocontroller.core import warm_failover_sending as slices
 from aiocontroller.core.events import FailoverStep
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.states import PartitionState
@@ -93,7 +93,7 @@ async def test_brokers_hear_the_epoch_first_and_everything_in_the_end() -> None:
         assert first.request.controller_epoch == 2
         for api in (ApiKey.UPDATE_METADATA, ApiKey.LEADER_AND_ISR):
             assert sent(it, 1, api, before) == {"t-0", "t-1", "t-2"}
-        assert steps(standby)[-1] == full_metadata.FULL_METADATA
+        assert steps(standby)[-1] == warm_failover_sending.FULL_METADATA
         assert standby.controller.status()["unsent_partitions"] == 0
         await it.until(lambda: not standby.client.session.registry.recursive)
         topics = {path for path in standby.client.session.registry.data if path.startswith("/brokers/topics/")}
@@ -277,7 +277,7 @@ async def test_changes_in_the_term_before_watches_are_armed_are_not_missed(monke
     async with pair() as (it, active, standby):
         await warm(it, standby)
         with monkeypatch.context() as patched:
-            patched.setattr(full_metadata, "go_on", never)
+            patched.setattr(warm_failover_sending, "go_on", never)
             await take_over(it, active, standby)
             assert not [path for path in standby.client.session.registry.data if "/topics/" in path]
             await create_topic(it, "u", 1)
@@ -290,7 +290,7 @@ async def test_changes_in_the_term_before_watches_are_armed_are_not_missed(monke
             await it.client.multi([SetData(path, STATE % (2, 1, 9, 1), -1) for path in states])
             await it.sleep(0.5)
             assert len(standby.queue) == 0
-        standby.queue.append(FailoverStep(full_metadata.FULL_METADATA))
+        standby.queue.append(FailoverStep(warm_failover_sending.FULL_METADATA))
         await equals_a_reload(it, standby)
 
 
@@ -299,7 +299,7 @@ async def test_lost_connection_before_watches_are_armed_costs_a_reload(monkeypat
     async def never(shell: Any) -> None:
         pass
 
-    monkeypatch.setattr(full_metadata, "go_on", never)
+    monkeypatch.setattr(warm_failover_sending, "go_on", never)
     async with pair() as (it, active, standby):
         await warm(it, standby)
         await take_over(it, active, standby)

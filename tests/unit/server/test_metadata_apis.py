@@ -13,7 +13,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.request_content import TopicResult
 from aiocontroller.lab.virtual_time import virtual_time
-from aiocontroller.server import metadata_apis, topic_creation
+from aiocontroller.server import auto_topic_creation, metadata_apis
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.allowing import Allowed, Allowing
@@ -223,10 +223,10 @@ async def test_one_client_does_not_have_topics_created_without_end() -> None:
         while it.queue:
             assert len(it.queue) == 1, "others wait for one such event at most"
             event = await it.event()
-            assert len(event.topics) <= topic_creation.MAX_AT_ONCE
+            assert len(event.topics) <= auto_topic_creation.MAX_AT_ONCE
             created += [topic.name for topic in event.topics]
             event.reply.answer({})
-        assert len(created) == len(set(created)) == topic_creation.MAX_WAITING + topic_creation.MAX_AT_ONCE
+        assert len(created) == len(set(created)) == auto_topic_creation.MAX_WAITING + auto_topic_creation.MAX_AT_ONCE
 
 
 @virtual_time

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller import cluster_settings, eligibility, obeying
+from aiocontroller.controller import cluster_settings, controller_eligibility, obeying
 from aiocontroller.lab.scenarios.plan import DELETION, DRAWN, SETTING_CHANGES, UNCLEAN, Plan, draw
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
 from aiocontroller.lab.simulated_net import run
@@ -89,9 +89,9 @@ def nothing(*_: Any) -> tuple[()]:
         (DIFFERENT, cluster_settings, "settle", the_first, f"settings: {REBALANCING} is true here"),
         (
             CONTRADICTED,
-            eligibility,
+            controller_eligibility,
             "RULES",
-            tuple(rule for rule in eligibility.RULES if rule is not eligibility._settings),
+            tuple(rule for rule in controller_eligibility.RULES if rule is not controller_eligibility._settings),
             f"settings: controller 2 has taken the role with {DELETION} true",
         ),
         (CHANGED, obeying, "dynamic_of", lambda _: obeying.Dynamic(), "orders-0"),

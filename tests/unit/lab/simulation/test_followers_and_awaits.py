@@ -169,7 +169,7 @@ alter-broker-configs then=3
 bounce-broker 3 then=3
 bounce-broker seed=0 then=3
 """
-SMALL_LIMITS = (("zookeeper.writes.MAX_OPS", "2"), ("controller.isr.WRITTEN_AT_ONCE", "1"))
+SMALL_LIMITS = (("zookeeper.writes.MAX_OPS", "2"), ("controller.alter_partition.WRITTEN_AT_ONCE", "1"))
 
 
 def test_each_fault_leaves_its_probe_and_the_cluster_whole() -> None:

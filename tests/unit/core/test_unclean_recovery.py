@@ -14,7 +14,9 @@ from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.events import RecoverPartitions
 from aiocontroller.core.ids import NO_LEADER, Eligible, TopicPartition
 from aiocontroller.core.log_evidence import NO_RECORDS, UNKNOWN_EPOCH, Evidence, LogEnd, Question
-from aiocontroller.core.log_recovery import (
+from aiocontroller.core.request_content import PartitionRecovery, ReplicaLog
+from aiocontroller.core.states import PartitionState
+from aiocontroller.core.unclean_recovery import (
     CAME_LATER,
     STARTED_AGAIN,
     Recovery,
@@ -27,8 +29,6 @@ from aiocontroller.core.log_recovery import (
     still_offline,
     waited_for,
 )
-from aiocontroller.core.request_content import PartitionRecovery, ReplicaLog
-from aiocontroller.core.states import PartitionState
 from tests.builders import ctx, lead, row_of
 
 ALLOWED = UncleanPolicy(True)

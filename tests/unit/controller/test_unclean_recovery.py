@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.controller import log_recovery, state_changes
+from aiocontroller.controller import state_changes, unclean_recovery
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
 from aiocontroller.core.event_kinds import Reply
@@ -266,7 +266,7 @@ def test_many_records_let_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> No
         breaths += 1
 
     monkeypatch.setattr(it.shell, "breathe", breathe)
-    monkeypatch.setattr(log_recovery, "RECORDED_AT_ONCE", 2)
+    monkeypatch.setattr(unclean_recovery, "RECORDED_AT_ONCE", 2)
     asking.answer(t0=BETTER_ON_3)
     assert breaths >= 6
 

@@ -11,8 +11,8 @@ from aiocontroller.core.errors import ControllerEpochError, ControllerMovedError
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode, encode_migration
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.migration_rollback import RollbackRefusedError, plan_rollback
 from aiocontroller.zookeeper.registration import roll_back_migration
-from aiocontroller.zookeeper.rollback import RollbackRefusedError, plan_rollback
 from tests.unit.zookeeper.test_client import connected
 
 OF_KRAFT = b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":%d}'

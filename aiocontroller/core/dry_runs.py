@@ -1,5 +1,5 @@
 """Dry runs of an operator's actions: to elect preferred leaders, of a topic or of the cluster, and to release the role.
-``core.move_actions`` has those that move replicas.  Pure.
+``core.move_dry_runs`` has those that move replicas.  Pure.
 
 A dry run also holds what the action will then be asked for, so that what was shown is what is done.  The number of its
 lines is bounded: a few partitions are listed one by one, many are grouped by what becomes of them, with some names.

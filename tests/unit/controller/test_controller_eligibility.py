@@ -15,9 +15,9 @@ import pytest
 from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.principals import SslPrincipalMapper
 from aiocontroller.config import Config, Secret
-from aiocontroller.controller import eligibility
+from aiocontroller.controller import controller_eligibility
 from aiocontroller.controller.cluster_settings import ClusterSettings
-from aiocontroller.controller.eligibility import (
+from aiocontroller.controller.controller_eligibility import (
     Answer,
     Cluster,
     Kind,
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[3]
 
 def templates() -> Iterator[tuple[str, list[str]]]:
     """(kind, the constant parts) of each reason in the source."""
-    source = Path(eligibility.__file__).read_text()
+    source = Path(controller_eligibility.__file__).read_text()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Reason":
             kind, text = node.args
@@ -149,16 +149,16 @@ def test_the_id_of_a_broker_whose_registration_is_damaged_is_taken() -> None:
     config = Config()
     us = Us(3, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
     damaged = Cluster(bad=[BadZNode("/brokers/ids/3", "{", "JSON")])
-    assert [reason.kind for reason in eligibility._id_of_a_broker(us, damaged, Known({}, {}))] == [Kind.ID]
+    assert [reason.kind for reason in controller_eligibility._id_of_a_broker(us, damaged, Known({}, {}))] == [Kind.ID]
     other = Cluster(bad=[BadZNode("/brokers/ids/4", "{", "JSON")])
-    assert list(eligibility._id_of_a_broker(us, other, Known({}, {}))) == []
+    assert list(controller_eligibility._id_of_a_broker(us, other, Known({}, {}))) == []
 
 
 def test_listeners_that_are_not_known_yet_are_no_reason() -> None:
     config = Config()
     us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
     cluster = Cluster([Broker(1, 7, (Endpoint("PLAINTEXT", "b", 1),))])
-    assert list(eligibility._registered_listeners(us, cluster, Known({}, {}))) == []
+    assert list(controller_eligibility._registered_listeners(us, cluster, Known({}, {}))) == []
 
 
 @pytest.mark.parametrize("epoch, migrates", [(-1, False), (0, False), (1, True)])
@@ -166,14 +166,14 @@ def test_only_a_kraft_controllers_epoch_is_a_migration(epoch: int, migrates: boo
     config = Config()
     us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
     holder = ControllerZNode(1, 0, 0, 0, kraft_controller_epoch=epoch)
-    found = list(eligibility._in_migration(us, Cluster(holder=holder), Known({}, {})))
+    found = list(controller_eligibility._in_migration(us, Cluster(holder=holder), Known({}, {})))
     assert bool(found) is migrates
 
 
 def migration_reasons(migration: MigrationZNode | BadZNode | None) -> list[str]:
     config = Config()
     us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
-    found = eligibility._in_migration(us, Cluster(migration=migration), Known({}, {}))
+    found = controller_eligibility._in_migration(us, Cluster(migration=migration), Known({}, {}))
     return [reason.text for reason in found]
 
 

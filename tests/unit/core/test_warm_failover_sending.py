@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.core import full_metadata
-from aiocontroller.core.full_metadata import FullMetadata
+from aiocontroller.core import warm_failover_sending
 from aiocontroller.core.replica_state_machine import set_replica_states
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import ReplicaState
+from aiocontroller.core.warm_failover_sending import FullMetadata
 from tests.builders import ctx, row_of
 
 
 @pytest.mark.parametrize("rows, metadata_rows", [(1, 1), (2, 4), (3, 4), (2, 100), (100, 100)])
 def test_slices_hold_every_partition_once(monkeypatch: pytest.MonkeyPatch, rows: int, metadata_rows: int) -> None:
-    monkeypatch.setattr(full_metadata, "ROWS", rows)
-    monkeypatch.setattr(full_metadata, "METADATA_ROWS", metadata_rows)
-    monkeypatch.setattr(full_metadata, "TOPICS", 1)
+    monkeypatch.setattr(warm_failover_sending, "ROWS", rows)
+    monkeypatch.setattr(warm_failover_sending, "METADATA_ROWS", metadata_rows)
+    monkeypatch.setattr(warm_failover_sending, "TOPICS", 1)
     context = ctx(brokers=3, topics={"a": [[1, 2], [2, 3], [3, 1]], "b": [[1], [2], [3], [1, 2, 3]], "c": []})
     context.remove_topic(context.table.topic_by_name["a"])
     work = FullMetadata(len(context.table.topic_of), context.table.topic_by_name, 0.0)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller import full_metadata
-from aiocontroller.controller.full_metadata import FULL_METADATA, begin, go_on
+from aiocontroller.controller import warm_failover_sending
+from aiocontroller.controller.warm_failover_sending import FULL_METADATA, begin, go_on
 from aiocontroller.core import events as ev
-from aiocontroller.core import full_metadata as plan
+from aiocontroller.core import warm_failover_sending as plan
 from aiocontroller.core.event_kinds import Event, Signal
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.journal.journal import MemoryJournal
@@ -29,7 +29,7 @@ class Warm:
         self.journal = MemoryJournal(1, it.shell.world.clock)
         monkeypatch.setattr(it.shell, "journal", self.journal)
         monkeypatch.setattr(it.znodes, "client", None, raising=False)
-        monkeypatch.setattr(full_metadata, "watch_topics", self._watch)
+        monkeypatch.setattr(warm_failover_sending, "watch_topics", self._watch)
         it.shell.copy = self.copy = SimpleNamespace(recent={})  # type: ignore[assignment]
         for view in it.views.values():
             view.metadata.clear()

@@ -19,7 +19,7 @@ MAX_AT_ONCE = 100
 MAX_WAITING = 1_000
 
 
-class TopicCreation:
+class AutoTopicCreation:
     """Creates topics on demand, as brokers do for clients that ask for metadata."""
 
     def __init__(self, shell: ControllerShell) -> None:

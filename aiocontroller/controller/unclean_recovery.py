@@ -26,7 +26,10 @@ from aiocontroller.core.eligible_replicas import needed_in_sync
 from aiocontroller.core.events import LogEndsReceived, OfflinePartitionsSweep, RecoverPartitions
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.log_evidence import Evidence, Loss, Question, loss
-from aiocontroller.core.log_recovery import (
+from aiocontroller.core.partition_state_machine import partitions_to_bring_online
+from aiocontroller.core.request_content import PartitionRecovery
+from aiocontroller.core.states import PartitionState
+from aiocontroller.core.unclean_recovery import (
     RowEvidence,
     awaited_elsewhere,
     evidence_by_row,
@@ -38,9 +41,6 @@ from aiocontroller.core.log_recovery import (
     still_offline,
     waited_for,
 )
-from aiocontroller.core.partition_state_machine import partitions_to_bring_online
-from aiocontroller.core.request_content import PartitionRecovery
-from aiocontroller.core.states import PartitionState
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from aiocontroller.config import Config
-from aiocontroller.controller.fence_command import FenceCommand
-from aiocontroller.controller.fencing import (
+from aiocontroller.controller.broker_fencing import (
     LOOK_AGAIN_S,
     SICK_LOOK_AGAIN_S,
     schedule_fencing,
     schedule_fencing_of_sick,
 )
+from aiocontroller.controller.fence_command import FenceCommand
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context import SickBroker
 from aiocontroller.core.context_changes import BrokerSick, BrokersSuspected, BrokersTrusted

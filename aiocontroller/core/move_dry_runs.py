@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from aiocontroller.core import replica_plans
-from aiocontroller.core.actions import LONGEST_NAME, DryRun, bounded
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.dry_runs import LONGEST_NAME, DryRun, bounded
 from aiocontroller.core.election import reassign_partition_leader_election
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition

@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from aiocontroller.core import move_actions, replica_plans
-from aiocontroller.core.actions import DryRun
+from aiocontroller.core import move_dry_runs, replica_plans
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.dry_runs import DryRun
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker, ReplicaAssignment, TopicPartition
-from aiocontroller.core.move_actions import COST, cancel_reassignment, drain_broker, move_partition
+from aiocontroller.core.move_dry_runs import COST, cancel_reassignment, drain_broker, move_partition
 from aiocontroller.core.replica_plans import Layout
 from tests.builders import broker, ctx, lead
 from tests.unit.core.playing import Played
@@ -134,7 +134,7 @@ def test_what_cannot_be_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "found 9, which has no replicas" in not_drained(context, 9)
     assert "found -1, which has no replicas" in not_drained(context, -1)
     assert "found 3 replicas for 2 brokers" in not_drained(context, 3)
-    monkeypatch.setattr(move_actions, "MOST_MOVED", 0)
+    monkeypatch.setattr(move_dry_runs, "MOST_MOVED", 0)
     assert "with 1 replicas, expected 0 at most" in not_drained(context, 3)
 
 
@@ -172,7 +172,7 @@ def test_racks_that_a_drain_leaves() -> None:
 
 def test_a_plan_in_slices_is_the_plan_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(5)
-    monkeypatch.setattr(move_actions, "PARTITIONS_AT_ONCE", 3)
+    monkeypatch.setattr(move_dry_runs, "PARTITIONS_AT_ONCE", 3)
     for _ in range(20):
         partitions = [random.sample(range(1, 8), random.randint(1, 4)) for _ in range(random.randint(1, 40))]
         context = ctx(7, {"a": [*partitions[::2], [7]], "b": partitions[1::2]})

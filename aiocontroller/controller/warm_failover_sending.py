@@ -11,7 +11,7 @@ import logging
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import FailoverStep, TopicChange
-from aiocontroller.core.full_metadata import FullMetadata, add_leader_and_isr
+from aiocontroller.core.warm_failover_sending import FullMetadata, add_leader_and_isr
 from aiocontroller.zookeeper.state_watches import watch_topics
 
 log = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.core import actions
-from aiocontroller.core.actions import DryRun, elect_preferred, release_role
+from aiocontroller.core import dry_runs
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.dry_runs import DryRun, elect_preferred, release_role
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
 from tests.builders import ctx, lead
@@ -53,8 +53,8 @@ def test_nothing_to_elect() -> None:
 
 
 def test_many_leaders_are_told_by_the_brokers_that_they_go_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "LINES_SHOWN", 3)
-    monkeypatch.setattr(actions, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(dry_runs, "LINES_SHOWN", 3)
+    monkeypatch.setattr(dry_runs, "PARTITIONS_AT_ONCE", 2)
     context = ctx(3, {"t": [[1, 2, 3]] * 5, "u": [[2, 3]] * 4})
     for n in range(5):
         lead(context, f"t-{n}", 2, (1, 2, 3))
@@ -72,7 +72,7 @@ def test_many_leaders_are_told_by_the_brokers_that_they_go_between(monkeypatch: 
 
 
 def test_pairs_of_brokers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "LINES_SHOWN", 2)
+    monkeypatch.setattr(dry_runs, "LINES_SHOWN", 2)
     context = ctx(6, {"t": [[n, 6] for n in range(1, 6)]})
     for n in range(5):
         lead(context, f"t-{n}", 6, (n + 1, 6))
@@ -80,7 +80,7 @@ def test_pairs_of_brokers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_dry_runs_are_the_same_only_if_every_election_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "LINES_SHOWN", 1)
+    monkeypatch.setattr(dry_runs, "LINES_SHOWN", 1)
     context = ctx(3, {"t": [[1, 2, 3]] * 9})
     for n in range(8):
         lead(context, f"t-{n}", 2, (1, 2, 3))
@@ -95,7 +95,7 @@ def test_two_dry_runs_are_the_same_only_if_every_election_is(monkeypatch: pytest
 
 @pytest.mark.parametrize("name", ["t", None])
 def test_a_topic_that_goes_while_others_have_their_turn(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(dry_runs, "PARTITIONS_AT_ONCE", 2)
     context = ctx(2, {"t": [[1, 2]] * 5, "u": [[1, 2]]})
     for n in range(5):
         lead(context, f"t-{n}", 2, (1, 2))
