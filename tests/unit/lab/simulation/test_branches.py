@@ -1,9 +1,11 @@
 """The branches of core, controller, zookeeper and server that a fixed set of seeds reaches.
 
 ``branches.txt`` says which must be reached, and names all that are not, by themselves or by their module, under the
-reason why.  A branch that is lost, or a new one that no seed reaches and no line names, fails.  ``REWRITE=1
-scripts/test`` on this file writes the former anew, and puts the latter below ``NEW``; move each to a reason that is
-true, or have a seed reach it.
+reason why.  A branch that is lost fails, as do a new one that no seed reaches and no line names, and a line that names
+nothing: whoever renames a condition renames its marks, so that it stays required.
+
+``REWRITE=1 scripts/test`` on this file writes anew what must be reached, drops lines that name nothing, and puts new
+branches below ``NEW``; move each to a reason that is true, or have a seed reach it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -86,7 +89,8 @@ def test_no_branch_is_lost_and_each_that_is_not_reached_is_named() -> None:
     assert done.returncode == 0, done.stderr
     counts: dict[str, int] = json.loads(done.stdout)
     there, baseline = all_marks(), read()
-    lost = [mark for mark in baseline[MUST] if mark in set(there) and mark not in counts]
+    exist = set(there)  # membership only
+    lost = [mark for mark in baseline[MUST] if mark in exist and mark not in counts]
     reasons = [line for heading, lines in baseline.items() if heading not in (MUST, NEW) for line in lines]
     unnamed = [mark for mark in there if mark not in counts and mark not in lost and not named(mark, reasons)]
     if os.environ.get("REWRITE"):
@@ -102,7 +106,7 @@ def _rewrite(baseline: dict[str, list[str]], counts: dict[str, int], there: list
         MUST: [mark for mark in there if counts.get(mark, 0) >= OFTEN],
         SOME: [mark for mark in there if 0 < counts.get(mark, 0) < OFTEN],
         **{
-            heading: [line for line in lines if line.endswith(".py") or line in still]
+            heading: [line for line in lines if line in still or (line.endswith(".py") and not absent([line], there))]
             for heading, lines in kept.items()
         },
         NEW: unnamed,
@@ -111,6 +115,24 @@ def _rewrite(baseline: dict[str, list[str]], counts: dict[str, int], there: list
     for heading, lines in sections.items():
         text += ["", f"## {heading}", *lines]
     FILE.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+def absent(lines: Iterable[str], marks: Iterable[str]) -> list[str]:
+    """Return the lines that are neither a mark nor a pattern of a module that has marks."""
+    known = set(marks)
+    files = {mark.partition(":")[0] for mark in known}
+    return [line for line in lines if line not in known and not any(fnmatch(file, line) for file in files)]
+
+
+def test_each_line_names_a_mark_or_a_module() -> None:
+    lines = [line for heading, lines in read().items() for line in lines]
+    assert absent(lines, all_marks()) == [], f"rename or remove them in {FILE.name}"
+    assert len(lines) == len(set(lines)), "a line stands there twice"
+
+
+def test_lines_that_name_nothing_are_found() -> None:
+    lines = ["core/a.py:f: if a: yes", "core/a.py:f: if b: yes", "core/*.py", "server/*.py"]
+    assert absent(lines, marks_of(SOURCE)) == ["core/a.py:f: if b: yes", "server/*.py"]
 
 
 SOURCE = """
