@@ -24,7 +24,7 @@ from aiocontroller.core.leader_preferences import LeaderPreferences
 from aiocontroller.core.unclean_recovery import Recovery, RecoveryStrategy
 from aiocontroller.kafka_property_names import KAFKA_PROPERTIES, TOPIC_DEFAULTS, is_kafkas
 from aiocontroller.net.ports import DEBUG_VARIABLE
-from aiocontroller.properties_file import Setting, read_properties
+from aiocontroller.properties_file import FoundProperty, read_properties
 from aiocontroller.property_values import (
     MAX_INT,
     MAX_LONG,
@@ -41,7 +41,6 @@ from aiocontroller.property_values import (
     HostNames,
     HttpPassword,
     IntMilliseconds,
-    Kind,
     ListenerName,
     Listeners,
     MappingRules,
@@ -67,6 +66,7 @@ from aiocontroller.property_values import (
     TlsProtocol,
     TlsProtocols,
     Unchecked,
+    ValueKind,
     from_brokers,
     kind_of,
     parse_protocol_version,
@@ -180,7 +180,7 @@ class Config(msgspec.Struct, frozen=True):
     connection_failed_authentication_delay_ms: IntMilliseconds = 100
     sasl_server_max_receive_size: PositiveBytes = 512 * 1024
     """Maximum size of a request of a client that has not logged in."""
-    queued_max_request_bytes: Annotated[int, Kind("a whole number of bytes, or -1", whole(-1).parse)] = -1
+    queued_max_request_bytes: Annotated[int, ValueKind("a whole number of bytes, or -1", whole(-1).parse)] = -1
     """Maximum total size of requests being received or answered; -1 is no limit in Kafka, and 256 MiB here."""
     aiocontroller_queued_max_response_bytes: PositiveBytes = 256 * 1024 * 1024
     """Maximum total size of answers that clients have not read."""
@@ -401,7 +401,7 @@ class Property(NamedTuple):
     """A property as a field of ``Config`` declares it."""
 
     field: str
-    kind: Kind
+    kind: ValueKind
     from_brokers: FromBrokers | None
 
 
@@ -434,7 +434,7 @@ def load_config(
     settings = [] if file is None else list(read_properties(file))
     environment, warnings = _from_environment(environ or {})
     settings += environment
-    settings += [Setting(key, value, "the command line") for key, value in (overrides or {}).items()]
+    settings += [FoundProperty(key, value, "the command line") for key, value in (overrides or {}).items()]
     fields: dict[str, Any] = {}
     given: dict[str, str] = {}
     errors: dict[str, str] = {}
@@ -563,11 +563,13 @@ def environment_name(key: str) -> str:
     return (key if key.startswith(OWN_PREFIX) else OWN_PREFIX + key).replace(".", "_").upper()
 
 
-def _from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[str]]:
+def _from_environment(environ: Mapping[str, str]) -> tuple[list[FoundProperty], list[str]]:
     by_name = {environment_name(key): key for key in PROPERTIES}
     prefix = environment_name(OWN_PREFIX)
     ours = sorted(name for name in environ if name.startswith(prefix) and name != DEBUG_VARIABLE)
-    found = [Setting(by_name[name], environ[name], f"environment variable {name}") for name in ours if name in by_name]
+    found = [
+        FoundProperty(by_name[name], environ[name], f"environment variable {name}") for name in ours if name in by_name
+    ]
     endings = [name.removeprefix(prefix) for name in by_name]
     return found, [
         f"environment variable {name}: no property belongs to it"

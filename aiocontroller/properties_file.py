@@ -13,7 +13,7 @@ LARGEST_BYTES: Final = 4 << 20
 """A hundred times the longest file of properties: a device would never end, and a wrong file could fill the memory."""
 
 
-def read_properties(file: Path) -> Iterator[Setting]:
+def read_properties(file: Path) -> Iterator[FoundProperty]:
     """Yield each property of a file; BadInputError if it is binary or too large, OSError if it is not readable.
 
     Editors write UTF-8, some with a byte order mark; other files are read as ISO 8859-1, as Kafka reads all files.
@@ -31,7 +31,7 @@ def read_properties(file: Path) -> Iterator[Setting]:
     return parse_properties(text, file.name)
 
 
-class Setting(NamedTuple):
+class FoundProperty(NamedTuple):
     """One property as found; ``source`` says where, for messages."""
 
     key: str
@@ -44,7 +44,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _SEPARATOR = re.compile(r"((?:[^\\=:\s]|\\.)+)(?:\s*[=:]\s*|\s+|$)(.*)", re.DOTALL)
 
 
-def parse_properties(text: str, name: str) -> Iterator[Setting]:
+def parse_properties(text: str, name: str) -> Iterator[FoundProperty]:
     """Yield each property with its file and line; comments, continued lines and escapes are as in Java."""
     lines = enumerate(_LINE_END.split(text), 1)
     for number, line in lines:
@@ -56,7 +56,7 @@ def parse_properties(text: str, name: str) -> Iterator[Setting]:
             logical = logical[:-1] + following.lstrip()
         match = _SEPARATOR.match(logical)
         if match is not None:
-            yield Setting(_unescaped(match[1]), _unescaped(match[2]), f"{name} line {number}")
+            yield FoundProperty(_unescaped(match[1]), _unescaped(match[2]), f"{name} line {number}")
 
 
 def _continues(line: str) -> bool:

@@ -1,7 +1,7 @@
 """The types of properties: what a value may be, and how it is read.
 
 Each field of ``Config`` declares its property once, by the field's name, type, default and docstring.  The type defines
-the valid values: by itself (bool, str, Secret, Literal), or by the ``Kind`` that annotates it.
+the valid values: by itself (bool, str, Secret, Literal), or by the ``ValueKind`` that annotates it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Pick = Callable[[Sequence[Any]], Any]
 """Chooses between values that equally many brokers have."""
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """``expected`` describes valid values; ``parse`` raises ValueError or KeyError for others."""
 
     expected: str
@@ -249,7 +249,7 @@ def parse_pem_location(text: str) -> str:
 # ---- the types of fields
 
 
-def whole(least: int, most: int | None = None, unit: str = "") -> Kind:
+def whole(least: int, most: int | None = None, unit: str = "") -> ValueKind:
     """Return the kind of whole numbers within limits, both included."""
 
     def parse(text: str) -> int:
@@ -259,10 +259,10 @@ def whole(least: int, most: int | None = None, unit: str = "") -> Kind:
         return value
 
     limits = f"at least {least}" if most is None else f"{least} to {most}"
-    return Kind(f"a whole number{unit and f' of {unit}'}, {limits}", parse)
+    return ValueKind(f"a whole number{unit and f' of {unit}'}, {limits}", parse)
 
 
-def one_of(*values: str) -> Kind:
+def one_of(*values: str) -> ValueKind:
     """Return the kind of values that are one of these words."""
 
     def parse(text: str) -> str:
@@ -270,7 +270,7 @@ def one_of(*values: str) -> Kind:
             raise ValueError(text)
         return text
 
-    return Kind("one of " + ", ".join(values), parse)
+    return ValueKind("one of " + ", ".join(values), parse)
 
 
 def what_is_set(values: Sequence[Any]) -> Any:
@@ -278,12 +278,12 @@ def what_is_set(values: Sequence[Any]) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-SECRET = Kind("a password", lambda text: Secret(parse_text(text)))
-HTTP_PASSWORD = Kind(f"a password of at most {MAX_HTTP_PASSWORD:,} bytes", parse_http_password)
+SECRET = ValueKind("a password", lambda text: Secret(parse_text(text)))
+HTTP_PASSWORD = ValueKind(f"a password of at most {MAX_HTTP_PASSWORD:,} bytes", parse_http_password)
 SECRETS = (SECRET, HTTP_PASSWORD)
 _BY_TYPE = {
-    bool: Kind("true or false", parse_bool),
-    str: Kind("a name", parse_text),
+    bool: ValueKind("true or false", parse_bool),
+    str: ValueKind("a name", parse_text),
     Secret: SECRET,
 }
 
@@ -300,52 +300,54 @@ PositiveSeconds = Annotated[int, whole(1, MAX_LONG, unit="seconds")]
 ReplicationFactor = Annotated[int, whole(1, 2**15 - 1)]
 ControllerId = Annotated[
     int,
-    Kind(
+    ValueKind(
         f"a whole number, 0 to {MAX_CONTROLLER_ID}: clients number their own connections down from 2147483647",
         whole(0, MAX_CONTROLLER_ID).parse,
     ),
 ]
-BrokerIds = Annotated[tuple[int, ...], Kind("ids of brokers, separated by commas", parse_broker_ids)]
-CommandLine = Annotated[tuple[str, ...], Kind("a program and its arguments, with balanced quotes", parse_command)]
-Racks = Annotated[tuple[str, ...], Kind("names of racks, separated by commas", parse_names)]
-Names = Annotated[tuple[str, ...], Kind("names of settings, separated by commas, or all", parse_names)]
-HostNames = Annotated[tuple[str, ...], Kind("names of hosts, separated by commas", parse_names)]
-Mechanisms = Annotated[tuple[str, ...], Kind("mechanisms, separated by commas", parse_names)]
-MappingRules = Annotated[str, Kind("rules, separated by commas", str)]
-Principals = Annotated[tuple[str, ...], Kind("Type:name (User:alice), separated by semicolons", parse_principals)]
-ClassName = Annotated[str | None, Kind("a class, or nothing", lambda text: text or None)]
+BrokerIds = Annotated[tuple[int, ...], ValueKind("ids of brokers, separated by commas", parse_broker_ids)]
+CommandLine = Annotated[tuple[str, ...], ValueKind("a program and its arguments, with balanced quotes", parse_command)]
+Racks = Annotated[tuple[str, ...], ValueKind("names of racks, separated by commas", parse_names)]
+Names = Annotated[tuple[str, ...], ValueKind("names of settings, separated by commas, or all", parse_names)]
+HostNames = Annotated[tuple[str, ...], ValueKind("names of hosts, separated by commas", parse_names)]
+Mechanisms = Annotated[tuple[str, ...], ValueKind("mechanisms, separated by commas", parse_names)]
+MappingRules = Annotated[str, ValueKind("rules, separated by commas", str)]
+Principals = Annotated[tuple[str, ...], ValueKind("Type:name (User:alice), separated by semicolons", parse_principals)]
+ClassName = Annotated[str | None, ValueKind("a class, or nothing", lambda text: text or None)]
 """The name of a Java class."""
-ProtocolVersion = Annotated[str, Kind("a Kafka version such as 3.9 or 2.7-IV2", parse_protocol)]
-ConnectString = Annotated[str, Kind("host:port,host:port/chroot", parse_connect)]
-ConnectionCounts = Annotated[Mapping[str, int], Kind("host:number, separated by commas", parse_counts)]
+ProtocolVersion = Annotated[str, ValueKind("a Kafka version such as 3.9 or 2.7-IV2", parse_protocol)]
+ConnectString = Annotated[str, ValueKind("host:port,host:port/chroot", parse_connect)]
+ConnectionCounts = Annotated[Mapping[str, int], ValueKind("host:number, separated by commas", parse_counts)]
 RecoveryStrategies = Annotated[
     Mapping[str, RecoveryStrategy],
-    Kind(
+    ValueKind(
         f"topic:strategy, separated by commas, each topic once; {', '.join(RECOVERY_STRATEGIES)}",
         parse_recovery_strategies,
     ),
 ]
-ListenerName = Annotated[str, Kind("a listener's name", lambda text: parse_text(text).upper())]
+ListenerName = Annotated[str, ValueKind("a listener's name", lambda text: parse_text(text).upper())]
 Listeners = Annotated[
-    tuple[Endpoint, ...], Kind("NAME://host:port, separated by commas, each name once", parse_listeners)
+    tuple[Endpoint, ...], ValueKind("NAME://host:port, separated by commas, each name once", parse_listeners)
 ]
-ProtocolMap = Annotated[Mapping[str, str], Kind("NAME:PROTOCOL, separated by commas", parse_protocol_map)]
+ProtocolMap = Annotated[Mapping[str, str], ValueKind("NAME:PROTOCOL, separated by commas", parse_protocol_map)]
 SecurityProtocol = Annotated[str, one_of(*SECURITY_PROTOCOLS)]
 TlsProtocol = Annotated[str, one_of(*TLS_PROTOCOLS)]
-TlsProtocols = Annotated[tuple[str, ...], Kind(f"some of {', '.join(TLS_PROTOCOLS)}", parse_protocols)]
-EndpointIdentification = Annotated[str, Kind("HTTPS, or nothing", parse_endpoint_identification)]
-DigestUser = Annotated[str, Kind("a name without a colon", parse_digest_user)]
-PemType = Annotated[str, Kind("PEM, the only type of store that is read here", parse_pem)]
+TlsProtocols = Annotated[tuple[str, ...], ValueKind(f"some of {', '.join(TLS_PROTOCOLS)}", parse_protocols)]
+EndpointIdentification = Annotated[str, ValueKind("HTTPS, or nothing", parse_endpoint_identification)]
+DigestUser = Annotated[str, ValueKind("a name without a colon", parse_digest_user)]
+PemType = Annotated[str, ValueKind("PEM, the only type of store that is read here", parse_pem)]
 PemLocation = Annotated[
-    str, Kind("a file of certificates in PEM (openssl pkcs12 makes one from a .p12)", parse_pem_location)
+    str, ValueKind("a file of certificates in PEM (openssl pkcs12 makes one from a .p12)", parse_pem_location)
 ]
-Unchecked = Annotated[bool, Kind("false: revocation is not checked here", lambda text: {"false": False}[text.lower()])]
+Unchecked = Annotated[
+    bool, ValueKind("false: revocation is not checked here", lambda text: {"false": False}[text.lower()])
+]
 
 
-def kind_of(type_: Any) -> Kind:
+def kind_of(type_: Any) -> ValueKind:
     """Return the kind of a field's type; TypeError if the type does not define its valid values."""
     for part in _parts(type_):
-        if isinstance(part, Kind):
+        if isinstance(part, ValueKind):
             return part
         if part in _BY_TYPE:
             return _BY_TYPE[part]

@@ -44,7 +44,7 @@ from aiocontroller.core.events import (
     SicknessChange,
     SuspectsChange,
 )
-from aiocontroller.core.failure_detector import FailureDetector, Limits
+from aiocontroller.core.failure_detector import DetectionLimits, FailureDetector
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.ending import Ending
 from aiocontroller.http_pages import HttpPages
@@ -435,7 +435,7 @@ class Service:
         return SicknessProbes(
             self.world,
             tasks,
-            sickness.Limits(
+            sickness.SicknessLimits(
                 staleness_s=config.aiocontroller_sickness_staleness_ms / 1000,
                 latency_s=config.aiocontroller_sickness_latency_ms / 1000,
                 healthy_s=config.aiocontroller_sickness_healthy_ms / 1000,
@@ -451,15 +451,15 @@ class Service:
         config = self.config
         share = config.aiocontroller_early_detection_max_suspected_percentage / 100
         return self._heartbeats(
-            "broker", config.aiocontroller_early_broker_detection, SuspectsChange(), Limits(share=share)
+            "broker", config.aiocontroller_early_broker_detection, SuspectsChange(), DetectionLimits(share=share)
         )
 
     def _heartbeats_of_controllers(self) -> Heartbeats | None:
         """Heartbeats of other controllers."""
         mode = self.config.aiocontroller_early_controller_detection
-        return self._heartbeats("controller", mode, ControllerSuspected(), Limits(share=1.0))
+        return self._heartbeats("controller", mode, ControllerSuspected(), DetectionLimits(share=1.0))
 
-    def _heartbeats(self, kind: str, mode: Detection, event: Event, limits: Limits) -> Heartbeats | None:
+    def _heartbeats(self, kind: str, mode: Detection, event: Event, limits: DetectionLimits) -> Heartbeats | None:
         if mode == "off":
             return None
         assert self._tasks is not None

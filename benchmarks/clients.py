@@ -41,7 +41,7 @@ import msgspec
 from rich.console import Console
 
 from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
-from aiocontroller.lab.cluster.load.tally import Verdict
+from aiocontroller.lab.cluster.load.tally import LoadVerdict
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
 from aiocontroller.lab.cluster.slowness import compiler_missing
 from aiocontroller.lab.kafka.events import EVENTS, SLOW, Felt, play
@@ -62,7 +62,7 @@ SUBJECTS = ("kafka", "aiocontroller", "early", "kraft")
 
 class Outcome(msgspec.Struct):
     subject: str
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, LoadVerdict]
     """By kind of client."""
     seconds: float
     unfinished: str
@@ -113,7 +113,7 @@ class Bench:
             f"load {min(self.loads):.0f} to {max(self.loads):.0f} on {os.cpu_count()} processors",
         )
 
-    async def _measure(self, subject: str) -> tuple[dict[str, Verdict], str]:
+    async def _measure(self, subject: str) -> tuple[dict[str, LoadVerdict], str]:
         """Measure one subject; return the verdicts on the records, and why it ended early, if it did."""
         options, started = self.options, time.monotonic()
         chance = random.Random(options.seed)  # the same victims for every subject

@@ -37,7 +37,7 @@ import msgspec
 from rich.table import Table
 
 from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
-from aiocontroller.lab.cluster.load.tally import Verdict
+from aiocontroller.lab.cluster.load.tally import LoadVerdict
 from aiocontroller.lab.cluster.processes import ChildFailedError
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
 from aiocontroller.lab.kafka.controllers import ControllerPair
@@ -55,7 +55,7 @@ class Report(msgspec.Struct):
     version: str
     """Kafka's."""
     rounds: list[Round]
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, LoadVerdict]
     """By kind of client."""
     unfinished: str
     """Why it ended early; empty if it did not."""

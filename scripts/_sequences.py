@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.journal.records import Record
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import EPOCH_US
 from aiocontroller.lab.simulation.simulation import Simulation, run
@@ -101,7 +101,7 @@ def journal_of(situation: Situation) -> tuple[list[int], list[Record]]:
     """Return the controllers' ids, and the records to draw, in order, from the step to the end of its pause."""
     begin_s = end_s = last_s = 0.0
 
-    def on_step(step: Step | None, at_s: float) -> None:
+    def on_step(step: ScenarioStep | None, at_s: float) -> None:
         nonlocal begin_s, end_s, last_s
         if step is not None and step.kind == situation.since:
             begin_s, end_s = last_s, at_s

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from aiocontroller.check.broker_settings import NOBODY, Reported, settings_hits, with_files
-from aiocontroller.check.findings import Finding, Hit, findings, lasting
+from aiocontroller.check.findings import CheckFinding, Hit, findings, lasting
 from aiocontroller.check.kinds import KINDS
 from aiocontroller.check.rules import MIN_ISR, all_hits
 from aiocontroller.check.snapshot import time_text
@@ -16,7 +16,7 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.net.ports import Clock
-from aiocontroller.zookeeper.cluster_tree import ClusterTree, Progress, read_cluster_tree, read_evidence
+from aiocontroller.zookeeper.cluster_tree import ClusterTree, OnProgress, read_cluster_tree, read_evidence
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 FORMAT = 1
@@ -24,7 +24,7 @@ BETWEEN_S = 2.0
 """Between the two looks: long enough for an election to end.  One look alone may mix states of different moments."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class CheckReport(msgspec.Struct, frozen=True):
     """The findings, the worst first, and what was examined.  Also the content of an evidence file."""
 
     format: int
@@ -35,7 +35,7 @@ class Report(msgspec.Struct, frozen=True):
     brokers: tuple[int, ...]
     topics: int
     partitions: int
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
     cluster_id: str | None = None
     """None if the cluster has no id, or if an older release wrote the file."""
 
@@ -43,7 +43,7 @@ class Report(msgspec.Struct, frozen=True):
 class Examined(NamedTuple):
     """The report, and the tree of the second look."""
 
-    report: Report
+    report: CheckReport
     tree: ClusterTree
 
 
@@ -52,7 +52,7 @@ async def examine(
     clock: Clock,
     *,
     between_s: float = BETWEEN_S,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     ask: Callable[[Collection[Broker]], Awaitable[Reported]] | None = None,
 ) -> Examined:
     """Look twice, and report what both looks show; AioControllerError if ZooKeeper does not answer.
@@ -84,14 +84,14 @@ def _hits(tree: ClusterTree, reported: Reported) -> list[Hit]:
     return all_hits(with_files(tree, reported, (MIN_ISR,)))
 
 
-def judge(tree: ClusterTree, at: str) -> Report:
+def judge(tree: ClusterTree, at: str) -> CheckReport:
     """Return the report on a recorded tree, which shows one look at time ``at``; it has no evidence."""
     found, _ = findings(all_hits(tree), KINDS)
     return _report(tree, found, at)
 
 
-def _report(tree: ClusterTree, found: Sequence[Finding], at: str) -> Report:
-    return Report(
+def _report(tree: ClusterTree, found: Sequence[CheckFinding], at: str) -> CheckReport:
+    return CheckReport(
         format=FORMAT,
         at=at,
         controller=None if tree.holder is None else tree.holder.controller_id,
@@ -104,10 +104,10 @@ def _report(tree: ClusterTree, found: Sequence[Finding], at: str) -> Report:
     )
 
 
-def parse_report(data: bytes, where: str) -> Report:
+def parse_report(data: bytes, where: str) -> CheckReport:
     """Parse an evidence file; BadInputError naming ``where`` if it is not one."""
     try:
-        report = msgspec.json.decode(data, type=Report)
+        report = msgspec.json.decode(data, type=CheckReport)
     except UNREADABLE_JSON as error:
         raise BadInputError(f"{where}: found {error}, expected what aiocontroller check --json prints") from None
     if report.format != FORMAT:
@@ -119,13 +119,13 @@ class Difference(msgspec.Struct, frozen=True):
     """What is new, gone or changed since an earlier report."""
 
     since: str
-    new: tuple[Finding, ...]
-    gone: tuple[Finding, ...]
-    changed: tuple[tuple[Finding, int], ...]
+    new: tuple[CheckFinding, ...]
+    gone: tuple[CheckFinding, ...]
+    changed: tuple[tuple[CheckFinding, int], ...]
     """Findings whose subjects have changed, with the earlier number of subjects."""
 
 
-def compare(earlier: Report, now: Report) -> Difference:
+def compare(earlier: CheckReport, now: CheckReport) -> Difference:
     """Compare findings by kind and reason; BadInputError if both reports name a cluster, and not the same one."""
     if None not in (earlier.cluster_id, now.cluster_id) and earlier.cluster_id != now.cluster_id:
         raise BadInputError(
@@ -145,5 +145,5 @@ def compare(earlier: Report, now: Report) -> Difference:
     )
 
 
-def _only(found: Sequence[Finding], others: object) -> tuple[Finding, ...]:
+def _only(found: Sequence[CheckFinding], others: object) -> tuple[CheckFinding, ...]:
     return tuple(finding for finding in found if finding.key not in others)  # type: ignore[operator]

@@ -21,12 +21,12 @@ from typing import Any
 import msgspec
 
 from aiocontroller.check.broker_settings import ask_brokers
-from aiocontroller.check.check import Report, examine
-from aiocontroller.check.findings import Finding
+from aiocontroller.check.check import CheckReport, examine
+from aiocontroller.check.findings import CheckFinding
 from aiocontroller.config import Config
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.net.real import real_world
-from aiocontroller.zookeeper.cluster_tree import Progress
+from aiocontroller.zookeeper.cluster_tree import OnProgress
 from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.securing import zookeeper_client
@@ -40,7 +40,7 @@ LONGEST = 500
 """Characters shown of a text: evidence may be a megabyte."""
 
 
-def summary(report: Report) -> dict[str, Any]:
+def summary(report: CheckReport) -> dict[str, Any]:
     """What a page shows of the report."""
     return {
         "controller": report.controller,
@@ -52,7 +52,7 @@ def summary(report: Report) -> dict[str, Any]:
     }
 
 
-def _shown(finding: Finding) -> dict[str, Any]:
+def _shown(finding: CheckFinding) -> dict[str, Any]:
     return {
         "severity": finding.severity,
         "title": finding.title[:LONGEST],
@@ -79,7 +79,7 @@ async def check(config: Config) -> dict[str, Any]:
     return summary(found.report)
 
 
-def progress_printer() -> Progress:
+def progress_printer() -> OnProgress:
     """Return a callback that prints a line for each slice of partitions read; every partition is read twice."""
     before, again = 0, False
 

@@ -28,7 +28,7 @@ class Severity(IntEnum):
     CRITICAL = 3
 
 
-class Kind(NamedTuple):
+class FindingKind(NamedTuple):
     """``title`` and ``consequence`` are sentences for people."""
 
     name: str
@@ -49,7 +49,7 @@ class Hit(NamedTuple):
     """A command, or a sentence where no command helps."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckFinding(msgspec.Struct, frozen=True):
     """All subjects of one kind with one reason."""
 
     kind: str
@@ -74,7 +74,7 @@ def lasting(before: Iterable[Hit], now: Iterable[Hit]) -> list[Hit]:
     return [hit for hit in now if (hit.kind, hit.subject) in known]
 
 
-def findings(hits: Iterable[Hit], kinds: Mapping[str, Kind]) -> tuple[list[Finding], list[list[str]]]:
+def findings(hits: Iterable[Hit], kinds: Mapping[str, FindingKind]) -> tuple[list[CheckFinding], list[list[str]]]:
     """Return the findings, the worst and then the largest first, and for each the paths of its evidence."""
     groups: dict[tuple[str, str], list[Hit]] = {}
     for hit in hits:
@@ -88,7 +88,7 @@ def findings(hits: Iterable[Hit], kinds: Mapping[str, Kind]) -> tuple[list[Findi
     for group in ordered:
         kind, first = kinds[group[0].kind], group[0]
         found.append(
-            Finding(
+            CheckFinding(
                 kind=kind.name,
                 severity=kind.severity.name.lower(),
                 title=kind.title,
@@ -107,6 +107,6 @@ def _remedy(group: list[Hit]) -> str:
     return first if all(hit.remedy == first for hit in group) else f"{first}; likewise for the others"
 
 
-def worst(found: Iterable[Finding]) -> Severity | None:
+def worst(found: Iterable[CheckFinding]) -> Severity | None:
     """Return the highest severity; None without findings."""
     return max((Severity[finding.severity.upper()] for finding in found), default=None)

@@ -2,236 +2,242 @@
 
 from __future__ import annotations
 
-from aiocontroller.check.findings import Kind, Severity
+from aiocontroller.check.findings import FindingKind, Severity
 
 _CRITICAL, _WARNING, _NOTICE = Severity.CRITICAL, Severity.WARNING, Severity.NOTICE
 
 _TABLE = (
     # -- the cluster
-    Kind("no-controller", _CRITICAL, "No controller", "No leader is replaced, and nothing can be created or moved."),
-    Kind(
+    FindingKind(
+        "no-controller", _CRITICAL, "No controller", "No leader is replaced, and nothing can be created or moved."
+    ),
+    FindingKind(
         "controller-without-session",
         _CRITICAL,
         "A controller that no session holds",
         "It may be gone: its znode stays, and no other controller is elected.",
     ),
-    Kind(
+    FindingKind(
         "epoch-regression",
         _CRITICAL,
         "States are newer than the controller epoch (KAFKA-20488)",
         "Kafka's controller cannot write these states, so the partitions get no new leader; brokers reject its epoch.",
     ),
-    Kind(
+    FindingKind(
         "unreadable",
         _CRITICAL,
         "A znode cannot be read",
         "Kafka's controller may fail over again and again, or ignore what the znode should say.",
     ),
-    Kind(
+    FindingKind(
         "not-shown",
         _WARNING,
         "A znode that ZooKeeper does not show us",
         "What is in it, and below it, was not checked.",
     ),
-    Kind(
+    FindingKind(
         "defaults-not-shown",
         _NOTICE,
         "Brokers' dynamic settings, which ZooKeeper does not show us",
         "Topics without a min.insync.replicas of their own count as having 1.",
     ),
     # -- brokers' settings
-    Kind(
+    FindingKind(
         "settings-differ",
         _WARNING,
         "Brokers have different values of a setting",
         "What happens depends on which broker is the controller, or leads.",
     ),
-    Kind(
+    FindingKind(
         "settings-not-told",
         _NOTICE,
         "Brokers that did not report their settings",
         "What they have in their files was not checked.",
     ),
-    Kind(
+    FindingKind(
         "takeover-changes",
         _NOTICE,
         "Settings whose effective values change if aiocontroller takes over",
         "A controller in a broker obeys that broker's value; aiocontroller obeys the value that most brokers have.",
     ),
-    Kind(
+    FindingKind(
         "takeover-needs",
         _NOTICE,
         "What a takeover needs first",
         "aiocontroller does not take the role until then.",
     ),
     # -- partitions without service
-    Kind("offline", _CRITICAL, "Partitions without a live leader", "Clients can neither read nor write them."),
-    Kind(
+    FindingKind("offline", _CRITICAL, "Partitions without a live leader", "Clients can neither read nor write them."),
+    FindingKind(
         "not-elected",
         _CRITICAL,
         "Partitions without a leader although a replica in sync is alive",
         "Clients can neither read nor write them, and no election may come until a broker starts or stops.",
     ),
-    Kind(
+    FindingKind(
         "never-led",
         _CRITICAL,
         "Partitions without a state",
         "They never had a leader: their creation did not end, or a client removed the state.",
     ),
-    Kind(
+    FindingKind(
         "under-min-isr",
         _CRITICAL,
         "Fewer replicas in sync than min.insync.replicas",
         "Producers with acks=all are refused (NOT_ENOUGH_REPLICAS).",
     ),
-    Kind(
+    FindingKind(
         "min-isr-above-replicas",
         _CRITICAL,
         "min.insync.replicas is larger than the number of replicas",
         "Producers with acks=all are always refused.",
     ),
     # -- states that contradict themselves
-    Kind(
+    FindingKind(
         "leader-outside-isr",
         _CRITICAL,
         "The leader is not in the ISR",
         "What it acknowledges may be lost at the next election.",
     ),
-    Kind(
+    FindingKind(
         "isr-outside-replicas",
         _WARNING,
         "The ISR names brokers that are not replicas",
         "They hold data that is not assigned to them, and cannot be elected.",
     ),
-    Kind(
+    FindingKind(
         "damaged-assignment",
         _CRITICAL,
         "An assignment without partitions or replicas, or with a replica twice",
         "Controllers and brokers may refuse the topic, or fail on it.",
     ),
-    Kind(
+    FindingKind(
         "duplicate-topic-id",
         _CRITICAL,
         "Two topics with one id",
         "Brokers of 2.8 and later confuse the two.",
     ),
     # -- one failure away
-    Kind(
+    FindingKind(
         "lost-with-a-broker",
         _WARNING,
         "One broker holds the only replica in sync of partitions that have several",
         "If it dies, they are offline until it returns, or lose what only it has.",
     ),
-    Kind(
+    FindingKind(
         "lost-with-a-rack",
         _WARNING,
         "All replicas of partitions are in one rack, of several",
         "If the rack fails, they are offline.",
     ),
-    Kind(
+    FindingKind(
         "at-min-isr",
         _WARNING,
         "Exactly min.insync.replicas are in sync",
         "After one more failure producers with acks=all are refused.",
     ),
-    Kind(
+    FindingKind(
         "under-replicated",
         _WARNING,
         "Replicas that are not in sync",
         "They do not protect the data, and cannot lead.",
     ),
-    Kind(
+    FindingKind(
         "broker-away",
         _WARNING,
         "A broker that has replicas is not registered",
         "Its replicas are not in sync.",
     ),
     # -- what never ends
-    Kind(
+    FindingKind(
         "deletion-stuck",
         _WARNING,
         "A deletion waits",
         "The topic stays, and Kafka's controller may neither move nor expand it.",
     ),
-    Kind(
+    FindingKind(
         "reassignment-stuck",
         _WARNING,
         "A reassignment waits for a broker that is away, or for a controller",
         "It holds its throttles and its space on disks, and blocks other changes of the partition.",
     ),
-    Kind(
+    FindingKind(
         "moving",
         _NOTICE,
         "Reassignments under way",
         "They end when the new replicas are in sync; --since shows whether they do.",
     ),
-    Kind(
+    FindingKind(
         "request-left",
         _WARNING,
         "A request of an operator's tool is still there",
         "Tools refuse the next one.",
     ),
-    Kind(
+    FindingKind(
         "notifications-pile-up",
         _WARNING,
         "Notifications that no controller takes",
         "The controller does not notice what brokers report, or is far behind.",
     ),
-    Kind("debts", _NOTICE, "Brokers still have replicas to delete", "Their disks hold data that is no longer needed."),
+    FindingKind(
+        "debts", _NOTICE, "Brokers still have replicas to delete", "Their disks hold data that is no longer needed."
+    ),
     # -- strays
-    Kind(
+    FindingKind(
         "stray-partition",
         _WARNING,
         "Znodes of partitions that the topic does not have",
         "If the topic is expanded later, the new partition finds an old state.",
     ),
-    Kind(
+    FindingKind(
         "partition-gap",
         _WARNING,
         "Numbers of partitions are missing",
         "Producers that hash keys send to partitions that do not exist.",
     ),
-    Kind(
+    FindingKind(
         "invalid-setting",
         _WARNING,
         "Settings of a topic that brokers cannot read",
         "A broker that starts with them may fail; this check treats them as not set.",
     ),
-    Kind(
+    FindingKind(
         "stray-config",
         _NOTICE,
         "Settings of a topic that does not exist",
         "A topic created under this name gets them.",
     ),
-    Kind(
+    FindingKind(
         "topic-without-id",
         _NOTICE,
         "Topics without an id although others have one",
         "Brokers cannot tell such a topic from one that was deleted and created again.",
     ),
     # -- worth knowing
-    Kind(
+    FindingKind(
         "unclean-elections",
         _NOTICE,
         "Unclean elections are on",
         "A replica that is not in sync may lead, and acknowledged records are lost then.",
     ),
-    Kind("single-replica", _NOTICE, "Partitions with one replica", "Each is offline while its broker is."),
-    Kind("recovering", _NOTICE, "Leaders after an unclean election that have not recovered", "Records may be missing."),
-    Kind(
+    FindingKind("single-replica", _NOTICE, "Partitions with one replica", "Each is offline while its broker is."),
+    FindingKind(
+        "recovering", _NOTICE, "Leaders after an unclean election that have not recovered", "Records may be missing."
+    ),
+    FindingKind(
         "not-preferred",
         _NOTICE,
         "Partitions not led by their preferred replica",
         "Brokers may carry uneven load.",
     ),
     # -- the way to KRaft
-    Kind(
+    FindingKind(
         "migration-blocked",
         _NOTICE,
         "Obstacles to a migration to KRaft",
         "Kafka's migration waits, or fails with no more than a line in the log.",
     ),
-    Kind(
+    FindingKind(
         "migration-running",
         _NOTICE,
         "The cluster is being migrated to KRaft, or was",

@@ -23,7 +23,7 @@ from aiocontroller.core.effects import Effects, Entered, Replicas
 from aiocontroller.core.election import Strategy, UncleanPolicy
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import NO_LEADER, TopicPartition
-from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, Written
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.reassignment import check_targets
 from aiocontroller.core.states import PartitionState, ReplicaState
@@ -49,7 +49,7 @@ class WhatIf:
     def __init__(self, tree: ClusterTree, configs: Mapping[str, str] | None = None) -> None:
         default = {**tree.broker_configs.get(paths.DEFAULT_ENTITY, {}), **(configs or {})}
         own = {name: is_true(found, UNCLEAN) for name, found in tree.topic_configs.items() if UNCLEAN in found}
-        self._facts = Facts(UncleanPolicy(is_true(default, UNCLEAN), own))
+        self._facts = LeadershipFacts(UncleanPolicy(is_true(default, UNCLEAN), own))
         self.min_isr = min_isr(tree, default)
         self.racks = {broker.id: broker.rack for broker in tree.brokers.values()}
         self.written = 0
@@ -146,7 +146,7 @@ class WhatIf:
         self._carry_out(rsm.IsrShrinking(again))
         apply(context, Effects(replicas=[(valid, ReplicaState.OfflineReplica)]))
 
-    def _carry_out(self, change: Change[Any]) -> None:
+    def _carry_out(self, change: LeadershipChange[Any]) -> None:
         context, table = self._context, self._context.table
         rows, change.undecided = change.undecided, []
         if not rows:
@@ -170,7 +170,7 @@ def _with_isr(known: Any, isr: tuple[int, ...]) -> Any:
 # -- before and after --------------------------------------------------------------------------------------------------
 
 
-class Outcome(NamedTuple):
+class WhatIfOutcome(NamedTuple):
     """Partitions by what happens to them, each with its leadership before and after; a partition may be in several."""
 
     offline: dict[TopicPartition, tuple[Leadership, Leadership]]
@@ -188,10 +188,12 @@ class Outcome(NamedTuple):
     written: int
 
 
-def outcome(what_if: WhatIf, before: Mapping[TopicPartition, Leadership], alive_before: Collection[int]) -> Outcome:
+def outcome(
+    what_if: WhatIf, before: Mapping[TopicPartition, Leadership], alive_before: Collection[int]
+) -> WhatIfOutcome:
     """Compare with ``before``, the leaderships when brokers ``alive_before`` were live."""
     after, alive = what_if.leaderships(), what_if.brokers
-    found = Outcome({}, {}, {}, {}, {}, {}, {}, what_if.written)
+    found = WhatIfOutcome({}, {}, {}, {}, {}, {}, {}, what_if.written)
     for name, was in before.items():
         now = after[name]
         in_sync, had = [b for b in now.isr if b in alive], [b for b in was.isr if b in alive_before]

@@ -19,7 +19,7 @@ from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.cli.run import ControllerReady
-    from aiocontroller.core.broken_partitions import Kind
+    from aiocontroller.core.broken_partitions import BrokenKind
 
 AT_ONCE = 250
 SHOWN = 100
@@ -43,11 +43,11 @@ def broken_options(function: F) -> F:
     return limit(function)
 
 
-def kind_asked_for(offline: bool, under_replicated: bool, under_min_isr: bool) -> Kind | None:
+def kind_asked_for(offline: bool, under_replicated: bool, under_min_isr: bool) -> BrokenKind | None:
     """The kind whose option was given; UsageError for several."""
-    from aiocontroller.core.broken_partitions import Kind
+    from aiocontroller.core.broken_partitions import BrokenKind
 
-    given = [kind for kind, asked in zip(Kind, (offline, under_replicated, under_min_isr), strict=True) if asked]
+    given = [kind for kind, asked in zip(BrokenKind, (offline, under_replicated, under_min_isr), strict=True) if asked]
     if len(given) > 1:
         raise click.UsageError(
             "--offline, --under-replicated and --under-min-isr list different things: give one of them"
@@ -55,7 +55,7 @@ def kind_asked_for(offline: bool, under_replicated: bool, under_min_isr: bool) -
     return given[0] if given else None
 
 
-def list_broken(kind: Kind, limit: int | None, data: Path | None, zookeeper: str | None, as_json: bool) -> None:
+def list_broken(kind: BrokenKind, limit: int | None, data: Path | None, zookeeper: str | None, as_json: bool) -> None:
     """Print the partitions of a kind, at most ``limit``: a table, or JSON."""
     most = limit if limit is not None else MOST if as_json else SHOWN
     found = _from_controller(kind, most, data) if zookeeper is None else None
@@ -103,7 +103,7 @@ def _since_when(since_us: int | None) -> str:
     return "" if since_us is None else f" since {iso_time(since_us // 1000)}"
 
 
-def _from_controller(kind: Kind, most: int, data: Path | None) -> dict[str, Any] | None:
+def _from_controller(kind: BrokenKind, most: int, data: Path | None) -> dict[str, Any] | None:
     """The controller's answer; None if no controller runs here, or if it is not in charge."""
     from aiocontroller.cli.role import RefusedError
 
@@ -119,7 +119,7 @@ def _from_controller(kind: Kind, most: int, data: Path | None) -> dict[str, Any]
         raise
 
 
-def _all_pages(ready: ControllerReady, kind: Kind, most: int) -> dict[str, Any]:
+def _all_pages(ready: ControllerReady, kind: BrokenKind, most: int) -> dict[str, Any]:
     from aiocontroller.cli.role import get_page
 
     found: dict[str, Any] = {"partitions": []}
@@ -133,7 +133,7 @@ def _all_pages(ready: ControllerReady, kind: Kind, most: int) -> dict[str, Any]:
     return found
 
 
-def _from_zookeeper(kind: Kind, most: int, data: Path | None, zookeeper: str | None) -> dict[str, Any]:
+def _from_zookeeper(kind: BrokenKind, most: int, data: Path | None, zookeeper: str | None) -> dict[str, Any]:
     import msgspec
 
     from aiocontroller.check.cluster_context import context_of

@@ -15,8 +15,8 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
-    from aiocontroller.check.check import Difference, Examined, Report
-    from aiocontroller.check.findings import Finding
+    from aiocontroller.check.check import CheckReport, Difference, Examined
+    from aiocontroller.check.findings import CheckFinding
     from aiocontroller.zookeeper.cluster_tree import ClusterTree
 
 EXIT_CODES = {None: 0, "NOTICE": 0, "WARNING": 3, "CRITICAL": 4}
@@ -82,7 +82,7 @@ def check(
     raise click.exceptions.Exit(EXIT_CODES[None if severity is None else severity.name])
 
 
-def _print(report: Report, difference: Difference | None, as_json: bool) -> None:
+def _print(report: CheckReport, difference: Difference | None, as_json: bool) -> None:
     if as_json:
         print_json(report if difference is None else {"report": report, "difference": difference})
         return
@@ -106,7 +106,7 @@ async def _check(zookeeper: str, *, ask: bool) -> Examined:
         return await examine(zk, world.clock, progress=reading_progress(), ask=asking)
 
 
-def _as_json(report: Report) -> bytes:
+def _as_json(report: CheckReport) -> bytes:
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode(report)) + b"\n"
@@ -128,7 +128,7 @@ def _write(option: str, out: Path, content: bytes) -> None:
         raise BadInputError(f"{option} {out}: {error.strerror}") from None
 
 
-def as_text(report: Report) -> str:
+def as_text(report: CheckReport) -> str:
     """The report as text: the worst findings first, each with its reason, consequence and remedy."""
     who = "no controller" if report.controller is None else f"controller {report.controller}"
     looked = f"{plural(len(report.brokers), 'broker')}, {plural(report.topics, 'topic')}"
@@ -136,7 +136,7 @@ def as_text(report: Report) -> str:
     return "\n".join([head, *findings_as_text(report.findings)])
 
 
-def findings_as_text(findings: Sequence[Finding]) -> list[str]:
+def findings_as_text(findings: Sequence[CheckFinding]) -> list[str]:
     """Lines with the findings by severity, and their numbers."""
     lines = []
     for severity in ("critical", "warning", "notice"):
@@ -148,7 +148,7 @@ def findings_as_text(findings: Sequence[Finding]) -> list[str]:
     return [*lines, "", _summary(findings)]
 
 
-def _of_kind(found: list[Finding]) -> list[str]:
+def _of_kind(found: list[CheckFinding]) -> list[str]:
     subjects = sum(len(finding.subjects) for finding in found)
     lines = [f"  {found[0].title} ({subjects:,}) [{found[0].kind}]", f"    {found[0].consequence}"]
     for finding in found[:SHOWN_OF_A_KIND]:
@@ -164,7 +164,7 @@ def _of_kind(found: list[Finding]) -> list[str]:
     return lines
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def _summary(findings: Sequence[CheckFinding]) -> str:
     nouns = {"critical": "critical finding", "warning": "warning", "notice": "notice"}
     counts = [plural(sum(f.severity == severity for f in findings), noun) for severity, noun in nouns.items()]
     return f"{', '.join(counts)}. Nothing was written."

@@ -18,7 +18,7 @@ from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.wire.elect_leaders import ElectLeadersResponse
-    from aiocontroller.wire.long_requests import Outcome
+    from aiocontroller.wire.long_requests import CodeAndMessage
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 
@@ -56,7 +56,7 @@ def elect(
 
 async def _elected(
     address: str, topic: str | None, partition: int | None, kind: ElectionType
-) -> dict[TopicPartition, Outcome]:
+) -> dict[TopicPartition, CodeAndMessage]:
     from aiocontroller.cli.controller_client import ask_controller, code_name
     from aiocontroller.net.real import real_world
     from aiocontroller.wire import elect_leaders as wire
@@ -93,7 +93,7 @@ async def _named(zk: KafkaZkClient, topic: str, partition: int | None) -> list[T
     return [TopicPartition(topic, number) for number in sorted(read.found[0].partitions)]
 
 
-def _show(results: dict[TopicPartition, Outcome], as_json: bool) -> None:
+def _show(results: dict[TopicPartition, CodeAndMessage], as_json: bool) -> None:
     needless = sum(code == KafkaErrorCode.ELECTION_NOT_NEEDED for code, _ in results.values())
     elected = sum(code == KafkaErrorCode.NONE for code, _ in results.values())
     failed = len(results) - needless - elected

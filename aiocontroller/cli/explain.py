@@ -13,7 +13,7 @@ from aiocontroller.core.words import on_one_line, plural
 from aiocontroller.data_folder import DEFAULT_DATA
 from aiocontroller.journal.reading import decoded, journal_files, lines
 from aiocontroller.journal.records import Record
-from aiocontroller.journal.story import Chapter, Story
+from aiocontroller.journal.story import Chapter, PartitionStory
 
 SHOWN = 100
 CLUSTERS_OWN = (b'"kind":"elected"', b'"kind":"broker"')
@@ -65,10 +65,10 @@ def parsed(partition: str) -> tuple[str, int]:
 
 def chapters_of(files: list[Path], topic: str, partition: int) -> Iterator[Chapter]:
     """The chapters of each journal; an election of a controller only before a change of the partition."""
-    stories: dict[int, Story] = {}
+    stories: dict[int, PartitionStory] = {}
     waiting: dict[int, list[Chapter]] = {}
     for record in _records(files, topic):
-        story = stories.setdefault(record.node, Story(topic, partition))
+        story = stories.setdefault(record.node, PartitionStory(topic, partition))
         chapter = story.chapter_of(record)
         if chapter is None:
             continue

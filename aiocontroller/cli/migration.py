@@ -18,7 +18,7 @@ from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.core.ids import TopicPartition
-    from aiocontroller.migration.report import Bootstrap, Report
+    from aiocontroller.migration.report import Bootstrap, MigrationReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -244,7 +244,7 @@ def _bootstrap(servers: str | None, controllers: str | None) -> Bootstrap:
     return Bootstrap(parse_servers("--bootstrap-server", servers), parse_servers("--bootstrap-controller", controllers))
 
 
-async def _status(zookeeper: str, bootstrap: Bootstrap) -> Report:
+async def _status(zookeeper: str, bootstrap: Bootstrap) -> MigrationReport:
     from aiocontroller.migration.asking import Asker
     from aiocontroller.migration.report import look, summary
     from aiocontroller.net.real import real_world
@@ -254,14 +254,14 @@ async def _status(zookeeper: str, bootstrap: Bootstrap) -> Report:
         return summary(await look(zk, Asker(world), bootstrap, reading_progress()), world.clock)
 
 
-async def _check(zookeeper: str, bootstrap: Bootstrap, before: str | None) -> Report:
+async def _check(zookeeper: str, bootstrap: Bootstrap, before: str | None) -> MigrationReport:
     from aiocontroller.migration.asking import Asker
     from aiocontroller.migration.report import examine
-    from aiocontroller.migration.rules import Step
+    from aiocontroller.migration.rules import MigrationStep
     from aiocontroller.net.real import real_world
 
     world = real_world()
-    step = None if before is None else Step(before)
+    step = None if before is None else MigrationStep(before)
     async with connected(zookeeper) as zk:
         return await examine(zk, Asker(world), world.clock, bootstrap, before=step, progress=reading_progress())
 
@@ -300,7 +300,7 @@ async def _replicas_to_move(zookeeper: str) -> dict[TopicPartition, tuple[int, .
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
-def as_text(report: Report) -> str:
+def as_text(report: MigrationReport) -> str:
     """The state of the migration as text."""
     lines = [f"Phase: {report.phase}.", f"Controller: {_controller(report)}."]
     if report.migration is not None:
@@ -318,7 +318,7 @@ def as_text(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _controller(report: Report) -> str:
+def _controller(report: MigrationReport) -> str:
     epochs = f"/controller_epoch {report.controller_epoch}, highest in a state {max(report.highest_state_epoch, 0)}"
     if report.controller is None:
         return f"none; {epochs}"
@@ -326,7 +326,7 @@ def _controller(report: Report) -> str:
     return f"{report.controller}{of}; {epochs}"
 
 
-def _quorum(report: Report) -> str:
+def _quorum(report: MigrationReport) -> str:
     quorum = report.quorum
     if quorum is None:
         return "none that answers"
@@ -345,7 +345,7 @@ def _numbered(title: str, steps: tuple[str, ...]) -> list[str]:
     return ["", title, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))] if steps else []
 
 
-def as_checked(report: Report) -> str:
+def as_checked(report: MigrationReport) -> str:
     """The findings against a step as text."""
     before = f", before {report.before}" if report.before is not None else ""
     head = f"{report.phase[0].upper()}{report.phase[1:]}{before}: {plural(len(report.brokers), 'broker')}, " + (

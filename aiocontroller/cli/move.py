@@ -20,11 +20,11 @@ from aiocontroller.core.words import plural
 from aiocontroller.ending import stop_on_signals
 
 if TYPE_CHECKING:
-    from aiocontroller.core.moving import Bounds
-    from aiocontroller.moves.audit import Audit, InUseError
+    from aiocontroller.core.moving import MoveBounds
+    from aiocontroller.moves.audit import AuditFile, InUseError
     from aiocontroller.moves.history import Assignment, History
-    from aiocontroller.moves.mover import Result
-    from aiocontroller.moves.progress import Progress
+    from aiocontroller.moves.mover import MoveResult
+    from aiocontroller.moves.progress import MoveProgress
     from aiocontroller.net.ports import World
 
 SHOWN = 5
@@ -66,11 +66,11 @@ class Options(NamedTuple):
     dry_run: bool
     as_json: bool
 
-    def bounds(self, past: History) -> Bounds:
+    def bounds(self, past: History) -> MoveBounds:
         """The bounds; one that is not given allows no more than there were when the plan began."""
-        from aiocontroller.core.moving import Bounds
+        from aiocontroller.core.moving import MoveBounds
 
-        return Bounds(
+        return MoveBounds(
             self.at_once,
             self.rate,
             min(self.least_rate, self.rate),
@@ -134,7 +134,7 @@ def move(data: Path | None, zookeeper: str | None, audit: Path | None, plan: Pat
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-async def _moved(zookeeper: str, options: Options, targets: Assignment) -> Result:
+async def _moved(zookeeper: str, options: Options, targets: Assignment) -> MoveResult:
     from aiocontroller.cli.moved_cluster import MovedCluster, cluster_id
     from aiocontroller.moves.mover import Mover
     from aiocontroller.net.real import real_world
@@ -176,7 +176,7 @@ def _past(records: list[dict[str, Any]], options: Options, digest: str) -> Histo
     return past
 
 
-async def _rehearsed(zookeeper: str, world: World, options: Options, targets: Assignment, digest: str) -> Result:
+async def _rehearsed(zookeeper: str, world: World, options: Options, targets: Assignment, digest: str) -> MoveResult:
     """The result of a run on a copy of the cluster, where every move ends at once."""
     from aiocontroller.cli.moved_cluster import MovedCluster, cluster_id
     from aiocontroller.moves.audit import NoRecords, check_cluster, read_records
@@ -202,15 +202,15 @@ async def _rehearsed(zookeeper: str, world: World, options: Options, targets: As
         return await mover.run(stop=options.stop)
 
 
-async def _locked(options: Options, world: World) -> Audit:
+async def _locked(options: Options, world: World) -> AuditFile:
     """Open the audit file; with --stop or --reverse, first ask the run that holds it to stop."""
-    from aiocontroller.moves.audit import Audit, InUseError
+    from aiocontroller.moves.audit import AuditFile, InUseError
 
     asked: int | None = None
     deadline = world.clock.monotonic() + TAKE_OVER_S
     while True:
         try:
-            audit = Audit(options.audit, world.clock)
+            audit = AuditFile(options.audit, world.clock)
             audit.write("open", stop=options.stop, reverse=options.reverse)  # first of all: names the process to ask
             return audit
         except InUseError as error:
@@ -248,7 +248,7 @@ class _Shown:
         self._shown_s = float("-inf")
         self._held: tuple[str, ...] = ()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: MoveProgress) -> None:
         now_s = self._now_s()
         if now_s - self._shown_s < SHOW_EVERY_S and progress.held == self._held:
             return
@@ -260,7 +260,7 @@ class _Shown:
                 print_text(progress_line(progress))
 
 
-def progress_line(progress: Progress) -> str:
+def progress_line(progress: MoveProgress) -> str:
     """The progress as one line of text."""
     parts = f"{progress.done:,} moved, {progress.moving:,} moving, {progress.waiting:,} waiting"
     if progress.total:
@@ -292,12 +292,12 @@ def _say_request(request: dict[str, Any]) -> None:
             print_text(f"  {name} {'removed' if value is None else f'= {value}'}")
 
 
-def _show(found: Result, options: Options) -> None:
+def _show(found: MoveResult, options: Options) -> None:
     from collections import Counter
 
-    from aiocontroller.core.moving import Phase
+    from aiocontroller.core.moving import MovePhase
 
-    left = {str(tp): each.value for tp, each in found.phases.items() if each is not Phase.DONE}
+    left = {str(tp): each.value for tp, each in found.phases.items() if each is not MovePhase.DONE}
     if options.as_json:
         refused = {str(tp): why for tp, why in found.refused.items()}
         print_json({"result": found.result, "reasons": found.reasons, "not_moved": left, "refused": refused})

@@ -17,9 +17,9 @@ from aiocontroller.config import load_config
 from aiocontroller.controller.shell import inter_broker_listener
 from aiocontroller.core.errors import BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import NO_LEADER, Broker, TopicPartition
-from aiocontroller.core.moving import Now, View
+from aiocontroller.core.moving import MoveView, Now
 from aiocontroller.core.throttles import NAMES, Entity
-from aiocontroller.moves.mover import Change
+from aiocontroller.moves.mover import MoverChange
 from aiocontroller.net.ports import World
 from aiocontroller.security import Security
 from aiocontroller.wire import elect_leaders, messages, reassignments
@@ -48,7 +48,7 @@ class MovedCluster:
         config, _ = load_config(None, os.environ)
         self._config, self._security = config, Security(config)
 
-    async def look(self) -> View:
+    async def look(self) -> MoveView:
         """Read the cluster, and ask each broker something small to see how busy it is; BadInputError in a migration."""
         tree = await read_cluster_tree(self._zk)
         if tree.migration is not None and tree.migration.controller_id >= 0:
@@ -125,7 +125,7 @@ class MovedCluster:
         )
         return _refused(partitions, answer.error_code, answer.results)
 
-    async def change(self, entity: Entity, change: Change) -> None:
+    async def change(self, entity: Entity, change: MoverChange) -> None:
         """Change the configs in ZooKeeper, and notify the brokers; a topic that is gone is left out."""
         kind, name = entity
         if kind == "topics" and (await self._zk.client.exists_many([paths.topic(name)])).code[0]:
@@ -154,7 +154,7 @@ def _refused(
     return {tp: f"{code_name(code)} {message}".rstrip() for tp, (code, message) in results.items() if code not in FINE}
 
 
-def view_of(tree: ClusterTree, answer_ms: float) -> View:
+def view_of(tree: ClusterTree, answer_ms: float) -> MoveView:
     """The view of this tree; topics that are being deleted count as gone."""
     deleting = frozenset(tree.deletions)
     partitions = {}
@@ -167,4 +167,4 @@ def view_of(tree: ClusterTree, answer_ms: float) -> View:
         for name, settings in configs.items():
             if own := {each: settings[each] for each in NAMES if each in settings}:
                 throttled[kind, name] = own
-    return View(partitions, tree.live, answer_ms, throttled)
+    return MoveView(partitions, tree.live, answer_ms, throttled)

@@ -18,7 +18,7 @@ from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
-    from aiocontroller.wire.long_requests import Outcome
+    from aiocontroller.wire.long_requests import CodeAndMessage
     from aiocontroller.wire.reassignments import Targets
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
@@ -137,7 +137,9 @@ async def _ongoing(
     return answer.ongoing
 
 
-async def alter(address: str, wanted: Targets | None, cancel: bool) -> tuple[Targets, dict[TopicPartition, Outcome]]:
+async def alter(
+    address: str, wanted: Targets | None, cancel: bool
+) -> tuple[Targets, dict[TopicPartition, CodeAndMessage]]:
     """Have the controller start or cancel reassignments; returns what was requested, and each outcome."""
     from aiocontroller.cli.controller_client import ask_controller
     from aiocontroller.net.real import real_world
@@ -150,7 +152,7 @@ async def alter(address: str, wanted: Targets | None, cancel: bool) -> tuple[Tar
             targets = dict.fromkeys(await _ongoing(zk, None) if wanted is None else wanted)
         if not targets:
             return {}, {}
-        results: dict[TopicPartition, Outcome] = {}
+        results: dict[TopicPartition, CodeAndMessage] = {}
         for part in in_parts(targets):
             answer = await ask_controller(
                 real_world(),
@@ -201,7 +203,9 @@ def _show_ongoing(ongoing: dict[TopicPartition, ReplicaAssignment], as_json: boo
         say("No reassignment is in progress.")
 
 
-def show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_json: bool, *, cancel: bool) -> None:
+def show_results(
+    targets: Targets, results: dict[TopicPartition, CodeAndMessage], as_json: bool, *, cancel: bool
+) -> None:
     """Print the outcomes.  Exit code 1 if one was refused."""
     shown = [outcome_row(tp, *results.get(tp, (int(KafkaErrorCode.NONE), ""))) for tp in sorted(targets)]
     failed = sum(row["error"] is not None for row in shown)

@@ -19,8 +19,8 @@ from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.ending import stop_on_signals
 
 if TYPE_CHECKING:
-    from aiocontroller.core.rolling import Gate, Restarted
-    from aiocontroller.moves.roller import Result, Seen
+    from aiocontroller.core.rolling import Restarted, RestartGate
+    from aiocontroller.moves.roller import RollResult, Seen
     from aiocontroller.net.commands import CommandResult
     from aiocontroller.net.ports import World
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -97,7 +97,7 @@ def roll(data: Path | None, zookeeper: str | None, **given: Any) -> None:
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def _show(found: Result, options: Options) -> None:
+def _show(found: RollResult, options: Options) -> None:
     if options.as_json:
         print_json(found)
         return
@@ -134,9 +134,9 @@ def _bad_template(found: str) -> click.BadParameter:
     return click.BadParameter(f"{found}, expected a command with {{id}}, {{host}} or {{port}}", param_hint="--command")
 
 
-async def _rolled(zookeeper: str, options: Options) -> Result | None:
+async def _rolled(zookeeper: str, options: Options) -> RollResult | None:
     from aiocontroller.cli.moved_cluster import cluster_id
-    from aiocontroller.moves.audit import Audit, check_cluster, read_records
+    from aiocontroller.moves.audit import AuditFile, check_cluster, read_records
     from aiocontroller.moves.roller import Roller
     from aiocontroller.net.real import real_world
 
@@ -148,7 +148,7 @@ async def _rolled(zookeeper: str, options: Options) -> Result | None:
             check_cluster(options.audit, records, await cluster_id(zk))
             await _say_order(cluster, options, wanted, _past(records, options))
             return None
-        audit = Audit(options.audit, world.clock)
+        audit = AuditFile(options.audit, world.clock)
         try:
             audit.belongs_to(await cluster_id(zk))
             past = _past(audit.records, options)
@@ -252,11 +252,11 @@ class RolledCluster:
             None if tree.holder is None else tree.holder.controller_id,
         )
 
-    async def without(self, broker: int) -> Gate:
+    async def without(self, broker: int) -> RestartGate:
         """The gate if this broker were shut down, as the controller's own core decides on a copy."""
         from aiocontroller.check.rules import MIN_ISR
         from aiocontroller.check.what_if import WhatIf, outcome
-        from aiocontroller.core.rolling import Gate
+        from aiocontroller.core.rolling import RestartGate
         from aiocontroller.zookeeper.cluster_tree import read_cluster_tree
 
         tree = await read_cluster_tree(self._zk)
@@ -264,10 +264,10 @@ class RolledCluster:
         tried = WhatIf(tree, configs)
         before, alive = tried.leaderships(), tried.brokers
         if broker not in alive:
-            return Gate((broker,), (), ())
+            return RestartGate((broker,), (), ())
         tried.shut_down(broker)
         found = outcome(tried, before, alive)
-        return Gate(
+        return RestartGate(
             (),
             (),
             (),

@@ -17,7 +17,7 @@ from aiocontroller.core.words import plural
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aiocontroller.check.what_if import Leadership, Outcome, WhatIf
+    from aiocontroller.check.what_if import Leadership, WhatIf, WhatIfOutcome
     from aiocontroller.zookeeper.cluster_tree import ClusterTree
 
 SHOWN = 5
@@ -114,7 +114,7 @@ def _play(
     stopping: list[int],
     dying: list[int],
     racks: tuple[str, ...],
-) -> Outcome:
+) -> WhatIfOutcome:
     from aiocontroller.check.what_if import WhatIf, outcome
 
     tried = WhatIf(tree, configs)
@@ -137,7 +137,7 @@ def _brokers_of(tried: WhatIf, racks: tuple[str, ...]) -> list[int]:
     return [broker for broker, rack in tried.racks.items() if rack in racks]
 
 
-def as_text(found: Outcome, partitions: int) -> str:
+def as_text(found: WhatIfOutcome, partitions: int) -> str:
     """The outcome as text: the worst first, then the brokers' load."""
     lines = []
     for name, (what, consequence) in GROUPS.items():
@@ -164,7 +164,7 @@ def as_text(found: Outcome, partitions: int) -> str:
     return "\n".join([*lines, "Nothing was written."])
 
 
-def _as_json(found: Outcome) -> dict[str, Any]:
+def _as_json(found: WhatIfOutcome) -> dict[str, Any]:
     def shown(group: dict[TopicPartition, tuple[Leadership, Leadership]]) -> list[dict[str, Any]]:
         return [
             {"topic": name.topic, "partition": name.partition, "before": was._asdict(), "after": now._asdict()}

@@ -23,8 +23,8 @@ from aiocontroller.controller.leadership_writes import is_of_a_later_controller,
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.topic_deletion import are_undecided
 from aiocontroller.core.audit import (
-    Finding,
-    Kind,
+    AuditFinding,
+    DifferenceKind,
     compare_brokers,
     compare_states,
     compare_topic,
@@ -68,7 +68,7 @@ async def audit(shell: ControllerShell, event: Audit) -> None:
     auditor.schedule()
 
 
-async def _act(shell: ControllerShell, pieces: Sequence[Piece], found: Sequence[Finding]) -> None:
+async def _act(shell: ControllerShell, pieces: Sequence[Piece], found: Sequence[AuditFinding]) -> None:
     confirmed = shell.auditor.judge(pieces, found)
     for finding in confirmed:
         shell.auditor.record(finding, shell.journal, shell.world.clock.wall_time_us())
@@ -80,14 +80,14 @@ async def _act(shell: ControllerShell, pieces: Sequence[Piece], found: Sequence[
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-async def _look_at_lists(shell: ControllerShell) -> list[Finding]:
+async def _look_at_lists(shell: ControllerShell) -> list[AuditFinding]:
     """Compare the lists of brokers and topics, and find leftover znodes."""
     context, zk, queue = shell.context, shell.zk, shell.queue
     brokers, bad = await zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
     _are_well(shell, (paths.broker_id(broker.id) for broker in brokers))
     numbers = (znode.path.rpartition("/")[2] for znode in bad)
-    found: list[Finding] = []
+    found: list[AuditFinding] = []
     # ZooKeeper notifies a watcher of a change before that watcher can read it.
     if BrokerChange() not in queue:
         different = compare_brokers(context, brokers, {int(n) for n in numbers if n.isdecimal()})
@@ -108,7 +108,7 @@ async def _look_at_lists(shell: ControllerShell) -> list[Finding]:
             paths.CONFIG_CHANGES: shell.config_changes_seen,
         }.get(path, ())
         found += [
-            Finding(Kind.UNHEARD, f"{path}/{child}", "still there", "handled")
+            AuditFinding(DifferenceKind.UNHEARD, f"{path}/{child}", "still there", "handled")
             for child in children
             if child not in known
         ]
@@ -119,12 +119,12 @@ async def _look_at_lists(shell: ControllerShell) -> list[Finding]:
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-async def _look_at_topics(shell: ControllerShell, pieces: Sequence[Piece]) -> list[Finding]:
+async def _look_at_topics(shell: ControllerShell, pieces: Sequence[Piece]) -> list[AuditFinding]:
     if not pieces:
         return []
     context, table = shell.context, shell.context.table
     whole = [piece.topic for piece in pieces if piece.start == 0]
-    found: list[Finding] = []
+    found: list[AuditFinding] = []
     renamed: set[str] = set()  # membership only
     if whole:
         read = await shell.zk.get_topic_assignments(whole, watch=shell.auditor.is_suspected(whole))
@@ -134,7 +134,7 @@ async def _look_at_topics(shell: ControllerShell, pieces: Sequence[Piece]) -> li
             shell.auditor.look_soon((), lists=True)
         for assignment in read.found:
             found += compare_topic(context, table.topic_by_name[assignment.topic], assignment)
-        renamed = {f.topic for f in found if f.kind is Kind.TOPIC_ID}.union(read.missing)
+        renamed = {f.topic for f in found if f.kind is DifferenceKind.TOPIC_ID}.union(read.missing)
     rows = [
         row
         for topic, start, end in pieces
@@ -146,7 +146,7 @@ async def _look_at_topics(shell: ControllerShell, pieces: Sequence[Piece]) -> li
     return sorted(found, key=attrgetter("topic", "partition"))
 
 
-async def _look_at_states(shell: ControllerShell, rows: Sequence[int]) -> list[Finding]:
+async def _look_at_states(shell: ControllerShell, rows: Sequence[int]) -> list[AuditFinding]:
     context, table, auditor = shell.context, shell.context.table, shell.auditor
     readable: list[int] = []
     states: list[LeaderAndIsr | None] = []
@@ -168,7 +168,7 @@ async def _look_at_states(shell: ControllerShell, rows: Sequence[int]) -> list[F
         partition = table.topic_partition(row)
         if partition in auditor.noted and partition not in known:
             expected = "no state but the controller's"
-            found.append(Finding(Kind.STATE, str(partition), shown(state), expected, *partition))
+            found.append(AuditFinding(DifferenceKind.STATE, str(partition), shown(state), expected, *partition))
     return found
 
 

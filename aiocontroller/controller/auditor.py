@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.core.audit import IN_TOPIC_ZNODE, Above, Finding, Key, Kind, is_isr_written_by_its_leader
+from aiocontroller.core.audit import (
+    IN_TOPIC_ZNODE,
+    Above,
+    AuditFinding,
+    DifferenceKind,
+    Key,
+    is_isr_written_by_its_leader,
+)
 from aiocontroller.core.events import Audit
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.partitions import PartitionTable
@@ -42,7 +49,7 @@ class Piece(NamedTuple):
     start: int
     end: int
 
-    def compares(self, finding: Finding) -> bool:
+    def compares(self, finding: AuditFinding) -> bool:
         """Whether a look at the piece would find a difference in its topic again."""
         if finding.partition < 0 or finding.kind in IN_TOPIC_ZNODE:
             return self.start <= 0
@@ -103,14 +110,14 @@ class Auditor:
         self._interval_s = interval_s
         self._rate = rate
         self._found = {
-            kind: metrics.counter("aiocontroller", "Audit", "Findings", tags={"kind": kind}) for kind in Kind
+            kind: metrics.counter("aiocontroller", "Audit", "Findings", tags={"kind": kind}) for kind in DifferenceKind
         }
         self._passes = metrics.counter("aiocontroller", "Audit", "Passes")
         self.slices = metrics.timer("aiocontroller", "Audit", "SliceTimeMs")
         self.last_pass_us: int | None = None
         """When this process last completed a pass, and how long it took."""
         self.last_pass_s = 0.0
-        self.latest: deque[tuple[int, Finding]] = deque(maxlen=LATEST)
+        self.latest: deque[tuple[int, AuditFinding]] = deque(maxlen=LATEST)
         self.forget()
         gauges: dict[str, Callable[[], float]] = {
             "LastPassTimestampMs": lambda: (self.last_pass_us or 0) // 1000,
@@ -130,7 +137,7 @@ class Auditor:
         self._rest, self._urgent = _Names(), _Names()
         self._urgent_at_s = 0.0
         self._is_urgent: set[str] = set()  # membership only
-        self._suspicions: dict[str, dict[Key, Finding]] = {}
+        self._suspicions: dict[str, dict[Key, AuditFinding]] = {}
         """By topic; '' for suspicions about no topic."""
         self._repairs: Counter[Key] = Counter()
         self._waits = 0
@@ -272,13 +279,13 @@ class Auditor:
 
     # -- what was seen ---------------------------------------------------------------------------------------------
 
-    def judge(self, looked_at: Sequence[Piece], found: Sequence[Finding]) -> list[Finding]:
+    def judge(self, looked_at: Sequence[Piece], found: Sequence[AuditFinding]) -> list[AuditFinding]:
         """Return the findings that were suspected before.  New ones become suspicions; suspicions not found again are
         dropped.
 
         No pieces means that the lists were compared.
         """
-        confirmed: list[Finding] = []
+        confirmed: list[AuditFinding] = []
         for piece in looked_at or [Piece("", 0, 0)]:
             topic, earlier = piece.topic, self._suspicions.pop(piece.topic, {})
             self._suspicions[topic] = {key: finding for key, finding in earlier.items() if not piece.compares(finding)}
@@ -297,7 +304,7 @@ class Auditor:
                 self._make_urgent((), lists=True)
         return list(dict.fromkeys(confirmed))
 
-    def record(self, finding: Finding, journal: Journal, wall_us: int) -> None:
+    def record(self, finding: AuditFinding, journal: Journal, wall_us: int) -> None:
         """Count and record a finding; ``wall_us``: when it was found, in microseconds of the Unix epoch."""
         self._repairs[finding.key] += 1
         self._found_in_pass += 1

@@ -51,7 +51,7 @@ Versions = dict[int, int]
 """Api key -> the newest version supported by both the broker and this controller."""
 
 
-class Response(NamedTuple):
+class BrokerResponse(NamedTuple):
     """A broker's answer, of the incarnation with this epoch."""
 
     broker: int
@@ -89,7 +89,7 @@ class ControllerChannelManager:
         self,
         world: World,
         tasks: anyio.abc.TaskGroup,
-        on_response: Callable[[Response], None],
+        on_response: Callable[[BrokerResponse], None],
         *,
         endpoint_of: Callable[[Broker], Endpoint | None],
         protocol: Callable[[], Protocol],
@@ -382,7 +382,9 @@ class RequestSender:
             if self._is_dropped():
                 return  # the term or incarnation that asked is over: its rows may have been reused
             who = (self.broker.id, self.broker.epoch)
-            self._manager.on_response(Response(*who, outgoing.api, version, answer, outgoing.rows, asked, self._silent))
+            self._manager.on_response(
+                BrokerResponse(*who, outgoing.api, version, answer, outgoing.rows, asked, self._silent)
+            )
             if self._silent:
                 return
             self._answered_us = self._manager.world.clock.wall_time_us()

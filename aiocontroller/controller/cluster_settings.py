@@ -27,8 +27,8 @@ from aiocontroller.controller.obeyed_settings import (
     TOKEN_KEYS,
     UNCLEAN,
     Dynamic,
+    EffectiveSetting,
     ReportedSettings,
-    Setting,
     Source,
     Vote,
     comparable,
@@ -41,7 +41,7 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.metrics import Metrics
 from aiocontroller.property_values import parse_protocol_version
 from aiocontroller.zookeeper.broker_configs import BrokerConfigs
-from aiocontroller.zookeeper.config_def import NEWEST_RELEASE, Release
+from aiocontroller.zookeeper.config_def import NEWEST_RELEASE, KafkaRelease
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ClusterSettings:
         """Brokers are being asked, and their first answers may arrive at any moment."""
         self._looked = False
         self._differing: dict[str, str] = {}
-        self._settings: dict[str, Setting] = {}
+        self._settings: dict[str, EffectiveSetting] = {}
         self._of_topics = BrokerConfigs()
         self.insist(config.aiocontroller_keep_ours)
         for name, names in (("Differing", lambda: self.differing), ("Contradicting", lambda: self.contradicting)):
@@ -130,20 +130,20 @@ class ClusterSettings:
         return name in self._keep_ours or EVERYTHING in self._keep_ours
 
     @property
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[EffectiveSetting]:
         """All settings that a controller obeys, in a fixed order."""
         return list(self._settings.values())
 
-    def __getitem__(self, name: str) -> Setting:
+    def __getitem__(self, name: str) -> EffectiveSetting:
         return self._settings[name]
 
     @property
-    def differing(self) -> list[Setting]:
+    def differing(self) -> list[EffectiveSetting]:
         """Settings for which brokers have different values."""
         return [setting for setting in self._settings.values() if setting.differs]
 
     @property
-    def contradicting(self) -> list[Setting]:
+    def contradicting(self) -> list[EffectiveSetting]:
         """Settings whose brokers' values keep this process from being the controller."""
         return [setting for setting in self._settings.values() if setting.contradicts or setting.unusable]
 
@@ -180,7 +180,7 @@ class ClusterSettings:
         return bool(newest) and all(text and parse_protocol_version(text) < protocol for text in newest)
 
     @property
-    def release(self) -> Release:
+    def release(self) -> KafkaRelease:
         """The oldest broker's release, by its default protocol; the newest release if no broker has reported one.
 
         The configured protocol does not show the release: it may be older than every broker.
@@ -247,29 +247,33 @@ class ClusterSettings:
         self._of_topics = self._levels()
         self._log_differences()
 
-    def _setting(self, name: str) -> Setting:
+    def _setting(self, name: str) -> EffectiveSetting:
         votes = self._votes(name)
         brokers = {broker: each.value for broker, each in votes.items()}
         to_be_set = name in OBEYED and not OBEYED[name].adopted
         ours = self._own_value(name) if votes and to_be_set else self._ours(name)
         if self.keeps(name):
-            return Setting(name, self._own_value(name), Source.INSISTED, ours, brokers)
+            return EffectiveSetting(name, self._own_value(name), Source.INSISTED, ours, brokers)
         if name == UNCLEAN and self.undecided(name):  # the default loses no messages
-            return Setting(name, _text(getattr(_DEFAULTS, PROPERTIES[name].field)), Source.DEFAULT, ours, brokers)
+            return EffectiveSetting(
+                name, _text(getattr(_DEFAULTS, PROPERTIES[name].field)), Source.DEFAULT, ours, brokers
+            )
         if not votes:
             # Dynamic settings are the brokers' own, even while no broker is up.
             found = vote(-1, ReportedSettings(), self._dynamic, name)
             if found is not None:
-                return Setting(name, found.value, found.source, ours, brokers)
-            return Setting(name, self._own_value(name), Source.DEFAULT if ours is None else Source.OURS, ours, brokers)
+                return EffectiveSetting(name, found.value, found.source, ours, brokers)
+            return EffectiveSetting(
+                name, self._own_value(name), Source.DEFAULT if ours is None else Source.OURS, ours, brokers
+            )
         chosen = settle(name, votes)
         if not _usable(name, chosen.value):
-            return Setting(name, self._own_value(name), Source.OURS, ours, brokers, unusable=True)
+            return EffectiveSetting(name, self._own_value(name), Source.OURS, ours, brokers, unusable=True)
         contradicts = ours is not None and comparable(name, ours) not in (
             comparable(name, chosen.value),
             comparable(name, settle(name, self._votes(name, Dynamic())).value),
         )
-        return Setting(name, chosen.value, chosen.source, ours, brokers, contradicts)
+        return EffectiveSetting(name, chosen.value, chosen.source, ours, brokers, contradicts)
 
     def _ours(self, name: str) -> str | None:
         """Our configured value; None when it is not set."""

@@ -1,8 +1,8 @@
 """Reasons against being the controller of a cluster, in words for the operator.  Pure: no I/O.
 
-The rules (a table in docs/operating.md) judge the content of ZooKeeper (``Cluster``) and the brokers' answers
-(``Answer``).  They fail closed: a controller without an authorizer must know that no broker has one, since it would
-otherwise grant its own rights to every client.
+The rules (a table in docs/operating.md) judge the content of ZooKeeper (``ClusterFacts``) and the brokers' answers
+(``BrokerAnswer``).  They fail closed: a controller without an authorizer must know that no broker has one, since it
+would otherwise grant its own rights to every client.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OLDEST_LEADER_AND_ISR = 2
 """Kafka 2.2's version: the first with a broker epoch, without which a restarted broker obeys outdated requests."""
 
 
-class Kind(StrEnum):
+class ReasonKind(StrEnum):
     """Kind of a reason; a label of metrics."""
 
     KRAFT = "kraft"
@@ -54,12 +54,12 @@ class Kind(StrEnum):
     UNREACHABLE = "unreachable"
 
 
-ENDS_A_TERM = frozenset({Kind.AUTHORIZER})
+ENDS_A_TERM = frozenset({ReasonKind.AUTHORIZER})
 """Reasons that make an active controller give the role back.  Others are only shown: the next controller would meet
 them too, a missing answer mostly means that a broker is about to die or to start, and a KRaft controller that migrates
 the cluster deposes us by itself."""
 
-CLAIMED_BY_KRAFT = frozenset({Kind.KRAFT, Kind.MIGRATION})
+CLAIMED_BY_KRAFT = frozenset({ReasonKind.KRAFT, ReasonKind.MIGRATION})
 """Reasons that a rollback removes, so that they do not count against it."""
 
 
@@ -71,7 +71,7 @@ NOT_READ = "the ACLs have not been read yet"
 class Reason(NamedTuple):
     """A reason against being the controller."""
 
-    kind: Kind
+    kind: ReasonKind
     text: str
 
     @property
@@ -80,7 +80,7 @@ class Reason(NamedTuple):
         return self.text.endswith((NOT_ASKED, NOT_READ))
 
 
-class Answer(msgspec.Struct, frozen=True):
+class BrokerAnswer(msgspec.Struct, frozen=True):
     """The answers of one registration of a broker."""
 
     broker: int
@@ -103,7 +103,7 @@ class Answer(msgspec.Struct, frozen=True):
         return (self.settings or {}).get("authorizer.class.name") or None
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class ClusterFacts(msgspec.Struct, frozen=True):
     """The relevant content of ZooKeeper."""
 
     brokers: Sequence[Broker] = ()
@@ -136,21 +136,21 @@ class Us(NamedTuple):
 class Known(NamedTuple):
     """The brokers' answers by broker id."""
 
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, BrokerAnswer]
     """The latest answer, possibly of an earlier registration or of a broker that is no longer registered."""
     why_none: Mapping[int, str]
     """Why the current registration has not answered."""
 
-    def present(self, cluster: Cluster) -> dict[int, Answer]:
+    def present(self, cluster: ClusterFacts) -> dict[int, BrokerAnswer]:
         """Answers of the current registrations."""
         found = ((broker, self.answers.get(broker.id)) for broker in cluster.brokers)
         return {broker.id: answer for broker, answer in found if answer is not None and answer.epoch == broker.epoch}
 
 
-Rule = Callable[[Us, Cluster, Known], Iterator[Reason]]
+Rule = Callable[[Us, ClusterFacts, Known], Iterator[Reason]]
 
 
-def ineligibility_reasons(us: Us, cluster: Cluster, known: Known) -> list[Reason]:
+def ineligibility_reasons(us: Us, cluster: ClusterFacts, known: Known) -> list[Reason]:
     """All reasons against being the controller; equal reasons of several brokers are merged."""
     return list(dict.fromkeys(reason for rule in RULES for reason in rule(us, cluster, known)))
 
@@ -175,7 +175,7 @@ def _of_listener(listener: str, key: str) -> str:
     return f"listener.name.{listener.lower()}.{key}"
 
 
-def _in_migration(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _in_migration(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     """A KRaft controller has claimed the cluster.
 
     A KRaft controller that is only provisioned is no reason, nor are brokers in migration mode: this controller serves
@@ -184,32 +184,32 @@ def _in_migration(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
     holder = cluster.holder
     if holder is not None and holder.kraft_controller_epoch > 0:
         yield Reason(
-            Kind.KRAFT,
+            ReasonKind.KRAFT,
             f"controller {holder.controller_id} is KRaft's (kraftControllerEpoch {holder.kraft_controller_epoch}): "
             "a cluster in migration is not taken over",
         )
     if isinstance(cluster.migration, BadZNode):
         bad = cluster.migration
         yield Reason(
-            Kind.MIGRATION,
+            ReasonKind.MIGRATION,
             f"{bad.path}: found {bad.found}, expected {bad.expected}: a KRaft controller may be migrating the cluster",
         )
     elif cluster.migration is not None and cluster.migration.claimed:
         yield Reason(
-            Kind.MIGRATION,
+            ReasonKind.MIGRATION,
             f"{paths.MIGRATION} names KRaft controller {cluster.migration.controller_id}: it is migrating the cluster, "
             "or the migration was rolled back by hand and its znode forgotten (aiocontroller migration rollback)",
         )
 
 
-def _id_of_a_broker(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _id_of_a_broker(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     namesake = next((broker for broker in cluster.brokers if broker.id == us.id), None)
     if namesake is not None or any(znode.path == paths.broker_id(us.id) for znode in cluster.bad):
         where = "" if namesake is None else " on " + ", ".join(f"{e.host}:{e.port}" for e in namesake.endpoints)
-        yield Reason(Kind.ID, f"aiocontroller.id {us.id} is the id of a broker{where}: choose an unused one")
+        yield Reason(ReasonKind.ID, f"aiocontroller.id {us.id} is the id of a broker{where}: choose an unused one")
 
 
-def _registered_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _registered_listeners(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     """Brokers reach the controller on their inter-broker listener, with that listener's security protocol."""
     brokers = cluster.brokers
     name = inter_broker_listener(us.config, brokers)
@@ -217,7 +217,7 @@ def _registered_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Re
     if brokers and not protocols:
         found = ", ".join(dict.fromkeys(e.listener for b in brokers for e in b.endpoints))
         yield Reason(
-            Kind.LISTENERS,
+            ReasonKind.LISTENERS,
             f"inter.broker.listener.name is {name}, and brokers have the listeners {found}: set it to theirs",
         )
         return
@@ -225,13 +225,13 @@ def _registered_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Re
     if protocols and ours is not None and ours.security_protocol not in protocols:
         theirs = " and ".join(protocols)
         yield Reason(
-            Kind.LISTENERS,
+            ReasonKind.LISTENERS,
             f"brokers speak {theirs} on their listener {name}, and ours, {ours.listener}, speaks "
             f"{ours.security_protocol}: set listeners and listener.security.protocol.map",
         )
 
 
-def _configured_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _configured_listeners(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     for answer in known.present(cluster).values():
         reported = answer.settings
         if reported is None:
@@ -240,55 +240,55 @@ def _configured_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Re
         ours = inter_broker_listener(us.config, cluster.brokers)
         if listener and listener.upper() != ours:
             yield Reason(
-                Kind.LISTENERS,
+                ReasonKind.LISTENERS,
                 f"brokers talk to each other on listener {listener}: set inter.broker.listener.name, now {ours}",
             )
         control = reported.get("control.plane.listener.name")
         if (control or None) != us.config.control_plane_listener_name:
             yield Reason(
-                Kind.LISTENERS, f"brokers have control.plane.listener.name {control or '(none)'}: set it here too"
+                ReasonKind.LISTENERS, f"brokers have control.plane.listener.name {control or '(none)'}: set it here too"
             )
 
 
-def _too_old(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _too_old(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     for answer in known.present(cluster).values():
         offered = answer.leader_and_isr
         if offered is None:
             yield Reason(
-                Kind.VERSION,
+                ReasonKind.VERSION,
                 f"broker {answer.broker} does not take LeaderAndIsr requests: Kafka 2.2 to 3.9 on ZooKeeper is needed",
             )
         elif offered.max < OLDEST_LEADER_AND_ISR:
             yield Reason(
-                Kind.VERSION,
+                ReasonKind.VERSION,
                 f"broker {answer.broker} is older than Kafka 2.2 (LeaderAndIsr {offered.max}): not supported",
             )
 
 
-def _authorizers(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _authorizers(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     """Brokers have an authorizer that is not implemented, or not configured, here."""
     ours = us.config.authorizer_class_name
     unsupported = unsupported_authorizer(us.config)
     if unsupported is not None:
-        yield Reason(Kind.AUTHORIZER, unsupported)
+        yield Reason(ReasonKind.AUTHORIZER, unsupported)
     present = known.present(cluster)
     # With no broker to ask, the last answers count, even of brokers that are gone.
     for answer in (present or known.answers).values():
         if answer.authorizer is not None and answer.authorizer not in ACL_AUTHORIZERS:
             yield Reason(
-                Kind.AUTHORIZER,
+                ReasonKind.AUTHORIZER,
                 f"brokers have an authorizer ({answer.authorizer}) that cannot run outside brokers: this controller "
                 f"implements {ACL_AUTHORIZERS[0]} only",
             )
         elif answer.authorizer is not None and ours is None:
             yield Reason(
-                Kind.AUTHORIZER,
+                ReasonKind.AUTHORIZER,
                 f"brokers have an authorizer ({answer.authorizer}): set authorizer.class.name and super.users, which "
                 "decide who may send requests to this controller",
             )
 
 
-def _answers_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _answers_missing(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     """Without an authorizer of our own, we must know that no broker has one.
 
     A broker's answer from before its restart counts until it answers again: otherwise no standby could be elected
@@ -306,12 +306,12 @@ def _answers_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]
                 broker.id,
                 "set authorizer.class.name and super.users here and insist on our settings (--keep-ours all)",
             )
-            yield Reason(Kind.UNANSWERED, f"broker {broker.id} has not said whether it has an authorizer: {why}")
+            yield Reason(ReasonKind.UNANSWERED, f"broker {broker.id} has not said whether it has an authorizer: {why}")
     if not present and cluster.bad:
-        yield Reason(Kind.UNANSWERED, f"{cluster.bad[0].path} cannot be read, and no other broker has answered")
+        yield Reason(ReasonKind.UNANSWERED, f"{cluster.bad[0].path} cannot be read, and no other broker has answered")
     if cluster.acls and not cluster.brokers:
         yield Reason(
-            Kind.UNANSWERED,
+            ReasonKind.UNANSWERED,
             f"{paths.ACL} exists, so brokers have or had an authorizer, and there is no broker to ask: set "
             "authorizer.class.name and super.users",
         )
@@ -323,7 +323,7 @@ def _why_silent(known: Known, broker: int, remedy: str) -> str:
     return NOT_ASKED if why is None else f"{why}; restart or stop it, or {remedy}"
 
 
-def _settings_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _settings_missing(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     """Every broker's settings must be known, at least from an earlier registration."""
     if us.settings.keeps(EVERYTHING):
         return
@@ -332,44 +332,44 @@ def _settings_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason
         if before is None:
             if us.config.authorizer_class_name is not None:  # else ``_answers_missing`` says so
                 why = _why_silent(known, broker.id, "insist on ours (--keep-ours all)")
-                yield Reason(Kind.UNANSWERED, f"broker {broker.id} has not reported its settings: {why}")
+                yield Reason(ReasonKind.UNANSWERED, f"broker {broker.id} has not reported its settings: {why}")
         elif before.reported is None:
             yield Reason(
-                Kind.SETTINGS,
+                ReasonKind.SETTINGS,
                 f"broker {broker.id} refuses to describe its settings (DescribeConfigs on the cluster): allow it, "
                 "or insist on ours (--keep-ours all)",
             )
 
 
-def _settings(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _settings(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     """The brokers' settings contradict ours, or cannot be obeyed."""
     for setting in us.settings.contradicting:
         if setting.unusable:
             yield Reason(
-                Kind.SETTINGS,
+                ReasonKind.SETTINGS,
                 f"brokers have {setting.name} {setting.of_brokers}, which cannot be obeyed here: insist on ours, "
                 f"{shown(setting.value)} (--keep-ours {setting.name})",
             )
         else:
             yield Reason(
-                Kind.SETTINGS,
+                ReasonKind.SETTINGS,
                 f"brokers have {setting.name} {setting.of_brokers}, and it is {shown(setting.ours)} here: set it to "
                 f"theirs, leave it out, or insist on ours (--keep-ours {setting.name})",
             )
 
 
-def _policies(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _policies(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     """Policies, Java classes that decide which topics may be created."""
     policy = us.settings.of_brokers(CREATE_TOPIC_POLICY)
     if policy and not us.settings.keeps(CREATE_TOPIC_POLICY):
         yield Reason(
-            Kind.POLICY,
+            ReasonKind.POLICY,
             f"brokers have create.topic.policy.class.name {policy}, which runs in brokers only: topics that are "
             "created here would not be checked; insist on that (--keep-ours create.topic.policy.class.name)",
         )
 
 
-def _names_of_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _names_of_clients(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     """ACLs name principals, so brokers and we must give a client the same principal."""
     if us.config.authorizer_class_name is None:
         return
@@ -381,44 +381,44 @@ def _names_of_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason
             rules, builder = (reported.get(_of_listener(endpoint.listener, key)) or reported.get(key) for key in NAMING)
             if builder not in (None, DEFAULT_PRINCIPAL_BUILDER):
                 yield Reason(
-                    Kind.PRINCIPAL,
+                    ReasonKind.PRINCIPAL,
                     f"brokers have principal.builder.class {builder}, which cannot run outside brokers: clients would "
                     "have other names here",
                 )
             principals = us.security.server(endpoint).principals
             if principals is not None and principals.rules.strip() != (rules or DEFAULT_RULES).strip():
                 yield Reason(
-                    Kind.PRINCIPAL,
+                    ReasonKind.PRINCIPAL,
                     f"brokers have ssl.principal.mapping.rules {rules or DEFAULT_RULES}, and ours, for listener "
                     f"{endpoint.listener}, are {principals.rules}: set them to theirs",
                 )
 
 
-def _brokers_as_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+def _brokers_as_clients(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
     """Brokers send us AlterPartition and ControlledShutdown: their principals must be allowed to."""
     if us.config.authorizer_class_name is None or us.of_brokers is None:
         return
     if isinstance(us.authorizer, AclAuthorizer) and not us.authorizer.loaded and cluster.brokers:
         if unsupported_authorizer(us.config) is None:
-            yield Reason(Kind.PRINCIPAL, NOT_READ)
+            yield Reason(ReasonKind.PRINCIPAL, NOT_READ)
         return
     for answer in known.present(cluster).values():
         try:
             principal = _principal(us, answer)
         except BadInputError as error:
-            yield Reason(Kind.PRINCIPAL, f"broker {answer.broker} would have no principal here: {error}")
+            yield Reason(ReasonKind.PRINCIPAL, f"broker {answer.broker} would have no principal here: {error}")
             continue
         if not us.authorizer.authorize(
             principal, answer.host, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         ):
             yield Reason(
-                Kind.PRINCIPAL,
+                ReasonKind.PRINCIPAL,
                 f"broker {answer.broker} authenticates as {principal}, who lacks ClusterAction here, so its requests "
                 "would be refused: compare super.users and ssl.principal.mapping.rules with the brokers'",
             )
 
 
-def _principal(us: Us, answer: Answer) -> str:
+def _principal(us: Us, answer: BrokerAnswer) -> str:
     """A broker's principal here: with SASL the user name that brokers share with us, otherwise from its certificate if
     we request those."""
     assert us.of_brokers is not None
@@ -448,10 +448,10 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def reasons_not_to_depose(cluster: Cluster, known: Known) -> list[Reason]:
+def reasons_not_to_depose(cluster: ClusterFacts, known: Known) -> list[Reason]:
     """Further reasons, beside ``ineligibility_reasons``, against deposing a working broker."""
     if not cluster.brokers or known.present(cluster):
         return []
     first = cluster.brokers[0].id
     why = known.why_none.get(first, NOT_ASKED)
-    return [Reason(Kind.UNREACHABLE, f"no broker can be reached: broker {first}: {why}")]
+    return [Reason(ReasonKind.UNREACHABLE, f"no broker can be reached: broker {first}: {why}")]

@@ -36,7 +36,7 @@ from aiocontroller.controller import (
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
 from aiocontroller.core.event_kinds import ControllerState, Event, Request, Response, Signal
-from aiocontroller.zookeeper.kafka_zk_client import Change
+from aiocontroller.zookeeper.kafka_zk_client import ZNodeChange
 
 Handler = Callable[[ControllerShell, Any], Awaitable[object]]
 
@@ -103,20 +103,20 @@ def _moving_isr_change(topic: str, partition: str) -> Event:
     return ev.PartitionReassignmentIsrChange(topic, int(partition))
 
 
-SIGNALS: dict[Change, Callable[[str], Event]] = {
-    Change.CONTROLLER_CHANGED: lambda _: ev.ControllerChange(),
-    Change.CONTROLLER_DELETED: lambda _: ev.Reelect(vacant=True),
-    Change.BROKER_IDS: lambda _: ev.BrokerChange(),
-    Change.BROKER: lambda name: ev.BrokerModifications(int(name)),
-    Change.TOPICS: lambda _: ev.TopicChange(),
-    Change.TOPIC: ev.PartitionModifications,
-    Change.PARTITION_STATE: lambda name: _moving_isr_change(*name.rsplit("-", 1)),
-    Change.ISR_CHANGE: lambda _: ev.IsrChangeNotification(),
-    Change.TOPIC_DELETIONS: lambda _: ev.TopicDeletion(),
-    Change.LOG_DIR_EVENT: lambda _: ev.LogDirEventNotification(),
-    Change.REASSIGN_PARTITIONS: lambda _: ev.ZkPartitionReassignment(),
-    Change.PREFERRED_ELECTION: lambda _: ev.ZkPreferredReplicaElection(),
-    Change.CONFIG_CHANGES: lambda _: ev.ConfigChange(),
+SIGNALS: dict[ZNodeChange, Callable[[str], Event]] = {
+    ZNodeChange.CONTROLLER_CHANGED: lambda _: ev.ControllerChange(),
+    ZNodeChange.CONTROLLER_DELETED: lambda _: ev.Reelect(vacant=True),
+    ZNodeChange.BROKER_IDS: lambda _: ev.BrokerChange(),
+    ZNodeChange.BROKER: lambda name: ev.BrokerModifications(int(name)),
+    ZNodeChange.TOPICS: lambda _: ev.TopicChange(),
+    ZNodeChange.TOPIC: ev.PartitionModifications,
+    ZNodeChange.PARTITION_STATE: lambda name: _moving_isr_change(*name.rsplit("-", 1)),
+    ZNodeChange.ISR_CHANGE: lambda _: ev.IsrChangeNotification(),
+    ZNodeChange.TOPIC_DELETIONS: lambda _: ev.TopicDeletion(),
+    ZNodeChange.LOG_DIR_EVENT: lambda _: ev.LogDirEventNotification(),
+    ZNodeChange.REASSIGN_PARTITIONS: lambda _: ev.ZkPartitionReassignment(),
+    ZNodeChange.PREFERRED_ELECTION: lambda _: ev.ZkPreferredReplicaElection(),
+    ZNodeChange.CONFIG_CHANGES: lambda _: ev.ConfigChange(),
 }
 """The event that each change in ZooKeeper puts into the queue."""
 

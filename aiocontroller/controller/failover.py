@@ -251,9 +251,9 @@ async def schedule_periodic_work(shell: ControllerShell) -> None:
     audit.schedule_audit(shell)
 
 
-Step = Callable[[ControllerShell], Awaitable[object]]
+FailoverHandler = Callable[[ControllerShell], Awaitable[object]]
 
-FAILOVER: tuple[tuple[str, Step], ...] = (
+FAILOVER: tuple[tuple[str, FailoverHandler], ...] = (
     ("set up feature versioning", features.set_up_feature_versioning),
     ("read the brokers, start their senders", brokers.load_brokers),
     ("read the ids of earlier controllers", known_controllers.load_known_controllers),
@@ -305,7 +305,7 @@ async def failover_step(shell: ControllerShell, event: FailoverStep) -> None:
     await dict((*FAILOVER, (FULL_METADATA, warm_failover_sending.go_on)))[event.step](shell)
 
 
-async def on_controller_failover(shell: ControllerShell, steps: Iterable[tuple[str, Step]] = ()) -> None:
+async def on_controller_failover(shell: ControllerShell, steps: Iterable[tuple[str, FailoverHandler]] = ()) -> None:
     """Load the cluster and take charge.  The reads that fill the context also arm the watches.
 
     Raises StepFailedError when a postponable step fails; the reload leaves it out.

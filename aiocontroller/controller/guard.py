@@ -19,9 +19,9 @@ import msgspec
 from aiocontroller.controller.controller_eligibility import (
     CLAIMED_BY_KRAFT,
     ENDS_A_TERM,
-    Cluster,
-    Kind,
+    ClusterFacts,
     Reason,
+    ReasonKind,
     Us,
     ineligibility_reasons,
     reasons_not_to_depose,
@@ -64,7 +64,7 @@ class Guard:
         self._shell = shell
         self._changed = changed
         self._policy = shell.policy
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterFacts | None = None
         self._refused = False
         self._hints = 0
         """How many times ``look_now`` was called."""
@@ -75,9 +75,9 @@ class Guard:
         self._wakeup = asyncio.Event()
         metrics = shell.metrics
         self._refusals = {
-            kind: metrics.counter("aiocontroller", "Guard", "Refusals", tags={"kind": kind}) for kind in Kind
+            kind: metrics.counter("aiocontroller", "Guard", "Refusals", tags={"kind": kind}) for kind in ReasonKind
         }
-        for kind in Kind:
+        for kind in ReasonKind:
             metrics.gauge(
                 "aiocontroller", "Guard", "Reasons", functools.partial(self._count, kind), tags={"kind": kind}
             )
@@ -185,7 +185,7 @@ class Guard:
             timer.cancel()
         self._wakeup.clear()
 
-    async def _look(self, holder: ControllerZNode | None) -> Cluster:
+    async def _look(self, holder: ControllerZNode | None) -> ClusterFacts:
         zk, known = self._shell.zk, self.survey.known.answers
         migration, acls, (brokers, bad), _ = await asyncio.gather(
             zk.get_migration(),
@@ -197,13 +197,13 @@ class Guard:
             await read_dynamic(self._shell, sorted({*known, *(broker.id for broker in brokers)}))
         self.survey.see(brokers)
         self.on_brokers(brokers)
-        return Cluster(brokers, bad, migration, acls, holder)
+        return ClusterFacts(brokers, bad, migration, acls, holder)
 
     def _answered(self) -> None:
         if self._cluster is not None:
             self._judge(self._cluster)
 
-    def _judge(self, cluster: Cluster) -> None:
+    def _judge(self, cluster: ClusterFacts) -> None:
         shell, before, policy = self._shell, self.reasons, self._policy
         self._cluster = cluster
         self._count_settings(cluster)
@@ -215,7 +215,7 @@ class Guard:
         if self.reasons != before or self._policy != policy:
             self._changed()
 
-    def _count_settings(self, cluster: Cluster) -> None:
+    def _count_settings(self, cluster: ClusterFacts) -> None:
         """Apply the settings of registered brokers, even from earlier registrations; with no broker, the last known."""
         answers = self.survey.known.answers
         reported = {broker: answer.reported for broker, answer in answers.items() if answer.reported is not None}
@@ -225,7 +225,7 @@ class Guard:
             present or reported, no_brokers=not cluster.brokers and not cluster.bad, awaited=awaited
         )
 
-    def _count(self, kind: Kind) -> int:
+    def _count(self, kind: ReasonKind) -> int:
         return sum(reason.kind is kind for reason in self.reasons)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from aiocontroller.controller import broker_starts, debts, min_isrs, sickness, unclean_recovery
-from aiocontroller.controller.channel_manager import Response
+from aiocontroller.controller.channel_manager import BrokerResponse
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, check_event_types
 from aiocontroller.controller.event_queue import QueuedEvent
@@ -32,7 +32,7 @@ from aiocontroller.controller.readiness import Readiness, readiness
 from aiocontroller.controller.reassignment import drop_non_replicas_read_again
 from aiocontroller.controller.release import RoleRelease
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.story import Story
+from aiocontroller.controller.story import RecentStory
 from aiocontroller.core import events as ev
 from aiocontroller.core.apply import apply
 from aiocontroller.core.broken_view import offline_by_topic
@@ -51,7 +51,7 @@ from aiocontroller.wire.stop_replica import StopReplicaResponse, decode_stop_rep
 from aiocontroller.wire.update_metadata import decode_update_metadata_response
 from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.errors import SessionExpiredError
-from aiocontroller.zookeeper.kafka_zk_client import Change
+from aiocontroller.zookeeper.kafka_zk_client import ZNodeChange
 from aiocontroller.zookeeper.migration_rollback import RollbackRefusedError
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class KafkaController:
         self.election = ControllerElection(shell, self.guard)
         self.guard.holder = lambda: self.election.holder
         self._release = RoleRelease(shell, self.election)
-        self.story = Story(shell)
+        self.story = RecentStory(shell)
         self.recent: deque[RecentEvent] = deque(maxlen=EVENTS_REMEMBERED)
         self.state = ControllerState.Idle
         self.handling = ""
@@ -118,13 +118,13 @@ class KafkaController:
 
     # -- inputs: each only enqueues --------------------------------------------------------------------------------
 
-    def _on_change(self, change: Change, name: str) -> None:
+    def _on_change(self, change: ZNodeChange, name: str) -> None:
         signal = SIGNALS.get(change)
-        if change is Change.TOPIC_DELETED:
+        if change is ZNodeChange.TOPIC_DELETED:
             topic = self.shell.context.table.topic_by_name.get(name)
             if topic is not None and not topic.deleting:
                 self.shell.auditor.look_soon((name,))  # it may be created again before the event is handled
-        if change in (Change.BROKER_IDS, Change.BROKER):
+        if change in (ZNodeChange.BROKER_IDS, ZNodeChange.BROKER):
             self.guard.look_now()
         if signal is not None:
             self.shell.queue.append(signal(name))
@@ -146,7 +146,7 @@ class KafkaController:
             self.guard.look_now()
             self.shell.queue.append(ev.Reelect())
 
-    def on_response(self, response: Response) -> None:
+    def on_response(self, response: BrokerResponse) -> None:
         """Called by senders; a malformed response raises FrameError, which closes the broker's connection."""
         who = (response.broker, response.broker_epoch)
         match response.api:

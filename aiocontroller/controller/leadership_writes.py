@@ -4,9 +4,9 @@ States are not read before the first write, which is conditional on the version 
 conflict (a broker of an old protocol version writes ISRs itself), the state is read and the change decided again, a
 bounded number of times.
 
-A write of many partitions is split into steps, and several ``Change``s share one stream of steps: while one step is
-applied and sent, ZooKeeper works on the next, whichever change it belongs to.  A step is decided just before it is
-written, so changes in one stream must be about different partitions.
+A write of many partitions is split into steps, and several ``LeadershipChange``s share one stream of steps: while one
+step is applied and sent, ZooKeeper works on the next, whichever change it belongs to.  A step is decided just before it
+is written, so changes in one stream must be about different partitions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aiocontroller.core.effects import Effects
 from aiocontroller.core.election import NEVER_UNCLEAN, NO_MIN_ISRS, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import MAX_CONTROLLER_EPOCH, NO_TOPIC_ID, LeaderAndIsr, MinIsr, of_different_topics
-from aiocontroller.core.leadership_changes import Change, Facts, Plan, Written
+from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, LeadershipPlan, Written
 from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState
@@ -48,11 +48,11 @@ STATE_NAMES = [state.name for state in sorted(PartitionState)]
 ANOTHER = "its topic was replaced by another of the same name"
 NO_CONFIGS: Mapping[str, Mapping[str, str]] = {}
 
-Step = list[tuple[Change[Any], Sequence[int]]]
+Step = list[tuple[LeadershipChange[Any], Sequence[int]]]
 """One step: rows of one change, or of several small ones."""
 
 
-async def carry_out(shell: ControllerShell, *changes: Change[Any], batch: RequestBatch | None = None) -> None:
+async def carry_out(shell: ControllerShell, *changes: LeadershipChange[Any], batch: RequestBatch | None = None) -> None:
     """Carry out the changes in order, in one stream, until nothing is undecided.
 
     The requests go into the batch, which is sent early when it becomes large.
@@ -73,7 +73,7 @@ async def carry_out(shell: ControllerShell, *changes: Change[Any], batch: Reques
 
 
 async def carry_out_pieces(
-    shell: ControllerShell, pieces: Iterable[Change[Any]], batch: RequestBatch | None = None
+    shell: ControllerShell, pieces: Iterable[LeadershipChange[Any]], batch: RequestBatch | None = None
 ) -> None:
     """Carry out each change once, as one step of a stream; rows that conflicted stay undecided."""
     stream = Stream(shell, batch)
@@ -96,7 +96,7 @@ class Stream:
         self._send_early = send_early
         self._started_s = shell.world.clock.monotonic()
 
-    async def begin(self, step: Step) -> tuple[list[Plan], Writes]:
+    async def begin(self, step: Step) -> tuple[list[LeadershipPlan], Writes]:
         """Plan a step and write it.  Raises ControllerMovedError."""
         shell = self._shell
         facts = await read_facts(shell, step)
@@ -111,7 +111,7 @@ class Stream:
             await shell.zk.check_controller_epoch(fence=fence)
         return plans, Writes(0)
 
-    async def finish(self, step: Step, begun: tuple[list[Plan], Writes]) -> None:
+    async def finish(self, step: Step, begun: tuple[list[LeadershipPlan], Writes]) -> None:
         """Apply what ZooKeeper has accepted, and send it."""
         plans, writes = begun
         written, at = [], 0
@@ -152,7 +152,7 @@ def _creates(step: Step) -> bool:
     return step[0][0].creates
 
 
-async def read_facts(shell: ControllerShell, step: Step) -> Facts:
+async def read_facts(shell: ControllerShell, step: Step) -> LeadershipFacts:
     """Read the settings of topics that might need an election from outside the ISR, just before it."""
     topics: list[str] = []
     for change, rows in step:
@@ -167,7 +167,7 @@ async def read_facts(shell: ControllerShell, step: Step) -> Facts:
             topic: config[UNCLEAN].strip().lower() == "true" for topic, config in configs.items() if UNCLEAN in config
         }
         unclean = UncleanPolicy(shell.policy.unclean_leader_election_enable, overrides)
-    return Facts(unclean, shell.policy.leader_recovery_supported, min_isrs)
+    return LeadershipFacts(unclean, shell.policy.leader_recovery_supported, min_isrs)
 
 
 async def _enter_eligible(shell: ControllerShell, decisions: Sequence[Decisions]) -> None:
@@ -229,7 +229,7 @@ def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBa
         request.reply.answer(answer)
 
 
-def _steps(changes: Sequence[Change[Any]]) -> list[Step]:
+def _steps(changes: Sequence[LeadershipChange[Any]]) -> list[Step]:
     """Split all undecided rows into steps."""
     steps: list[Step] = []
     open_, room = sum(len(change.undecided) for change in changes), 0
@@ -246,7 +246,7 @@ def _steps(changes: Sequence[Change[Any]]) -> list[Step]:
     return steps
 
 
-async def _take_in(shell: ControllerShell, change: Change[Any], step: Decisions, writes: Writes) -> Written:
+async def _take_in(shell: ControllerShell, change: LeadershipChange[Any], step: Decisions, writes: Writes) -> Written:
     """Take what was written into the context, and read again where another process has written."""
     created = [0] * len(step.rows) if change.creates else None
     if writes.ok:
@@ -274,7 +274,7 @@ async def _take_in(shell: ControllerShell, change: Change[Any], step: Decisions,
     return Written(done, conflicts, again)
 
 
-async def _read_doubtful(shell: ControllerShell, change: Change[Any]) -> None:
+async def _read_doubtful(shell: ControllerShell, change: LeadershipChange[Any]) -> None:
     """Read states that memory may hold wrongly; rows with a foreign write become undecided again."""
     rows = change.doubtful(shell.context)
     epochs = shell.context.table.partition_epoch

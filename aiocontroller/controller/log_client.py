@@ -14,7 +14,7 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.wire import fetch, list_offsets
 from aiocontroller.wire.apis import ApiKey, negotiate
 from aiocontroller.wire.errors import FrameError, UnsupportedApiError
-from aiocontroller.wire.fetch import EpochEnd, EpochQuestion
+from aiocontroller.wire.fetch import EpochEndAnswer, EpochQuestion
 from aiocontroller.wire.list_offsets import DEBUGGING_CONSUMER, LATEST, ListedOffset
 from aiocontroller.wire.messages import decode_api_versions_response
 
@@ -60,20 +60,20 @@ class LogClient:
 
     async def epoch_ends(
         self, topics: Mapping[str, Sequence[EpochQuestion]], replica: int = DEBUGGING_CONSUMER
-    ) -> dict[TopicPartition, EpochEnd]:
+    ) -> dict[TopicPartition, EpochEndAnswer]:
         """Return where epochs end; ``topics``: name -> one question per partition.
 
         UnsupportedApiError before Kafka 2.7.  If a broker refuses the whole request, every partition gets that error.
         """
         if not self.knows_epochs:
             raise UnsupportedApiError(ApiKey.FETCH, fetch.VERSION, "it does not offer version 12 of Fetch")
-        answers: dict[TopicPartition, EpochEnd] = {}
+        answers: dict[TopicPartition, EpochEndAnswer] = {}
         for some in _pieces(topics):
             body = fetch.encode_fetch_request(some, replica)
             code, found = fetch.decode_fetch_response(await self._client.request(ApiKey.FETCH, fetch.VERSION, body))
             asked = {topic: {q.partition for q in questions} for topic, questions in some.items()}
             if code:
-                refused = EpochEnd(code, -1, -1)
+                refused = EpochEndAnswer(code, -1, -1)
                 found = {TopicPartition(topic, p): refused for topic, numbers in asked.items() for p in numbers}
             answers.update(_asked_for(found, asked))
         return answers

@@ -111,7 +111,7 @@ class Source:
     DEFAULT = "default"
 
 
-class Setting(msgspec.Struct, frozen=True):
+class EffectiveSetting(msgspec.Struct, frozen=True):
     """One setting with its effective value; an empty string means no value."""
 
     name: str

@@ -14,7 +14,7 @@ from aiocontroller.controller.channel_manager import SenderStatistics
 from aiocontroller.controller.kafka_controller import COLD, TOPICS_SHOWN, KafkaController
 from aiocontroller.core import broken_view
 from aiocontroller.core import overview as of_context
-from aiocontroller.core.broken_partitions import Kind
+from aiocontroller.core.broken_partitions import BrokenKind
 from aiocontroller.core.overview import Channel
 
 BROKEN_SHOWN = 50
@@ -104,7 +104,7 @@ def _evidence(controller: KafkaController, senders: Sequence[SenderStatistics]) 
 
 def _broken(controller: KafkaController) -> dict[str, Any]:
     shell, context = controller.shell, controller.shell.context
-    kinds = {kind.value: broken_view.broken_partitions(context, kind, 0, BROKEN_SHOWN) for kind in Kind}
+    kinds = {kind.value: broken_view.broken_partitions(context, kind, 0, BROKEN_SHOWN) for kind in BrokenKind}
     bad = shell.unreadable(BROKEN_SHOWN)
     unreadable = [{"path": z.path, "found": str(z.found)[:LONGEST], "expected": z.expected[:LONGEST]} for z in bad]
     by_topic = broken_view.offline_by_topic(context, TOPICS_SHOWN)

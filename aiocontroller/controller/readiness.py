@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aiocontroller.controller.controller_election import ControllerElection
-from aiocontroller.controller.controller_eligibility import Kind
+from aiocontroller.controller.controller_eligibility import ReasonKind
 from aiocontroller.controller.guard import Guard
 from aiocontroller.controller.shell import ControllerShell
 
@@ -29,8 +29,8 @@ def readiness(shell: ControllerShell, election: ControllerElection, guard: Guard
     if election.active:
         wrong = [] if connected else ["no connection to ZooKeeper"]
         wrong += [f"refused: {what}" for what in shell.refused_brokers.going_on()]
-        wrong += [reason.text for reason in guard.reasons if reason.kind is not Kind.UNANSWERED]
-        unknown = [reason.text for reason in guard.reasons if reason.kind is Kind.UNANSWERED]
+        wrong += [reason.text for reason in guard.reasons if reason.kind is not ReasonKind.UNANSWERED]
+        unknown = [reason.text for reason in guard.reasons if reason.kind is ReasonKind.UNANSWERED]
         return Readiness(not wrong, "active" if connected else "cut off", tuple(wrong + unknown))
     reasons = ["no session with ZooKeeper"] if not connected else _against_standing_by(shell, election, guard)
     return Readiness(not reasons, "not able to stand by" if reasons else "standing by", tuple(reasons))

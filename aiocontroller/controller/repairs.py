@@ -30,7 +30,7 @@ from aiocontroller.controller.state_changes import (
 )
 from aiocontroller.controller.steps import carry_out_steps
 from aiocontroller.core.apply import apply
-from aiocontroller.core.audit import Above, Finding, FoundState, Kind, RepairPlan, plan_repairs
+from aiocontroller.core.audit import Above, AuditFinding, DifferenceKind, FoundState, RepairPlan, plan_repairs
 from aiocontroller.core.context_changes import TopicsGone, TopicsRemoved
 from aiocontroller.core.debts import Changes
 from aiocontroller.core.decisions import commit
@@ -71,9 +71,9 @@ _OF_LISTS: dict[str, Event] = {
 }
 
 
-async def repair(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+async def repair(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     """Repair the findings, kind by kind.  Raises ControllerMovedError."""
-    by_kind: dict[Kind, list[Finding]] = {}
+    by_kind: dict[DifferenceKind, list[AuditFinding]] = {}
     for finding in findings:
         by_kind.setdefault(finding.kind, []).append(finding)
     for kind, those in by_kind.items():
@@ -83,29 +83,29 @@ async def repair(shell: ControllerShell, findings: Sequence[Finding]) -> None:
 # -- repaired by ordinary events ---------------------------------------------------------------------------------------
 
 
-async def _brokers(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+async def _brokers(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     shell.queue.append(BrokerChange())
     for finding in findings:
         shell.queue.append(BrokerModifications(finding.broker))
 
 
-async def _topics(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+async def _topics(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     shell.queue.append(TopicChange())
 
 
-async def _unheard(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+async def _unheard(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     for path in dict.fromkeys(finding.subject.rpartition("/")[0] for finding in findings):
         shell.queue.append(_OF_LISTS[path])
 
 
-async def _dead_leaders(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+async def _dead_leaders(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     await _elect(shell, _rows(shell, findings))
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-async def _topic_ids(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+async def _topic_ids(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     """Topic ids differ: another topic of the same name, or ours whose znode was rewritten with another id.
 
     A wrong id is restored together with the assignments: states written between the two would be of replicas that the
@@ -161,7 +161,7 @@ async def end_topics(shell: ControllerShell, topics: Sequence[Topic]) -> None:
     apply(context, TopicsRemoved(topics))
 
 
-async def _partitions(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+async def _partitions(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     """Create new partitions as usual; write partitions missing from the znode into it again: brokers have them."""
     for topic in _known_topics(shell, findings):
         numbers = [f.partition for f in findings if f.topic == topic.name]
@@ -173,7 +173,7 @@ async def _partitions(shell: ControllerShell, findings: Sequence[Finding]) -> No
             shell.queue.append(PartitionModifications(topic.name))
 
 
-async def _assignments(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+async def _assignments(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     """The znode has other replicas after a foreign write: move them by a reassignment, or restore the assignment."""
     context, table = shell.context, shell.context.table
     wanted: dict[int, ReplicaAssignment] = {}
@@ -232,7 +232,7 @@ async def restore_partitions(shell: ControllerShell, ours: TopicAssignment, seen
 # -- partition states --------------------------------------------------------------------------------------------------
 
 
-async def _states(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+async def _states(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     """Make ZooKeeper, memory and brokers agree on a leadership that is newer than any they held."""
     rows = _rows(shell, findings)
     others = await made_anew(shell, rows)
@@ -296,24 +296,24 @@ async def _elect(shell: ControllerShell, rows: Sequence[int]) -> None:
         await trigger_online_partition_state_change(shell)
 
 
-def _rows(shell: ControllerShell, findings: Sequence[Finding]) -> list[int]:
+def _rows(shell: ControllerShell, findings: Sequence[AuditFinding]) -> list[int]:
     found = (shell.context.table.row(f.topic, f.partition) for f in findings)
     return sorted({row for row in found if row >= 0})
 
 
-def _known_topics(shell: ControllerShell, findings: Sequence[Finding]) -> list[Topic]:
+def _known_topics(shell: ControllerShell, findings: Sequence[AuditFinding]) -> list[Topic]:
     by_name = shell.context.table.topic_by_name
     return [by_name[name] for name in dict.fromkeys(f.topic for f in findings) if name in by_name]
 
 
-_REPAIRS: dict[Kind, Callable[[ControllerShell, Sequence[Finding]], Awaitable[None]]] = {
-    Kind.BROKER: _brokers,
-    Kind.TOPIC: _topics,
-    Kind.TOPIC_ID: _topic_ids,
-    Kind.PARTITIONS: _partitions,
-    Kind.ASSIGNMENT: _assignments,
-    Kind.STATE: _states,
-    Kind.MISSING_STATE: _states,
-    Kind.DEAD_LEADER: _dead_leaders,
-    Kind.UNHEARD: _unheard,
+_REPAIRS: dict[DifferenceKind, Callable[[ControllerShell, Sequence[AuditFinding]], Awaitable[None]]] = {
+    DifferenceKind.BROKER: _brokers,
+    DifferenceKind.TOPIC: _topics,
+    DifferenceKind.TOPIC_ID: _topic_ids,
+    DifferenceKind.PARTITIONS: _partitions,
+    DifferenceKind.ASSIGNMENT: _assignments,
+    DifferenceKind.STATE: _states,
+    DifferenceKind.MISSING_STATE: _states,
+    DifferenceKind.DEAD_LEADER: _dead_leaders,
+    DifferenceKind.UNHEARD: _unheard,
 }

@@ -30,7 +30,7 @@ from aiocontroller.core.context import SickBroker
 from aiocontroller.core.context_changes import BrokerSick
 from aiocontroller.core.events import SampleReplicas, SicknessChange, UnlistSickBroker
 from aiocontroller.core.replica_samples import choose_partitions
-from aiocontroller.core.sick_brokers import MinIsr, SickReplicas, held_by
+from aiocontroller.core.sick_brokers import MinIsrs, SickReplicas, held_by
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ async def _unlist(shell: ControllerShell, sick: SickBroker, rows: Sequence[int] 
     await shell.send_update_metadata(shell.context.brokers, rows)
 
 
-async def _read_min_isr(shell: ControllerShell, rows: Sequence[int]) -> MinIsr | None:
+async def _read_min_isr(shell: ControllerShell, rows: Sequence[int]) -> MinIsrs | None:
     """Return the topics' settings, and the strictest of the brokers'; None while no broker has reported its own."""
     table, settings = shell.context.table, shell.settings
     reported = [value for broker in settings.brokers if (value := settings.reported(broker, MIN_ISR))]
@@ -159,7 +159,7 @@ async def _read_min_isr(shell: ControllerShell, rows: Sequence[int]) -> MinIsr |
     topics = list(dict.fromkeys(table.topic(row).name for row in rows))
     configs = await shell.zk.get_topic_configs(topics)
     own = {topic: _number(config[MIN_ISR]) for topic, config in configs.items() if MIN_ISR in config}
-    return MinIsr(max(map(_number, reported)), own)
+    return MinIsrs(max(map(_number, reported)), own)
 
 
 def _number(text: str) -> int:

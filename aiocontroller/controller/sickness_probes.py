@@ -23,7 +23,7 @@ from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.log_client import LogClient
 from aiocontroller.core.ids import Endpoint, TopicPartition
-from aiocontroller.core.sickness import JudgeOfSickness, Limits, Sickness
+from aiocontroller.core.sickness import JudgeOfSickness, Sickness, SicknessLimits
 from aiocontroller.core.staleness import Watched
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
@@ -56,7 +56,7 @@ class SicknessProbes:
         self,
         world: World,
         tasks: anyio.abc.TaskGroup,
-        limits: Limits,
+        limits: SicknessLimits,
         changed: Callable[[], None],
         *,
         acts: bool,

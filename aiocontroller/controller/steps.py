@@ -200,7 +200,7 @@ async def _record_reassigned(run: Run, step: st.RecordReassigned) -> None:
         )
 
 
-async def _report(run: Run, step: st.Report) -> None:
+async def _report(run: Run, step: st.WriteToLog) -> None:
     log.log({"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}[step.severity], "%s", step.text)
 
 
@@ -221,7 +221,7 @@ DRIVERS: Mapping[type[st.Step[Any]], Callable[[Run, Any], Awaitable[Any]]] = {
     st.ReadRequestedReassignments: _read_requested,
     st.ReasonAgainstSize: _reason_against_size,
     st.RecordReassigned: _record_reassigned,
-    st.Report: _report,
+    st.WriteToLog: _report,
     st.ResumeDeletions: _resume_deletions,
     st.Schedule: _schedule,
     st.SendMetadata: _send_metadata,

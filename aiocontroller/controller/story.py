@@ -8,7 +8,7 @@ from aiocontroller.core.incidents import Incidents
 from aiocontroller.journal.chronicle import Chronicle
 
 
-class Story:
+class RecentStory:
     """Listens to the journal, and looks at what is broken after each event."""
 
     def __init__(self, shell: ControllerShell) -> None:

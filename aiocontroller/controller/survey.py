@@ -13,7 +13,7 @@ import anyio.abc
 
 from aiocontroller.config import ConfigError
 from aiocontroller.controller.broker_client import BrokerClient, asking
-from aiocontroller.controller.controller_eligibility import Answer, Known, settings_asked
+from aiocontroller.controller.controller_eligibility import BrokerAnswer, Known, settings_asked
 from aiocontroller.controller.obeyed_settings import ASKED, reported_by
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
@@ -48,7 +48,7 @@ class BrokerSurvey:
         self._changed = changed
         self._tasks: anyio.abc.TaskGroup | None = None
         self._registered: dict[int, Broker] = {}
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, BrokerAnswer] = {}
         self._why_none: dict[int, str] = {}
 
     @property
@@ -116,7 +116,7 @@ class BrokerSurvey:
         if first:
             self._changed()
 
-    async def _ask(self, broker: Broker) -> Answer:
+    async def _ask(self, broker: Broker) -> BrokerAnswer:
         shell = self._shell
         async with asking(shell, broker, ANSWER_WITHIN_S) as client:
             offered = await client.api_versions()
@@ -133,7 +133,7 @@ class BrokerSurvey:
         settings = None if described is None else {setting.name: setting.value for setting in described}
         if settings is not None and "authorizer.class.name" not in settings:
             raise SettingsRefusedError("it does not report its authorizer.class.name")
-        return Answer(
+        return BrokerAnswer(
             broker=broker.id,
             epoch=broker.epoch,
             leader_and_isr=leader_and_isr,

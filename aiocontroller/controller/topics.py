@@ -12,7 +12,7 @@ from aiocontroller.controller.leadership_writes import is_still_there
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
 from aiocontroller.core.apply import apply
-from aiocontroller.core.audit import Kind, compare_topic
+from aiocontroller.core.audit import DifferenceKind, compare_topic
 from aiocontroller.core.columns import in_range
 from aiocontroller.core.context_changes import TopicsGone, TopicsRemoved
 from aiocontroller.core.election import Strategy
@@ -82,7 +82,9 @@ def _is_odd(shell: ControllerShell, found: TopicAssignment) -> bool:
     topic = shell.context.table.topic_by_name[found.topic]
     differences = list(compare_topic(shell.context, topic, found))
     new = len(found.partitions) - len(topic.partitions())
-    return not differences or len(differences) != new or any(f.kind is not Kind.PARTITIONS for f in differences)
+    return (
+        not differences or len(differences) != new or any(f.kind is not DifferenceKind.PARTITIONS for f in differences)
+    )
 
 
 async def _restore_deleting(shell: ControllerShell, topics: Sequence[Topic]) -> None:

@@ -26,7 +26,7 @@ from aiocontroller.controller import (
     unclean_elections,
     warm_failover_sending,
 )
-from aiocontroller.controller.failover import Step, on_controller_failover
+from aiocontroller.controller.failover import FailoverHandler, on_controller_failover
 from aiocontroller.controller.leadership_writes import names as names_of
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import elect_and_take_offline
@@ -59,7 +59,7 @@ class Ahead:
         self.take = take
         self.reads = reads
 
-    def begin(self, shell: ControllerShell, tasks: Tasks) -> Step:
+    def begin(self, shell: ControllerShell, tasks: Tasks) -> FailoverHandler:
         """Begin to read; returns what to call when it is the step's turn."""
         found = [asyncio.get_running_loop().create_future() for _ in self.reads]
 
@@ -178,7 +178,7 @@ async def resume_reassignments(shell: ControllerShell) -> None:
     await reassignment.resume_reassignments(shell)
 
 
-WARM_FAILOVER: tuple[tuple[str, Step | Ahead], ...] = (
+WARM_FAILOVER: tuple[tuple[str, FailoverHandler | Ahead], ...] = (
     ("read the brokers, start their senders", Ahead(brokers.take_brokers, brokers.read_brokers, broker_starts.read)),
     (
         "read the ids of earlier controllers",

@@ -19,7 +19,7 @@ from aiocontroller.core.effects import Effects
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AlterPartitionReceived
 from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED, RECOVERING, LeaderAndIsr
-from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, Written
 from aiocontroller.core.request_content import AlterPartition
 
 
@@ -33,7 +33,7 @@ class AlterPartitionResult(msgspec.Struct, frozen=True, gc=False):
     leadership: LeaderAndIsr | None = None
 
 
-class Verdict(NamedTuple):
+class IsrVerdict(NamedTuple):
     """``write`` is the leadership to write; if it is None, ``error_code`` is the answer (NONE: nothing changes)."""
 
     row: int
@@ -80,7 +80,7 @@ class Judged(NamedTuple):
     """The verdicts on several requests: a plan."""
 
     requests: Sequence[Resolved]
-    verdicts: list[list[Verdict]]
+    verdicts: list[list[IsrVerdict]]
     """For each request."""
     decisions: Decisions
     """The valid changes, each partition once."""
@@ -99,7 +99,7 @@ class Judged(NamedTuple):
         return Effects(isrs=written.done.rows, answers=list(zip(events, answers, strict=True)))
 
 
-class IsrChange(Change[Judged]):
+class IsrChange(LeadershipChange[Judged]):
     """Changes of ISRs that leaders have requested: one piece, with all partitions of the requests."""
 
     recorded = False
@@ -109,7 +109,7 @@ class IsrChange(Change[Judged]):
         self.judged = Judged(requests, [], Decisions.none())
         self._requests = requests
 
-    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> Judged:
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: LeadershipFacts) -> Judged:
         """Judge all requests; ``rows`` are always all of theirs, since this is one piece."""
         return judge(context, self._requests)
 
@@ -138,7 +138,7 @@ def results(
     """The answers, for each request; ``written``: row -> what came of the write."""
     leadership = context.table.leadership
 
-    def result(change: AlterPartition, verdict: Verdict) -> AlterPartitionResult:
+    def result(change: AlterPartition, verdict: IsrVerdict) -> AlterPartitionResult:
         error = written.get(verdict.row, verdict.error_code)
         holds = leadership(verdict.row) if error == KafkaErrorCode.NONE else None
         return AlterPartitionResult(change.topic, change.partition, error, holds)
@@ -151,7 +151,7 @@ def results(
 
 def notable_requests(
     judged: Judged, before: Mapping[int, Sequence[int]]
-) -> list[tuple[AlterPartitionReceived, AlterPartition, Verdict]]:
+) -> list[tuple[AlterPartitionReceived, AlterPartition, IsrVerdict]]:
     """Those that remove a replica from an ISR, and those that are refused; ``before``: row -> its ISR before."""
     return [
         (event, asked, verdict)
@@ -191,36 +191,36 @@ def check_request(context: ControllerContext, request: AlterPartitionReceived) -
     return KafkaErrorCode.NONE
 
 
-def check_partition(context: ControllerContext, change: AlterPartition, broker: int, version: int) -> Verdict:
+def check_partition(context: ControllerContext, change: AlterPartition, broker: int, version: int) -> IsrVerdict:
     """The verdict on one partition of a request by ``broker``; ``version`` decides the code for ineligible replicas."""
     row, error = resolve(context, change.topic, change.partition)
     current = context.table.leadership(row) if row >= 0 else None
     if current is None:
-        return Verdict(row, error or KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return IsrVerdict(row, error or KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if change.partition_epoch > current.partition_epoch or change.leader_epoch > current.leader_epoch:
-        return Verdict(row, KafkaErrorCode.NOT_CONTROLLER)  # the broker has a newer epoch: we are stale
+        return IsrVerdict(row, KafkaErrorCode.NOT_CONTROLLER)  # the broker has a newer epoch: we are stale
     if change.leader_epoch < current.leader_epoch:
-        return Verdict(row, KafkaErrorCode.FENCED_LEADER_EPOCH)
+        return IsrVerdict(row, KafkaErrorCode.FENCED_LEADER_EPOCH)
     if change.isr == current.isr and change.recovery_state == current.recovery_state:
-        return Verdict(row, KafkaErrorCode.NONE)  # a repeated request whose answer was lost
+        return IsrVerdict(row, KafkaErrorCode.NONE)  # a repeated request whose answer was lost
     if change.partition_epoch < current.partition_epoch:
-        return Verdict(row, KafkaErrorCode.INVALID_UPDATE_VERSION)
+        return IsrVerdict(row, KafkaErrorCode.INVALID_UPDATE_VERSION)
     if not _recovery_is_consistent(change, current):
-        return Verdict(row, KafkaErrorCode.INVALID_REQUEST)
+        return IsrVerdict(row, KafkaErrorCode.INVALID_REQUEST)
     if (
         broker != current.leader
         or not change.isr
         or len(set(change.isr)) != len(change.isr)
         or current.leader not in change.isr
     ):
-        return Verdict(row, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
+        return IsrVerdict(row, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
     outside = non_replicas(context, row, change.isr)
     if not all(_is_eligible(context, replica, current) for replica in change.isr) and (version > 0 or outside):
         ineligible = KafkaErrorCode.INELIGIBLE_REPLICA if version >= 2 else KafkaErrorCode.OPERATION_NOT_ATTEMPTED
-        return Verdict(row, ineligible)
+        return IsrVerdict(row, ineligible)
     if outside:
-        return Verdict(row, KafkaErrorCode.INVALID_REQUEST)  # a leader must be a replica
-    return Verdict(
+        return IsrVerdict(row, KafkaErrorCode.INVALID_REQUEST)  # a leader must be a replica
+    return IsrVerdict(
         row,
         KafkaErrorCode.NONE,
         LeaderAndIsr(

@@ -19,7 +19,7 @@ from aiocontroller.core.partitions import PartitionTable, Topic
 from aiocontroller.core.states import PartitionState
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """The kind of difference; also the metric's tag."""
 
     BROKER = "broker"
@@ -39,16 +39,16 @@ class Kind(StrEnum):
     """A request or notification in ZooKeeper that should have been handled."""
 
 
-IN_TOPIC_ZNODE = frozenset({Kind.TOPIC_ID, Kind.PARTITIONS, Kind.ASSIGNMENT})
+IN_TOPIC_ZNODE = frozenset({DifferenceKind.TOPIC_ID, DifferenceKind.PARTITIONS, DifferenceKind.ASSIGNMENT})
 """What ``compare_topic`` finds, for all partitions at once."""
 
-Key = tuple[Kind, str]
+Key = tuple[DifferenceKind, str]
 
 
-class Finding(NamedTuple):
+class AuditFinding(NamedTuple):
     """``subject`` is for people to read.  Without one, ``topic`` is empty and ``partition`` and ``broker`` are -1."""
 
-    kind: Kind
+    kind: DifferenceKind
     subject: str
     found: str
     expected: str
@@ -87,13 +87,13 @@ def shown(state: LeaderAndIsr | None) -> str:
 
 def compare_brokers(
     context: ControllerContext, found: Sequence[Broker], unreadable: Collection[int]
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Differences between the registrations that were found and the known brokers, by broker id."""
     registered = {broker.id: broker for broker in found}
     for broker in sorted({*registered, *context.brokers}.difference(unreadable)):
         there, known = registered.get(broker), context.brokers.get(broker)
         if there != known:
-            yield Finding(Kind.BROKER, f"broker {broker}", _broker(there), _broker(known), broker=broker)
+            yield AuditFinding(DifferenceKind.BROKER, f"broker {broker}", _broker(there), _broker(known), broker=broker)
 
 
 def _broker(broker: Broker | None) -> str:
@@ -105,35 +105,37 @@ def _broker(broker: Broker | None) -> str:
 
 def compare_topics(
     context: ControllerContext, found: Iterable[str], unreadable: Collection[str] = ()
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """``unreadable`` names the topics that memory leaves out because their znodes cannot be read."""
     present, known = set(found), context.table.topic_by_name  # membership only
     for name in sorted(present.difference(known, unreadable)):
-        yield Finding(Kind.TOPIC, f"topic {name}", "in ZooKeeper", "no such topic", topic=name)
+        yield AuditFinding(DifferenceKind.TOPIC, f"topic {name}", "in ZooKeeper", "no such topic", topic=name)
     for name in [name for name in known if name not in present]:
-        yield Finding(Kind.TOPIC, f"topic {name}", "not in ZooKeeper", "the topic", topic=name)
+        yield AuditFinding(DifferenceKind.TOPIC, f"topic {name}", "not in ZooKeeper", "the topic", topic=name)
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-def compare_topic(context: ControllerContext, topic: Topic, found: TopicAssignment) -> Iterator[Finding]:
+def compare_topic(context: ControllerContext, topic: Topic, found: TopicAssignment) -> Iterator[AuditFinding]:
     """Compares id, partitions and assignments; skips partitions being reassigned, which are written step by step."""
     name, table = topic.name, context.table
     if found.topic_id != topic.id != NO_TOPIC_ID:
-        yield Finding(Kind.TOPIC_ID, f"topic {name}", found.topic_id.hex(), topic.id.hex(), topic=name)
+        yield AuditFinding(DifferenceKind.TOPIC_ID, f"topic {name}", found.topic_id.hex(), topic.id.hex(), topic=name)
         return
     known = {number: row for number, row in enumerate(topic.rows) if row >= 0}
     for number in sorted(known.keys() ^ found.partitions.keys()):
         there, here = ("no partition", "one") if number in known else ("a partition", "none")
-        yield Finding(Kind.PARTITIONS, f"{name}-{number}", there, here, name, number)
+        yield AuditFinding(DifferenceKind.PARTITIONS, f"{name}-{number}", there, here, name, number)
     for number, row in known.items():
         there_ = found.partitions.get(number)
         if there_ is None or row in context.partitions_being_reassigned:
             continue
         assignment = table.assignment(row)
         if there_ is not assignment and there_ != assignment:
-            yield Finding(Kind.ASSIGNMENT, f"{name}-{number}", str(there_), str(assignment), name, number)
+            yield AuditFinding(
+                DifferenceKind.ASSIGNMENT, f"{name}-{number}", str(there_), str(assignment), name, number
+            )
 
 
 def replaced_topics(before: PartitionTable, table: PartitionTable) -> list[Topic]:
@@ -192,7 +194,7 @@ def compare_states(
     states: Sequence[LeaderAndIsr | None],
     *,
     brokers_write: bool,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """``brokers_write``: leaders write ISRs themselves and notify the controller later."""
     table = context.table
     for row, found in zip(rows, states, strict=True):
@@ -204,16 +206,16 @@ def compare_states(
                 and known.leader not in context.brokers
                 and not context.needs_no_leader(row)
             ):
-                yield _of_state(context, Kind.DEAD_LEADER, row, shown(found), "a leader that is registered")
+                yield _of_state(context, DifferenceKind.DEAD_LEADER, row, shown(found), "a leader that is registered")
         elif found is None:
-            yield _of_state(context, Kind.MISSING_STATE, row, shown(found), shown(known))
+            yield _of_state(context, DifferenceKind.MISSING_STATE, row, shown(found), shown(known))
         elif not (brokers_write and known is not None and is_isr_written_by_its_leader(known, found)):
-            yield _of_state(context, Kind.STATE, row, shown(found), shown(known))
+            yield _of_state(context, DifferenceKind.STATE, row, shown(found), shown(known))
 
 
-def _of_state(context: ControllerContext, kind: Kind, row: int, found: str, expected: str) -> Finding:
+def _of_state(context: ControllerContext, kind: DifferenceKind, row: int, found: str, expected: str) -> AuditFinding:
     partition = context.table.topic_partition(row)
-    return Finding(kind, str(partition), found, expected, *partition)
+    return AuditFinding(kind, str(partition), found, expected, *partition)
 
 
 def is_isr_written_by_its_leader(known: LeaderAndIsr, found: LeaderAndIsr) -> bool:

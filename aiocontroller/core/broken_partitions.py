@@ -37,7 +37,7 @@ _NEVER_SMALL = 1 << 31
 """For a partition that has had no leader."""
 
 
-class Kind(StrEnum):
+class BrokenKind(StrEnum):
     """What is broken; the names are those of requests and options."""
 
     OFFLINE = "offline"
@@ -69,14 +69,14 @@ class BrokenPartitions:
     def __len__(self) -> int:
         return len(self.offline) + len(self.under_replicated)
 
-    def of_kind(self, kind: Kind) -> Mapping[int, int]:
+    def of_kind(self, kind: BrokenKind) -> Mapping[int, int]:
         """The rows of a kind, each with the time since when."""
         match kind:
-            case Kind.OFFLINE:
+            case BrokenKind.OFFLINE:
                 return self.offline
-            case Kind.UNDER_REPLICATED:
+            case BrokenKind.UNDER_REPLICATED:
                 return self.under_replicated
-            case Kind.UNDER_MIN_ISR:
+            case BrokenKind.UNDER_MIN_ISR:
                 return self.under_min_isr
 
     def found_so(self, since_us: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from aiocontroller.core.broken_partitions import Kind
+from aiocontroller.core.broken_partitions import BrokenKind
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import LEADER_DURING_DELETE, NO_LEADER
 from aiocontroller.core.partitions import NO_ISR
@@ -27,12 +27,12 @@ class Clause(msgspec.Struct, frozen=True, gc=False):
 Reason = Sequence[Clause]
 
 
-def reason(context: ControllerContext, kind: Kind, row: int) -> Reason:
+def reason(context: ControllerContext, kind: BrokenKind, row: int) -> Reason:
     """Why the partition of this row is of this kind; O(its replicas)."""
-    if kind is Kind.OFFLINE:
+    if kind is BrokenKind.OFFLINE:
         return _no_leader(context, row)
     missing = _outside(context, row)
-    if kind is Kind.UNDER_MIN_ISR:
+    if kind is BrokenKind.UNDER_MIN_ISR:
         needed = context.table.broken.needed(context.table, row)
         return [Clause(f"{len(context.table.isr(row))} in sync, min.insync.replicas needs {needed}"), *missing]
     return missing

@@ -12,7 +12,7 @@ from itertools import islice
 import msgspec
 
 from aiocontroller.core import broken_reasons
-from aiocontroller.core.broken_partitions import Kind
+from aiocontroller.core.broken_partitions import BrokenKind
 from aiocontroller.core.broken_reasons import Clause
 from aiocontroller.core.context import ControllerContext
 
@@ -35,10 +35,10 @@ class BrokenPartition(msgspec.Struct, frozen=True):
 
 def counts(context: ControllerContext) -> dict[str, int]:
     """How many partitions are of each kind; one may be of several."""
-    return {kind.value: len(context.table.broken.of_kind(kind)) for kind in Kind}
+    return {kind.value: len(context.table.broken.of_kind(kind)) for kind in BrokenKind}
 
 
-def broken_partition(context: ControllerContext, kind: Kind, row: int) -> BrokenPartition:
+def broken_partition(context: ControllerContext, kind: BrokenKind, row: int) -> BrokenPartition:
     """The partition of this row, which is of this kind."""
     table = context.table
     broken = table.broken
@@ -58,18 +58,18 @@ def broken_partition(context: ControllerContext, kind: Kind, row: int) -> Broken
     )
 
 
-def broken_partitions(context: ControllerContext, kind: Kind, start: int, at_most: int) -> list[BrokenPartition]:
+def broken_partitions(context: ControllerContext, kind: BrokenKind, start: int, at_most: int) -> list[BrokenPartition]:
     """Those of a kind, from number ``start`` on, in the order in which they broke."""
     rows = islice(context.table.broken.of_kind(kind), start, start + at_most)
     return [broken_partition(context, kind, row) for row in rows]
 
 
-def kinds_of(context: ControllerContext, row: int) -> list[Kind]:
+def kinds_of(context: ControllerContext, row: int) -> list[BrokenKind]:
     """What is broken about a partition."""
-    return [kind for kind in Kind if row in context.table.broken.of_kind(kind)]
+    return [kind for kind in BrokenKind if row in context.table.broken.of_kind(kind)]
 
 
-def among(context: ControllerContext, kind: Kind, rows: Iterable[int]) -> Iterator[int]:
+def among(context: ControllerContext, kind: BrokenKind, rows: Iterable[int]) -> Iterator[int]:
     """Those of the rows that are of this kind."""
     return filter(context.table.broken.of_kind(kind).__contains__, rows)
 

@@ -50,7 +50,7 @@ NEVER_UNCLEAN = UncleanPolicy()
 NO_MIN_ISRS: Mapping[str, MinIsr] = {}
 
 
-class Outcome(NamedTuple):
+class ElectionOutcome(NamedTuple):
     """A rule's result for one partition."""
 
     leader: int
@@ -84,7 +84,7 @@ class Elections(NamedTuple):
     """A batch's outcomes, in parallel columns; ``failed`` are the rows for which the strategy finds no leader."""
 
     rows: list[int]
-    outcomes: list[Outcome]
+    outcomes: list[ElectionOutcome]
     failed: list[int]
     unasked: Sequence[int] = ()
     """Rows whose replicas must first be asked how far their logs reach."""
@@ -96,34 +96,34 @@ class Elections(NamedTuple):
 
 def offline_partition_leader_election(
     replicas: Replicas, isr: Replicas, online: Collection[int], unclean_allowed: bool, spare: Spare = NO_SPARE
-) -> Outcome | None:
+) -> ElectionOutcome | None:
     """The first assigned replica that is online and may lead; without one, if that is allowed, the first online one."""
     alive = tuple(r for r in replicas if r in online)
     candidates = spare.candidates(isr, online)
     for leader in alive:
         if leader in candidates:
-            return Outcome(leader, spare.isr(leader, tuple(r for r in isr if r in online)), alive)
+            return ElectionOutcome(leader, spare.isr(leader, tuple(r for r in isr if r in online)), alive)
     if unclean_allowed and alive:
-        return Outcome(alive[0], (alive[0],), alive, unclean=True)
+        return ElectionOutcome(alive[0], (alive[0],), alive, unclean=True)
     return None
 
 
 def reassign_partition_leader_election(
     target: Replicas, isr: Replicas, online: Collection[int], spare: Spare = NO_SPARE
-) -> Outcome | None:
+) -> ElectionOutcome | None:
     """The first target replica that is online and may lead; the ISR stays."""
     candidates = spare.candidates(isr, online)
     leader = next((r for r in target if r in candidates), None)
-    return None if leader is None else Outcome(leader, spare.isr(leader, isr), target)
+    return None if leader is None else ElectionOutcome(leader, spare.isr(leader, isr), target)
 
 
 def preferred_replica_partition_leader_election(
     replicas: Replicas, isr: Replicas, online: Collection[int], spare: Spare = NO_SPARE
-) -> Outcome | None:
+) -> ElectionOutcome | None:
     """The head of the assignment, if it is online and may lead; the ISR stays."""
     if not replicas or replicas[0] not in spare.candidates(isr, online):
         return None
-    return Outcome(replicas[0], spare.isr(replicas[0], isr), replicas)
+    return ElectionOutcome(replicas[0], spare.isr(replicas[0], isr), replicas)
 
 
 def controlled_shutdown_partition_leader_election(
@@ -132,7 +132,7 @@ def controlled_shutdown_partition_leader_election(
     online_or_shutting_down: Collection[int],
     shutting_down: Collection[int],
     spare: Spare = NO_SPARE,
-) -> Outcome | None:
+) -> ElectionOutcome | None:
     """The first assigned replica that stays and may lead; brokers shutting down leave the ISR, and get a LeaderAndIsr
     as well."""
     alive = tuple(r for r in replicas if r in online_or_shutting_down)
@@ -141,7 +141,7 @@ def controlled_shutdown_partition_leader_election(
     leader = next((r for r in staying if r in candidates), None)
     if leader is None:
         return None
-    return Outcome(leader, spare.isr(leader, tuple(r for r in isr if r not in shutting_down)), alive)
+    return ElectionOutcome(leader, spare.isr(leader, tuple(r for r in isr if r not in shutting_down)), alive)
 
 
 def elect(
@@ -162,7 +162,7 @@ def elect(
     may_be_unclean = strategy is Strategy.OFFLINE and (unclean.default or bool(unclean.topics))
     allowed_of_topic: dict[int, bool] = {}
     with_eligible, leader_of, unclean_spare = table.eligible, table.leader, Spare((), context.started_uncleanly())
-    memo: dict[tuple[int, int, Replicas, bool, Spare], Outcome | None] = {}
+    memo: dict[tuple[int, int, Replicas, bool, Spare], ElectionOutcome | None] = {}
     elections = Elections([], [], [])
     for row in rows:
         if isr_of[row] == NO_ISR:
@@ -191,7 +191,7 @@ def elect(
     return elections
 
 
-_Rule = Callable[[ReplicaAssignment, Replicas, Replicas, bool, Spare], Outcome | None]
+_Rule = Callable[[ReplicaAssignment, Replicas, Replicas, bool, Spare], ElectionOutcome | None]
 
 
 def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
@@ -231,7 +231,7 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
             )
 
 
-def _sent_to(replicas: Replicas, outcome: Outcome | None) -> Outcome | None:
+def _sent_to(replicas: Replicas, outcome: ElectionOutcome | None) -> ElectionOutcome | None:
     """The outcome, sent to all these replicas.
 
     Until a reassignment ends, the replicas to be removed still follow, or one of them led: they must be sent the new
@@ -271,6 +271,6 @@ def with_online_replica(context: ControllerContext, rows: Iterable[int]) -> list
     ]
 
 
-def recovery_state_after(outcome: Outcome, current: int, recovery_supported: bool) -> int:
+def recovery_state_after(outcome: ElectionOutcome, current: int, recovery_supported: bool) -> int:
     """RECOVERING after an unclean election where brokers know the state (inter.broker.protocol.version >= 3.2)."""
     return RECOVERING if outcome.unclean and recovery_supported else current

@@ -39,10 +39,10 @@ MAX_TRUST_S = 60.0
 FORGET_FALSE_ALARMS_S = 600.0
 """After this long without an alarm, a peer's false alarms are forgotten."""
 RATE_WINDOW_S = 60.0
-"""The minute of ``Limits.per_minute``."""
+"""The minute of ``DetectionLimits.per_minute``."""
 
 
-class Limits(NamedTuple):
+class DetectionLimits(NamedTuple):
     """When evidence counts, and how much may be suspected; times in seconds."""
 
     silence_s: float | None = None
@@ -105,7 +105,7 @@ class Peer:
 class FailureDetector:
     """Gathers evidence, and judges it; all times are given by the caller, in seconds."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: DetectionLimits) -> None:
         self.limits = limits
         self.peers: dict[int, Peer] = {}
         self.held = False

@@ -1,9 +1,9 @@
 """What a change of leaderships consists of, for the driver that carries it out (``controller/leadership_writes``).
 
-The driver takes four steps with each piece of a change.  *Plan*: ``Change.plan``, a pure function of the context and of
-the facts that the driver has read, returns a plan, whose decisions say what to write.  *Write*: ZooKeeper accepts some
-of it.  *Apply*: ``Plan.effects``, a pure function of what was written, says what follows, and the context takes it in.
-*Send*: the effects fill the request batch.
+The driver takes four steps with each piece of a change.  *Plan*: ``LeadershipChange.plan``, a pure function of the
+context and of the facts that the driver has read, returns a plan, whose decisions say what to write.  *Write*:
+ZooKeeper accepts some of it.  *Apply*: ``LeadershipPlan.effects``, a pure function of what was written, says what
+follows, and the context takes it in.  *Send*: the effects fill the request batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiocontroller.core.election import NEVER_UNCLEAN, NO_MIN_ISRS, UncleanPolic
 from aiocontroller.core.ids import MinIsr
 
 
-class Facts(NamedTuple):
+class LeadershipFacts(NamedTuple):
     """What a plan depends on besides the context; read just before it is made."""
 
     unclean: UncleanPolicy = NEVER_UNCLEAN
@@ -40,7 +40,7 @@ class Written(NamedTuple):
     """Those of them whose new state the context has adopted, so that the change is decided again."""
 
 
-class Plan(Protocol):
+class LeadershipPlan(Protocol):
     """The decisions about a piece of a change."""
 
     @property
@@ -51,10 +51,10 @@ class Plan(Protocol):
         """What follows from the states that were written."""
 
 
-P = TypeVar("P", bound=Plan)
+P = TypeVar("P", bound=LeadershipPlan)
 
 
-class Change(ABC, Generic[P]):
+class LeadershipChange(ABC, Generic[P]):
     """New leaderships for partitions.  Changes nothing itself; keeps account of what the driver has achieved."""
 
     creates: ClassVar[bool] = False
@@ -70,11 +70,11 @@ class Change(ABC, Generic[P]):
         """row -> why it stays unchanged."""
 
     def topics_asked_for(self, context: ControllerContext, rows: Sequence[int]) -> list[str]:
-        """Topics on whose settings (``Facts``) the plan depends."""
+        """Topics on whose settings (``LeadershipFacts``) the plan depends."""
         return []
 
     @abstractmethod
-    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> P:
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: LeadershipFacts) -> P:
         """Plan a piece without changing anything: an earlier piece may still be in flight."""
 
     def needs_confirmation(self, plan: P) -> bool:

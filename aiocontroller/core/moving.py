@@ -2,7 +2,8 @@
 
 Everything follows from the plan and the present cluster, so the process that carries out a plan may be killed at any
 time and begin again.  Rules.
- * At most ``Bounds.at_once`` partitions move at the same time; those that begin are spread over the receiving brokers.
+ * At most ``MoveBounds.at_once`` partitions move at the same time; those that begin are spread over the receiving
+   brokers.
  * While a bound is exceeded, nothing begins, and the rate is the lowest.  After ``hold_s`` of this the move stops
    itself.
  * A move to a broker that has been absent for ``patience_s`` is taken back, and begins again when the broker has
@@ -23,7 +24,7 @@ from typing import NamedTuple
 from aiocontroller.core.ids import NO_LEADER, ReplicaAssignment, TopicPartition
 from aiocontroller.core.throttles import Entity
 
-Plan = Mapping[TopicPartition, tuple[int, ...]]
+MovePlan = Mapping[TopicPartition, tuple[int, ...]]
 CALM_LOOKS = 5
 """After so many looks in a row without a reason to slow down, the rate rises."""
 
@@ -37,7 +38,7 @@ class Now(NamedTuple):
     isr: tuple[int, ...]
 
 
-class View(NamedTuple):
+class MoveView(NamedTuple):
     """The cluster at one moment."""
 
     partitions: Mapping[TopicPartition, Now]
@@ -49,7 +50,7 @@ class View(NamedTuple):
     """The throttling settings of topics and brokers, where they are set."""
 
 
-class Bounds(NamedTuple):
+class MoveBounds(NamedTuple):
     """What a move may cost; rates in bytes a second for each broker."""
 
     at_once: int
@@ -64,7 +65,7 @@ class Bounds(NamedTuple):
     hold_s: float
 
 
-class Phase(Enum):
+class MovePhase(Enum):
     """Where a partition of the plan stands."""
 
     DONE = "done"
@@ -79,23 +80,25 @@ class Phase(Enum):
     TAKEN = "moved away by another client"
 
 
-def phase(target: tuple[int, ...], opposite: tuple[int, ...] | None, now: Now | None, live: Collection[int]) -> Phase:
+def phase(
+    target: tuple[int, ...], opposite: tuple[int, ...] | None, now: Now | None, live: Collection[int]
+) -> MovePhase:
     """``opposite`` is where the same plan would move it in the other direction, if it has one."""
     if now is None:
-        return Phase.GONE
+        return MovePhase.GONE
     assignment = now.assignment
     if assignment.being_reassigned:
         if assignment.target == target:
-            return Phase.MOVING
-        return Phase.OPPOSITE if assignment.target == opposite else Phase.BUSY
+            return MovePhase.MOVING
+        return MovePhase.OPPOSITE if assignment.target == opposite else MovePhase.BUSY
     if assignment.replicas == target:
-        return Phase.DONE
+        return MovePhase.DONE
     if now.leader == NO_LEADER:
-        return Phase.LEADERLESS
-    return Phase.WAITING if all(b in live or b in assignment.replicas for b in target) else Phase.AWAY
+        return MovePhase.LEADERLESS
+    return MovePhase.WAITING if all(b in live or b in assignment.replicas for b in target) else MovePhase.AWAY
 
 
-IN_PLACE = (Phase.DONE, Phase.GONE)
+IN_PLACE = (MovePhase.DONE, MovePhase.GONE)
 """Phases in which nothing is left to do."""
 
 
@@ -109,7 +112,7 @@ class Health(NamedTuple):
     answer_ms: float
 
 
-def health(view: View, before: View | None) -> Health:
+def health(view: MoveView, before: MoveView | None) -> Health:
     """The health at this look; ``before`` is the previous one."""
     named = Counter[int]()
     under, shrunk = 0, 0
@@ -127,7 +130,7 @@ def health(view: View, before: View | None) -> Health:
     return Health(tuple(sorted(broker for broker in named if broker not in view.live)), under, shrunk, view.answer_ms)
 
 
-def exceeded(found: Health, bounds: Bounds) -> tuple[str, ...]:
+def exceeded(found: Health, bounds: MoveBounds) -> tuple[str, ...]:
     """Why nothing may begin now, in words; empty if it may."""
     reasons = []
     if len(found.absent) > bounds.absent:
@@ -140,7 +143,7 @@ def exceeded(found: Health, bounds: Bounds) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-class Pace(NamedTuple):
+class MovePace(NamedTuple):
     """How the move goes; times are seconds of one monotonic clock."""
 
     rate: int
@@ -150,12 +153,12 @@ class Pace(NamedTuple):
     """(broker, since when) of absent brokers, ascending."""
 
 
-def first_pace(bounds: Bounds) -> Pace:
+def first_pace(bounds: MoveBounds) -> MovePace:
     """A quarter of the highest rate: calm raises it within half a minute."""
-    return Pace(max(bounds.least_rate, bounds.rate // 4))
+    return MovePace(max(bounds.least_rate, bounds.rate // 4))
 
 
-def adapted(pace: Pace, found: Health, bounds: Bounds, *, held: bool, at_s: float) -> Pace:
+def adapted(pace: MovePace, found: Health, bounds: MoveBounds, *, held: bool, at_s: float) -> MovePace:
     """The pace after a look; ``held``: nothing could begin or go on."""
     rate, calm = pace.rate, pace.calm + 1
     if exceeded(found, bounds):
@@ -167,10 +170,10 @@ def adapted(pace: Pace, found: Health, bounds: Bounds, *, held: bool, at_s: floa
     since = dict(pace.away_since_s)
     away = tuple((broker, since.get(broker, at_s)) for broker in found.absent)
     held_since = (at_s if pace.held_since_s is None else pace.held_since_s) if held else None
-    return Pace(rate, calm, held_since, away)
+    return MovePace(rate, calm, held_since, away)
 
 
-class Step(NamedTuple):
+class MoveStep(NamedTuple):
     """What to do now."""
 
     begin: dict[TopicPartition, tuple[int, ...]]
@@ -179,66 +182,66 @@ class Step(NamedTuple):
     """Moved partitions that their preferred replica could lead, but does not."""
     held: tuple[str, ...]
     """Why nothing begins or goes on."""
-    phases: Mapping[TopicPartition, Phase]
+    phases: Mapping[TopicPartition, MovePhase]
 
     @property
     def over(self) -> bool:
         """Whether nothing is left to do: every partition has moved, is gone, or is left to another client."""
-        return all(each in IN_PLACE or each is Phase.TAKEN for each in self.phases.values())
+        return all(each in IN_PLACE or each is MovePhase.TAKEN for each in self.phases.values())
 
 
-def phases(plan: Plan, opposite: Plan, view: View) -> dict[TopicPartition, Phase]:
+def phases(plan: MovePlan, opposite: MovePlan, view: MoveView) -> dict[TopicPartition, MovePhase]:
     """The phase of every partition of the plan."""
     return {tp: phase(target, opposite.get(tp), view.partitions.get(tp), view.live) for tp, target in plan.items()}
 
 
 def next_step(
-    plan: Plan,
-    opposite: Plan,
-    view: View,
-    bounds: Bounds,
-    pace: Pace,
+    plan: MovePlan,
+    opposite: MovePlan,
+    view: MoveView,
+    bounds: MoveBounds,
+    pace: MovePace,
     found: Health,
     at_s: float,
     refused: Mapping[TopicPartition, str] | None = None,
     arrived: Collection[TopicPartition] = (),
-) -> Step:
+) -> MoveStep:
     """The next step by the module's rules; ``pace`` is that before this look.
 
     ``refused`` may not begin again yet, for the reason given, and ``arrived`` were in place at an earlier look.
     """
     refused = refused or {}
     phases_now = phases(plan, opposite, view)
-    phases_now |= {tp: Phase.TAKEN for tp, each in phases_now.items() if tp in arrived and each not in IN_PLACE}
-    phases_now |= {tp: Phase.REFUSED for tp in plan if tp in refused and phases_now[tp] is Phase.WAITING}
+    phases_now |= {tp: MovePhase.TAKEN for tp, each in phases_now.items() if tp in arrived and each not in IN_PLACE}
+    phases_now |= {tp: MovePhase.REFUSED for tp in plan if tp in refused and phases_now[tp] is MovePhase.WAITING}
     lost = {broker for broker, since in pace.away_since_s if at_s - since >= bounds.patience_s}
     take_back = [
         tp
         for tp, each in phases_now.items()
-        if each is Phase.OPPOSITE
-        or (each is Phase.MOVING and lost.intersection(view.partitions[tp].assignment.adding).difference(view.live))
+        if each is MovePhase.OPPOSITE
+        or (each is MovePhase.MOVING and lost.intersection(view.partitions[tp].assignment.adding).difference(view.live))
     ]
     held = exceeded(found, bounds)
     begin = {} if held else _begin(plan, phases_now, view, bounds.at_once)
     elect = [
         tp
         for tp, each in phases_now.items()
-        if each is Phase.DONE and view.partitions[tp].leader not in (NO_LEADER, plan[tp][0])
+        if each is MovePhase.DONE and view.partitions[tp].leader not in (NO_LEADER, plan[tp][0])
         if plan[tp][0] in view.partitions[tp].isr and plan[tp][0] in view.live
     ]
-    if not held and not begin and not take_back and Phase.MOVING not in phases_now.values():
-        rest = Counter[Phase](each for each in phases_now.values() if each not in (*IN_PLACE, Phase.TAKEN))
+    if not held and not begin and not take_back and MovePhase.MOVING not in phases_now.values():
+        rest = Counter[MovePhase](each for each in phases_now.values() if each not in (*IN_PLACE, MovePhase.TAKEN))
         why = next(iter(refused.values()), "")
         held = tuple(
-            f"{each.value}: {rest[each]} partitions{f' ({why})' if each is Phase.REFUSED and why else ''}"
-            for each in Phase
+            f"{each.value}: {rest[each]} partitions{f' ({why})' if each is MovePhase.REFUSED and why else ''}"
+            for each in MovePhase
             if rest[each]
         )
-    return Step(begin, take_back, elect, held, phases_now)
+    return MoveStep(begin, take_back, elect, held, phases_now)
 
 
 def _begin(
-    plan: Plan, phases: Mapping[TopicPartition, Phase], view: View, at_once: int
+    plan: MovePlan, phases: Mapping[TopicPartition, MovePhase], view: MoveView, at_once: int
 ) -> dict[TopicPartition, tuple[int, ...]]:
     """Fill the free places with the partitions whose new brokers receive least now; equal ones in the plan's order.
 
@@ -246,12 +249,12 @@ def _begin(
     only grows here, so an entry is at its place or belongs further down.
     """
     receiving: Counter[int] = Counter()
-    moving = [tp for tp, each in phases.items() if each is Phase.MOVING]
+    moving = [tp for tp, each in phases.items() if each is MovePhase.MOVING]
     for tp in moving:
         receiving.update(view.partitions[tp].assignment.adding)
     queues: dict[tuple[int, ...], deque[tuple[int, TopicPartition]]] = {}
     for at, (tp, each) in enumerate(phases.items()):
-        if each is Phase.WAITING:
+        if each is MovePhase.WAITING:
             new = tuple(broker for broker in plan[tp] if broker not in view.partitions[tp].assignment.replicas)
             queues.setdefault(new, deque()).append((at, tp))
     heap = [(0, queue[0][0], new) for new, queue in queues.items()]
@@ -274,13 +277,13 @@ def _begin(
     return chosen
 
 
-def to_stop(plan: Plan, opposite: Plan, view: View) -> list[TopicPartition]:
+def to_stop(plan: MovePlan, opposite: MovePlan, view: MoveView) -> list[TopicPartition]:
     """The partitions to take back so that nothing of the plan is moving, in either direction."""
-    under_way = (Phase.MOVING, Phase.OPPOSITE)
+    under_way = (MovePhase.MOVING, MovePhase.OPPOSITE)
     return [tp for tp, each in phases(plan, opposite, view).items() if each in under_way]
 
 
-def misordered(opposite: Plan, view: View) -> dict[TopicPartition, tuple[int, ...]]:
+def misordered(opposite: MovePlan, view: MoveView) -> dict[TopicPartition, tuple[int, ...]]:
     """The former replicas of partitions that are back on their former brokers, but in another order.
 
     Kafka's cancellation leaves the target's order: of (1, 2) that moved to (3, 2) it makes (2, 1).

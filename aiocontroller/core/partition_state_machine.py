@@ -27,7 +27,7 @@ from aiocontroller.core.election import (
     without_online_isr,
 )
 from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, NO_LEADER, RECOVERED, LeaderAndIsr, MinIsr
-from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, Written
 from aiocontroller.core.log_evidence import brokers_named
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_PARTITION_STATES, PartitionState
@@ -152,7 +152,7 @@ class InitializationPlan(NamedTuple):
         return effects_of_initialization(written.done)
 
 
-class Initialization(Change[InitializationPlan]):
+class Initialization(LeadershipChange[InitializationPlan]):
     """The first leaders of New partitions.
 
     A state that exists already was written by an earlier attempt of ours whose answer was lost, or by an earlier term.
@@ -167,7 +167,7 @@ class Initialization(Change[InitializationPlan]):
         super().__init__(rows)
         self.leaderless: list[int] = []
 
-    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> InitializationPlan:
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: LeadershipFacts) -> InitializationPlan:
         """A state for each row with a live replica; O(rows)."""
         return InitializationPlan(*plan_initialization(context, rows))
 
@@ -264,7 +264,7 @@ class ElectionPlan(NamedTuple):
         return effects_of_elections(self.strategy, self.unclean, written.done, self.eligible)
 
 
-class LeaderElection(Change[ElectionPlan]):
+class LeaderElection(LeadershipChange[ElectionPlan]):
     """Elects leaders by a strategy."""
 
     def __init__(
@@ -300,7 +300,7 @@ class LeaderElection(Change[ElectionPlan]):
             needy += [row for row in rows if row in table.eligible]
         return list(dict.fromkeys(table.topic(row).name for row in needy))
 
-    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> ElectionPlan:
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: LeadershipFacts) -> ElectionPlan:
         """Leaders by the strategy; ``facts`` say which topics allow unclean ones."""
         unclean = UncleanPolicy(True) if self._force_unclean else facts.unclean
         decisions, elections = plan_elections(
@@ -385,9 +385,9 @@ class EpochPlan(NamedTuple):
         return Effects()
 
 
-class EpochRise(Change[EpochPlan]):
+class EpochRise(LeadershipChange[EpochPlan]):
     """Raises leader epochs and changes nothing else."""
 
-    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> EpochPlan:
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: LeadershipFacts) -> EpochPlan:
         """The rows that have a leadership, with the next leader epoch."""
         return EpochPlan(plan_leader_epochs(context, rows))

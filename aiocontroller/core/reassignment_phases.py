@@ -46,7 +46,6 @@ from aiocontroller.core.steps import (
     ReadRequestedReassignments,
     ReasonAgainstSize,
     RecordReassigned,
-    Report,
     ResumeDeletions,
     Schedule,
     SendMetadata,
@@ -55,6 +54,7 @@ from aiocontroller.core.steps import (
     Steps,
     WriteAssignments,
     WriteRequestedReassignments,
+    WriteToLog,
 )
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def _begin_what_the_znode_says(context: ControllerContext, moving: AbstractSet[i
         wanted |= checked.wanted
         for tp, why in checked.refused.items():
             asked = f"Reassignment of {tp} to {requested[tp]}"
-            yield Report("error", f"{asked} {why.message}: removed from the request")
+            yield WriteToLog("error", f"{asked} {why.message}: removed from the request")
             refused.append(tp)
     failed = yield from too_large_for_their_znodes(context, wanted)
     wanted = {row: assignment for row, assignment in wanted.items() if row not in failed}
@@ -126,7 +126,7 @@ def report_refused(context: ControllerContext, failed: Mapping[int, Refused]) ->
     for row, why in failed.items():
         by_reason.setdefault(why.message, []).append(row)
     for message, rows in by_reason.items():
-        yield Report("error", f"Not reassigned: {context.table.sample(rows)}: {message}")
+        yield WriteToLog("error", f"Not reassigned: {context.table.sample(rows)}: {message}")
 
 
 def list_partition_reassignments(context: ControllerContext, event: ListPartitionReassignments) -> Steps[None]:
@@ -172,7 +172,7 @@ def drop_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[i
     if not odd.all:
         return
     names = context.table.sample(list(odd.all))
-    yield Report("info", f"Removing brokers that are not replicas from the ISRs of {names}")
+    yield WriteToLog("info", f"Removing brokers that are not replicas from the ISRs of {names}")
     yield ShrinkIsrs(by_broker(odd.in_sync))
     raised = yield from RaiseLeaderEpochs([row for row in odd.all if row not in odd.in_sync])
     left = plan.no_longer_in_sync(context, odd)
@@ -212,7 +212,7 @@ def move_replicas_of_controllers(context: ControllerContext) -> Steps[None]:
         assignment = plan.check_target(context, row, other)
         if isinstance(assignment, Refused):
             named = f"{table.topic_partition(row)} names a controller as a replica"
-            yield Report("warning", f"{named} and cannot be moved now: {assignment.message}")
+            yield WriteToLog("warning", f"{named} and cannot be moved now: {assignment.message}")
         else:
             wanted[row] = assignment
     if wanted:
@@ -220,7 +220,7 @@ def move_replicas_of_controllers(context: ControllerContext) -> Steps[None]:
         wanted = {row: assignment for row, assignment in wanted.items() if row not in refused}
         yield from report_refused(context, refused)
         names = table.sample(list(wanted))
-        yield Report("info", f"Reassigning partitions that name a controller as a replica: {names}")
+        yield WriteToLog("info", f"Reassigning partitions that name a controller as a replica: {names}")
         yield from trigger_partition_reassignment(context, wanted)
 
 
@@ -317,7 +317,7 @@ def _phase_b(context: ControllerContext, rows: Sequence[int]) -> Steps[None]:
     yield MoveReplicas(phase.added, ReplicaState.OnlineReplica)
     if phase.hopeless:
         names = context.table.sample(phase.hopeless)
-        yield Report("warning", f"No target replica can lead {names} yet; nothing is removed")
+        yield WriteToLog("warning", f"No target replica can lead {names} yet; nothing is removed")
     yield Apply(Effects(assigned=phase.targets()))
     elected = yield from ElectLeaders(phase.moving, Strategy.REASSIGN)
     unmoved = plan.not_moved(context, phase, elected)
@@ -353,7 +353,7 @@ def _finish(context: ControllerContext, done: Sequence[int]) -> Steps[None]:
     cancelled = {row: row in context.cancelled_reassignments for row in done}
     yield Apply(ReassignmentsEnded(done))
     yield RecordReassigned(cancelled)
-    yield Report("info", f"Reassignment finished: {table.sample(done)}")
+    yield WriteToLog("info", f"Reassignment finished: {table.sample(done)}")
     yield from _remove_from_znode(context, [table.topic_partition(row) for row in done], only_finished=True)
     yield SendMetadata(list(context.brokers), done)
     yield ResumeDeletions(list(dict.fromkeys(table.topic(row).name for row in done)))

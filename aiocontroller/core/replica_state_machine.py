@@ -21,7 +21,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests, Replicas, SharedLeaderAndIsrRequests
 from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr, ReplicaAssignment
-from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, Written
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaState
 
@@ -249,7 +249,7 @@ class ShrinkingPlan(NamedTuple):
         return effects_of_offline(context, self.replicas, self.offline, self.stop, written.done)
 
 
-class IsrShrinking(Change[ShrinkingPlan]):
+class IsrShrinking(LeadershipChange[ShrinkingPlan]):
     """Removes replicas from ISRs and informs the others.  With ``stop``, the removed replicas are stopped."""
 
     def __init__(self, replicas: Replicas, *, stop: bool = False) -> None:
@@ -263,7 +263,7 @@ class IsrShrinking(Change[ShrinkingPlan]):
         self._replicas = ascending
         self._stop = stop
 
-    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> ShrinkingPlan:
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: LeadershipFacts) -> ShrinkingPlan:
         """The ISRs of these rows without the replicas; O(rows * replicas)."""
         replicas = among(self._replicas, rows)
         return ShrinkingPlan(replicas, plan_offline(context, replicas), self._stop)

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.ids import NO_LEADER, TopicPartition
-from aiocontroller.core.moving import View
+from aiocontroller.core.moving import MoveView
 
 
-class Gate(NamedTuple):
+class RestartGate(NamedTuple):
     """Why a broker may not be restarted now; the gate is open if every list is empty."""
 
     absent: tuple[int, ...]
@@ -47,7 +47,7 @@ class Gate(NamedTuple):
         return tuple(words)
 
 
-def gate(view: View, known: Iterable[int]) -> Gate:
+def gate(view: MoveView, known: Iterable[int]) -> RestartGate:
     """The gate for the present cluster; ``known`` are the brokers that existed when the restarts began."""
     named = set(known)
     offline, behind = [], []
@@ -57,7 +57,7 @@ def gate(view: View, known: Iterable[int]) -> Gate:
             offline.append(tp)
         elif not set(now.assignment.replicas).issubset(now.isr):
             behind.append(tp)
-    return Gate(tuple(sorted(named - view.live)), tuple(offline), tuple(behind))
+    return RestartGate(tuple(sorted(named - view.live)), tuple(offline), tuple(behind))
 
 
 def order(brokers: Iterable[int], controller: int | None) -> list[int]:
@@ -65,7 +65,7 @@ def order(brokers: Iterable[int], controller: int | None) -> list[int]:
     return sorted(brokers, key=lambda broker: (broker == controller, broker))
 
 
-def returned(view: View, broker: int, epoch: int | None, before: int | None) -> bool:
+def returned(view: MoveView, broker: int, epoch: int | None, before: int | None) -> bool:
     """Whether the broker has registered again, and is in the ISR of each of its partitions.
 
     ``epoch`` is that of its present registration, ``before`` that before its restart; None without one.

@@ -22,14 +22,14 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
 from aiocontroller.core.ids import LeaderAndIsr
-from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, Written
 from aiocontroller.core.partitions import NO_ISR
 
 REASON = "SickBroker"
 """The journal's reason for these changes."""
 
 
-class MinIsr(NamedTuple):
+class MinIsrs(NamedTuple):
     """``min.insync.replicas``, of topics with a setting of their own and of all others."""
 
     default: int
@@ -69,17 +69,17 @@ class ReliefPlan(NamedTuple):
         )
 
 
-class SickReplicas(Change[ReliefPlan]):
+class SickReplicas(LeadershipChange[ReliefPlan]):
     """Takes the sick broker's replicas out of the way."""
 
-    def __init__(self, broker: int, rows: Sequence[int], min_isr: MinIsr) -> None:
+    def __init__(self, broker: int, rows: Sequence[int], min_isr: MinIsrs) -> None:
         super().__init__(rows)
         self.moved = 0
         """Partitions with a new leader."""
         self._broker = broker
         self._min_isr = min_isr
 
-    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> ReliefPlan:
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: LeadershipFacts) -> ReliefPlan:
         """Decide each row; those that stay as they are are left out."""
         decisions, moved = Decisions.none(), list[int]()
         for row in rows:

@@ -33,9 +33,9 @@ that an answer comes, that brokers answer in turn, or that this process runs wit
  6. Judge with fewer than ``WITNESSES`` other brokers that answer: of two brokers, either may be at fault.
  7. Judge often: at most ``PER_HOUR`` times in an hour.
 
-**The end.**  A broker is well again when it has looked well for ``Limits.healthy_s`` without a break: it answers, not
-slowly, and is not stale anywhere, not even where it is out of the ISR.  The time doubles with each relapse, up to
-``MAX_HEALTHY_S``.  The sickness also ends when the broker's registration ends or is replaced.
+**The end.**  A broker is well again when it has looked well for ``SicknessLimits.healthy_s`` without a break: it
+answers, not slowly, and is not stale anywhere, not even where it is out of the ISR.  The time doubles with each
+relapse, up to ``MAX_HEALTHY_S``.  The sickness also ends when the broker's registration ends or is replaced.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ ACCUSED_S = 10.0
 EVER = float("-inf")
 
 
-class Limits(NamedTuple):
+class SicknessLimits(NamedTuple):
     """When evidence counts; times in seconds."""
 
     staleness_s: float = 1.0
@@ -155,7 +155,7 @@ class _Patient:
 class JudgeOfSickness:
     """Gathers evidence, and judges it; all times are given by the caller, in seconds of one clock."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SicknessLimits) -> None:
         self.limits = limits
         self.sick: Sickness | None = None
         self.held: tuple[int, ...] = ()

@@ -219,7 +219,7 @@ class RecordReassigned(Step[None]):
 
 
 @dataclass(frozen=True)
-class Report(Step[None]):
+class WriteToLog(Step[None]):
     """Write a line into the log."""
 
     severity: Literal["info", "warning", "error"]

@@ -93,7 +93,7 @@ def replicas_in_state(context: ControllerContext, topic: Topic, state: ReplicaSt
     }
 
 
-class Progress(NamedTuple):
+class DeletionProgress(NamedTuple):
     """The work that ``resume_deletions`` finds."""
 
     complete: list[Topic]
@@ -103,9 +103,9 @@ class Progress(NamedTuple):
     start: list[Topic]
 
 
-def progress(context: ControllerContext) -> Progress:
+def progress(context: ControllerContext) -> DeletionProgress:
     """The next step of every queued topic, in order of queueing."""
-    found = Progress([], {}, [])
+    found = DeletionProgress([], {}, [])
     for name in context.topics_to_be_deleted:
         topic = context.table.topic_by_name.get(name)
         if topic is None:

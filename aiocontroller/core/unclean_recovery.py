@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.election import NEVER_UNCLEAN, Elections, Outcome, Strategy, UncleanPolicy
+from aiocontroller.core.election import NEVER_UNCLEAN, ElectionOutcome, Elections, Strategy, UncleanPolicy
 from aiocontroller.core.eligible_replicas import Replicas, needed_in_sync, unproven_replicas
 from aiocontroller.core.events import RecoverPartitions
 from aiocontroller.core.ids import NO_LEADER, MinIsr, TopicPartition
@@ -148,7 +148,7 @@ def _someone_was_not_asked(evidence: Evidence, returned: int) -> bool:
 def _needs_logs(
     context: ControllerContext,
     row: int,
-    outcome: Outcome | None,
+    outcome: ElectionOutcome | None,
     recovery: Recovery,
     started: frozenset[int],
     strategy: Strategy,
@@ -173,8 +173,8 @@ def _needs_logs(
 
 
 def _led_by_the_best(
-    context: ControllerContext, row: int, outcome: Outcome | None, evidence: Evidence, by_rule: int | None
-) -> Outcome | None:
+    context: ControllerContext, row: int, outcome: ElectionOutcome | None, evidence: Evidence, by_rule: int | None
+) -> ElectionOutcome | None:
     """Elect the replica with the best log, in an ISR of its own; among equal logs, an ISR member's.
 
     The rule's outcome stays if no replica has reported its log, or if the leader by the rule of ISRs may hold something
@@ -184,7 +184,7 @@ def _led_by_the_best(
     best = evidence.best(sorted(online, key=lambda replica: replica not in isr), last)
     if best is None or (by_rule is not None and not evidence.is_proven_better(best, by_rule, last)):
         return outcome
-    return Outcome(best, (best,), online, unclean=best not in isr)
+    return ElectionOutcome(best, (best,), online, unclean=best not in isr)
 
 
 def _online(context: ControllerContext, row: int) -> Replicas:

@@ -31,7 +31,7 @@ class Chapter(msgspec.Struct, frozen=True):
     text: str
 
 
-class Story:
+class PartitionStory:
     """Takes records in the order in which they were written; ``chapter_of`` returns a chapter for those that matter."""
 
     def __init__(self, topic: str, partition: int) -> None:

@@ -27,7 +27,7 @@ from aiocontroller.lab.cluster.real_kafka import INTERNAL_TOPIC_CONFIGS, INTERNA
 from aiocontroller.lab.processes.cluster import NotWholeError, ProcessCluster, Shape
 from aiocontroller.lab.processes.recovery_checks import Forgiving, leaderships, process_missing
 from aiocontroller.lab.processes.steps import ProcessSteps
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 
 __all__ = ["DRAWN", "Faults", "KafkaCluster", "NotWholeError"]
 
@@ -250,7 +250,7 @@ class Faults:
     def step(self, kind: str, *arguments: object, pause_s: float = 0.0) -> None:
         """Take any step of the scenario language (docs/scenarios.md), including those without a method here."""
         given = tuple(str(word) for word in arguments if word is not None)
-        step = Step(kind.replace("-", "_"), self._chance.randrange(1 << 32), pause_s, given)
+        step = ScenarioStep(kind.replace("-", "_"), self._chance.randrange(1 << 32), pause_s, given)
         self.steps.append(str(step))
         self._cluster._call(self._steps.take(step))
 

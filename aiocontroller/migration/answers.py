@@ -54,7 +54,7 @@ class Node(msgspec.Struct, frozen=True):
         return parse_voters(self.settings.get(VOTERS) or "")
 
 
-class Answers(NamedTuple):
+class MigrationAnswers(NamedTuple):
     """The answers of all nodes that were asked, by their ids."""
 
     brokers: Mapping[int, Node]

@@ -13,7 +13,7 @@ from aiocontroller.controller.shell import inter_broker_listener
 from aiocontroller.controller.survey import SettingsRefusedError, describe_broker
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker, Endpoint
-from aiocontroller.migration.answers import SETTINGS_ASKED, Answers, Node, protocol_of
+from aiocontroller.migration.answers import SETTINGS_ASKED, MigrationAnswers, Node, protocol_of
 from aiocontroller.migration.carried import Reported, What, ask_carried
 from aiocontroller.net.ports import World
 from aiocontroller.security import Security
@@ -49,7 +49,7 @@ class Asker:
         *,
         bootstrap_servers: Sequence[tuple[str, int]] = (),
         bootstrap_controllers: Sequence[tuple[str, int]] = (),
-    ) -> Answers:
+    ) -> MigrationAnswers:
         """Ask the registered brokers, the brokers in their Metadata, and the KRaft controllers in their configuration.
 
         ``not_brokers``: ids in their Metadata that are controllers.  Nodes that do not answer are in the result.
@@ -73,7 +73,7 @@ class Asker:
         }
         brokers |= await self._ask_all(known, silent, metadata=True)
         controllers = await self._controllers(brokers, bootstrap_controllers, silent)
-        return Answers(brokers, controllers, silent)
+        return MigrationAnswers(brokers, controllers, silent)
 
     async def carried(self, node: Node, *, is_broker: bool) -> Reported:
         """Ask this node for what a migration carries over beside topics."""

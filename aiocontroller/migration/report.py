@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from aiocontroller.check.findings import Finding, Hit, findings, lasting
+from aiocontroller.check.findings import CheckFinding, Hit, findings, lasting
 from aiocontroller.migration.answers import IBP
 from aiocontroller.migration.asking import Asker
 from aiocontroller.migration.carried import Stored, read_carried
 from aiocontroller.migration.kinds import KINDS
-from aiocontroller.migration.rules import NEXT, Step, all_hits, metadata_version_name
-from aiocontroller.migration.view import View
+from aiocontroller.migration.rules import NEXT, MigrationStep, all_hits, metadata_version_name
+from aiocontroller.migration.view import MigrationView
 from aiocontroller.migration.ways import NEXT_STEPS, WAY_BACK
 from aiocontroller.net.ports import Clock
 from aiocontroller.wire.quorum import DescribedQuorum
-from aiocontroller.zookeeper.cluster_tree import Progress, read_cluster_tree, read_evidence
+from aiocontroller.zookeeper.cluster_tree import OnProgress, read_cluster_tree, read_evidence
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode
 from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -48,7 +48,7 @@ class BrokerLine(msgspec.Struct, frozen=True):
     """Of its copy of the metadata log; None if it does not fetch the log."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class MigrationReport(msgspec.Struct, frozen=True):
     """The state of a migration, and the reasons against the step ``before``."""
 
     at: str
@@ -70,10 +70,12 @@ class Report(msgspec.Struct, frozen=True):
     partitions: int
     next: tuple[str, ...]
     way_back: tuple[str, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[CheckFinding, ...] = ()
 
 
-async def look(zk: KafkaZkClient, asker: Asker, bootstrap: Bootstrap, progress: Progress | None = None) -> View:
+async def look(
+    zk: KafkaZkClient, asker: Asker, bootstrap: Bootstrap, progress: OnProgress | None = None
+) -> MigrationView:
     """Look once; AioControllerError if ZooKeeper does not answer."""
     tree = await read_cluster_tree(zk, progress)
     holder = () if tree.holder is None else (tree.holder.controller_id,)
@@ -83,7 +85,7 @@ async def look(zk: KafkaZkClient, asker: Asker, bootstrap: Bootstrap, progress: 
         bootstrap_servers=bootstrap.servers,
         bootstrap_controllers=bootstrap.controllers,
     )
-    view = View(tree, answers, await _stored(zk))
+    view = MigrationView(tree, answers, await _stored(zk))
     node = view.node_to_ask
     if node is None:
         return view
@@ -104,10 +106,10 @@ async def examine(
     clock: Clock,
     bootstrap: Bootstrap,
     *,
-    before: Step | None = None,
+    before: MigrationStep | None = None,
     between_s: float = BETWEEN_S,
-    progress: Progress | None = None,
-) -> Report:
+    progress: OnProgress | None = None,
+) -> MigrationReport:
     """Look twice; report what both looks show.  ``before``: the step to check for, by default the next one."""
     first = await look(zk, asker, bootstrap, progress)
     await clock.sleep(between_s)
@@ -119,7 +121,7 @@ async def examine(
     )
 
 
-async def _with_evidence(zk: KafkaZkClient, hits: Sequence[Hit]) -> tuple[Finding, ...]:
+async def _with_evidence(zk: KafkaZkClient, hits: Sequence[Hit]) -> tuple[CheckFinding, ...]:
     found, shown_by = findings(hits, KINDS)
     evidence = iter(await read_evidence(zk, [path for some in shown_by for path in some]))
     return tuple(
@@ -128,10 +130,10 @@ async def _with_evidence(zk: KafkaZkClient, hits: Sequence[Hit]) -> tuple[Findin
     )
 
 
-def summary(view: View, clock: Clock) -> Report:
+def summary(view: MigrationView, clock: Clock) -> MigrationReport:
     """Return the report on a look, without findings."""
     tree, level = view.tree, view.metadata_version
-    return Report(
+    return MigrationReport(
         at=datetime.fromtimestamp(clock.wall_time_us() / 1e6, UTC).isoformat(timespec="seconds"),
         phase=view.phase.value,
         before=None,
@@ -151,7 +153,7 @@ def summary(view: View, clock: Clock) -> Report:
     )
 
 
-def _broker_line(view: View, number: int) -> BrokerLine:
+def _broker_line(view: MigrationView, number: int) -> BrokerLine:
     node = view.answers.brokers.get(number)
     observers = () if view.quorum is None else view.quorum.observers
     replica = next((each for each in observers if each.id == number), None)

@@ -11,12 +11,12 @@ from aiocontroller.check.findings import Hit
 from aiocontroller.migration.answers import AUTHORIZER, IBP, VOTERS, Node
 from aiocontroller.migration.carried import What
 from aiocontroller.migration.kinds import OF_HEALTH
-from aiocontroller.migration.view import DUAL_WRITES, METADATA_VERSIONS, Phase, View, differences
+from aiocontroller.migration.view import DUAL_WRITES, METADATA_VERSIONS, MigrationPhase, MigrationView, differences
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import SOFTWARE
 
-Rule = Callable[[View], Iterator[Hit]]
+Rule = Callable[[MigrationView], Iterator[Hit]]
 
 OLDEST_METADATA_VERSION = 8
 SEVERAL_LOG_DIRS_FROM = 17
@@ -36,7 +36,7 @@ _BESIDE_TOPICS = {
 """A znode, and Kafka's tool."""
 
 
-class Step(StrEnum):
+class MigrationStep(StrEnum):
     """A step of Kafka's migration, by what an operator does."""
 
     PROVISION = "provisioning"
@@ -52,42 +52,42 @@ class Step(StrEnum):
 
 
 NEXT = {
-    Phase.NOT_BEGUN: Step.PROVISION,
-    Phase.WAITING: Step.CLAIM,
-    Phase.COPYING: Step.KRAFT,
-    Phase.DUAL_WRITE: Step.KRAFT,
-    Phase.MOVING_BROKERS: Step.FINALIZE,
-    Phase.READY_TO_FINALIZE: Step.FINALIZE,
-    Phase.FINALIZED: None,
-    Phase.ROLLED_BACK: Step.ROLLBACK,
+    MigrationPhase.NOT_BEGUN: MigrationStep.PROVISION,
+    MigrationPhase.WAITING: MigrationStep.CLAIM,
+    MigrationPhase.COPYING: MigrationStep.KRAFT,
+    MigrationPhase.DUAL_WRITE: MigrationStep.KRAFT,
+    MigrationPhase.MOVING_BROKERS: MigrationStep.FINALIZE,
+    MigrationPhase.READY_TO_FINALIZE: MigrationStep.FINALIZE,
+    MigrationPhase.FINALIZED: None,
+    MigrationPhase.ROLLED_BACK: MigrationStep.ROLLBACK,
 }
 """The step that follows."""
 
 
 _WAIT = "wait for it: aiocontroller migration watch --until dual-write"
-_PHASES: dict[Step, tuple[frozenset[Phase], str]] = {
-    Step.CLAIM: (frozenset(Phase) - {Phase.NOT_BEGUN}, "start the KRaft controllers first"),
-    Step.KRAFT: (DUAL_WRITES | {Phase.FINALIZED}, _WAIT),
-    Step.FINALIZE: (DUAL_WRITES | {Phase.FINALIZED}, _WAIT),
-    Step.ROLLBACK: (
-        DUAL_WRITES | {Phase.COPYING, Phase.ROLLED_BACK},
+_PHASES: dict[MigrationStep, tuple[frozenset[MigrationPhase], str]] = {
+    MigrationStep.CLAIM: (frozenset(MigrationPhase) - {MigrationPhase.NOT_BEGUN}, "start the KRaft controllers first"),
+    MigrationStep.KRAFT: (DUAL_WRITES | {MigrationPhase.FINALIZED}, _WAIT),
+    MigrationStep.FINALIZE: (DUAL_WRITES | {MigrationPhase.FINALIZED}, _WAIT),
+    MigrationStep.ROLLBACK: (
+        DUAL_WRITES | {MigrationPhase.COPYING, MigrationPhase.ROLLED_BACK},
         "leave it: only a claim is rolled back, before it is finalized",
     ),
 }
 """The phases in which a step may be taken, and what to do in the others."""
 
 
-def all_hits(view: View, step: Step | None) -> list[Hit]:
+def all_hits(view: MigrationView, step: MigrationStep | None) -> list[Hit]:
     """Return everything that is a reason against this step now."""
     return [*out_of_order(view, step), *faults(view, step)]
 
 
-def faults(view: View, step: Step | None) -> list[Hit]:
+def faults(view: MigrationView, step: MigrationStep | None) -> list[Hit]:
     """Return what has to be fixed before this step."""
     return list(chain.from_iterable(rule(view) for rule in OF_STEP[step]))
 
 
-def out_of_order(view: View, step: Step | None) -> Iterator[Hit]:
+def out_of_order(view: MigrationView, step: MigrationStep | None) -> Iterator[Hit]:
     """A step that does not belong to the present phase."""
     if step in _PHASES:
         phases, remedy = _PHASES[step]
@@ -101,7 +101,7 @@ def out_of_order(view: View, step: Step | None) -> Iterator[Hit]:
             )
 
 
-def health(view: View) -> Iterator[Hit]:
+def health(view: MigrationView) -> Iterator[Hit]:
     """Findings of ``aiocontroller check`` that are reasons against any step.
 
     When the last broker has left ZooKeeper, this needs the address of a broker.
@@ -120,7 +120,7 @@ def health(view: View) -> Iterator[Hit]:
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
-def replicas(view: View) -> Iterator[Hit]:
+def replicas(view: MigrationView) -> Iterator[Hit]:
     """Replicas on ids without a live broker; a single one keeps the KRaft controller waiting."""
     there = view.tree.live | view.kraft_brokers
     for partition in view.tree.partitions:
@@ -135,7 +135,7 @@ def replicas(view: View) -> Iterator[Hit]:
             yield Hit("replica-on-no-broker", str(partition.name), paths.topic(partition.name.topic), why, remedy)
 
 
-def releases(view: View) -> Iterator[Hit]:
+def releases(view: MigrationView) -> Iterator[Hit]:
     """Releases and protocol versions of brokers."""
     for number, node in _of_zookeeper(view):
         versions = node.versions.get(ApiKey.LEADER_AND_ISR)
@@ -155,7 +155,7 @@ def releases(view: View) -> Iterator[Hit]:
             yield _of_broker("protocol-version", number, f"it is {text}", f"set {IBP}=3.9 and restart it")
 
 
-def settings(view: View) -> Iterator[Hit]:
+def settings(view: MigrationView) -> Iterator[Hit]:
     """Brokers' settings that a migration depends on."""
     voters: dict[str, list[int]] = {}
     for number, node in _of_zookeeper(view):
@@ -186,7 +186,7 @@ def settings(view: View) -> Iterator[Hit]:
                 yield _of_broker("settings-differ", number, f"{VOTERS} is {text}", "give all brokers the same")
 
 
-def migration_mode(view: View) -> Iterator[Hit]:
+def migration_mode(view: MigrationView) -> Iterator[Hit]:
     """Registered brokers that the claim waits for."""
     for number, node in _of_zookeeper(view):
         if not node.ready:
@@ -199,28 +199,28 @@ def migration_mode(view: View) -> Iterator[Hit]:
             )
 
 
-def silent(view: View) -> Iterator[Hit]:
+def silent(view: MigrationView) -> Iterator[Hit]:
     """Nodes that did not answer."""
     for who, why in view.answers.silent.items():
         kind = "controller-does-not-answer" if who.startswith("controller ") else "does-not-answer"
         yield Hit(kind, who, paths.BROKER_IDS, why, "start it, or read its log; name credentials in AIOCONTROLLER_…")
 
 
-def zookeeper_mode(view: View) -> Iterator[Hit]:
+def zookeeper_mode(view: MigrationView) -> Iterator[Hit]:
     """Brokers that must be in KRaft mode before the migration is finalized."""
     for number in sorted(view.tree.live - view.kraft_brokers):
         remedy = f"restart broker {number} with process.roles=broker and node.id={number}, without zookeeper.*"
         yield _of_broker("still-in-zookeeper-mode", number, "it is registered in ZooKeeper", remedy)
 
 
-def kraft_mode(view: View) -> Iterator[Hit]:
+def kraft_mode(view: MigrationView) -> Iterator[Hit]:
     """Brokers that must leave KRaft mode before a rollback to ZooKeeper."""
     for number in sorted(view.kraft_brokers):
         remedy = f"restart broker {number} in migration mode, with broker.id={number} and zookeeper.connect"
         yield _of_broker("kraft-broker-in-the-way", number, "it is in KRaft mode", remedy)
 
 
-def left_behind(view: View) -> Iterator[Hit]:
+def left_behind(view: MigrationView) -> Iterator[Hit]:
     """Brokers and voters that do not follow the metadata log."""
     quorum = view.quorum
     if quorum is None:
@@ -243,7 +243,7 @@ def left_behind(view: View) -> Iterator[Hit]:
 # -- KRaft controllers -------------------------------------------------------------------------------------------------
 
 
-def quorum(view: View) -> Iterator[Hit]:
+def quorum(view: MigrationView) -> Iterator[Hit]:
     """The KRaft controllers' ids, number, leader and metadata.version."""
     brokers = view.tree.live | view.kraft_brokers
     known = {number for node in view.answers.brokers.values() for number in node.voters}
@@ -271,7 +271,7 @@ def quorum(view: View) -> Iterator[Hit]:
         )
 
 
-def controllers_migrate(view: View) -> Iterator[Hit]:
+def controllers_migrate(view: MigrationView) -> Iterator[Hit]:
     """KRaft controllers that do not take part in the migration."""
     for number, node in sorted(view.answers.controllers.items()):
         if not node.ready:
@@ -283,7 +283,7 @@ def controllers_migrate(view: View) -> Iterator[Hit]:
             )
 
 
-def quorum_runs(view: View) -> Iterator[Hit]:
+def quorum_runs(view: MigrationView) -> Iterator[Hit]:
     """KRaft controllers that must be stopped before a rollback."""
     for number in sorted(view.answers.controllers):
         yield _of_controller("quorum-still-runs", number, "it answers", f"stop controller {number}")
@@ -292,7 +292,7 @@ def quorum_runs(view: View) -> Iterator[Hit]:
 # -- what is in ZooKeeper ----------------------------------------------------------------------------------------------
 
 
-def under_way(view: View) -> Iterator[Hit]:
+def under_way(view: MigrationView) -> Iterator[Hit]:
     """Deletions and reassignments."""
     for name in view.tree.deletions:
         why = "the topic is being deleted"
@@ -304,7 +304,7 @@ def under_way(view: View) -> Iterator[Hit]:
             yield Hit("under-way", str(partition.name), path, why, "wait for it, or: aiocontroller reassign --cancel")
 
 
-def in_step(view: View) -> Iterator[Hit]:
+def in_step(view: MigrationView) -> Iterator[Hit]:
     """Differences between ZooKeeper, the quorum and the brokers."""
     behind = view.behind_records
     if behind is not None and behind > MOST_BEHIND:
@@ -321,7 +321,7 @@ def in_step(view: View) -> Iterator[Hit]:
         )
 
 
-def epochs(view: View) -> Iterator[Hit]:
+def epochs(view: MigrationView) -> Iterator[Hit]:
     """States whose epochs would keep a controller elected after a deletion of ``/controller`` from writing them."""
     tree = view.tree
     if not view.kraft_holds_office:
@@ -336,15 +336,15 @@ def epochs(view: View) -> Iterator[Hit]:
             yield Hit("epochs-above", str(partition.name), path, why, remedy)
 
 
-def left_over(view: View) -> Iterator[Hit]:
+def left_over(view: MigrationView) -> Iterator[Hit]:
     """A ``/migration`` that a rollback by hand has left behind."""
-    if view.phase is Phase.ROLLED_BACK:
+    if view.phase is MigrationPhase.ROLLED_BACK:
         assert view.tree.migration is not None
         why = f"it names KRaft controller {view.tree.migration.controller_id}, which does not hold the role"
         yield Hit("left-over", "the cluster", paths.MIGRATION, why, "aiocontroller migration rollback")
 
 
-def office(view: View) -> Iterator[Hit]:
+def office(view: MigrationView) -> Iterator[Hit]:
     """An aiocontroller in the role, from which the claim will take it."""
     holder = view.tree.holder
     if holder is not None and holder.software == SOFTWARE:
@@ -353,7 +353,7 @@ def office(view: View) -> Iterator[Hit]:
         yield Hit("aiocontroller-in-office", "the cluster", paths.CONTROLLER, why, remedy)
 
 
-def carried(view: View) -> Iterator[Hit]:
+def carried(view: MigrationView) -> Iterator[Hit]:
     """Differences between ZooKeeper and KRaft in what is carried over beside topics."""
     if view.stored is None:
         remedy = "name credentials in AIOCONTROLLER_ZOOKEEPER_…, as for a controller"
@@ -373,7 +373,7 @@ def carried(view: View) -> Iterator[Hit]:
             yield Hit("not-carried-over", f"{what}: {entry}", path, f"it is only in {where}", remedy)
 
 
-def authorizers(view: View) -> Iterator[Hit]:
+def authorizers(view: MigrationView) -> Iterator[Hit]:
     """Nodes that do not enforce the existing ACLs."""
     if not view.stored or not view.stored[What.ACLS]:
         return
@@ -393,7 +393,7 @@ def metadata_version_name(level: int) -> str:
     return f"{level} ({METADATA_VERSIONS[level]})" if level in METADATA_VERSIONS else str(level)
 
 
-def _of_zookeeper(view: View) -> Iterator[tuple[int, Node]]:
+def _of_zookeeper(view: MigrationView) -> Iterator[tuple[int, Node]]:
     """Return the brokers that answered and are not in KRaft mode."""
     return ((n, node) for n, node in sorted(view.answers.brokers.items()) if not node.in_kraft_mode)
 
@@ -421,12 +421,12 @@ _AFTER_THE_CLAIM = (
     health, silent, quorum, controllers_migrate, left_behind, in_step, under_way, epochs, authorizers, carried,
 )  # fmt: skip
 
-OF_STEP: dict[Step | None, tuple[Rule, ...]] = {
-    Step.PROVISION: _BEFORE_THE_CLAIM,
-    Step.CLAIM: (*_BEFORE_THE_CLAIM, migration_mode),
-    Step.KRAFT: (*_AFTER_THE_CLAIM, settings),
-    Step.FINALIZE: (*_AFTER_THE_CLAIM, zookeeper_mode),
-    Step.ROLLBACK: (health, quorum_runs, kraft_mode, epochs, left_over),
+OF_STEP: dict[MigrationStep | None, tuple[Rule, ...]] = {
+    MigrationStep.PROVISION: _BEFORE_THE_CLAIM,
+    MigrationStep.CLAIM: (*_BEFORE_THE_CLAIM, migration_mode),
+    MigrationStep.KRAFT: (*_AFTER_THE_CLAIM, settings),
+    MigrationStep.FINALIZE: (*_AFTER_THE_CLAIM, zookeeper_mode),
+    MigrationStep.ROLLBACK: (health, quorum_runs, kraft_mode, epochs, left_over),
     None: (silent, quorum, left_behind),
 }
 """The rules that apply before each step; None: no step is left."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.migration.answers import METADATA_VERSION, Answers, Node
+from aiocontroller.migration.answers import METADATA_VERSION, MigrationAnswers, Node
 from aiocontroller.migration.carried import Reported, Stored
 from aiocontroller.wire.quorum import DescribedQuorum
 from aiocontroller.zookeeper.cluster_tree import ClusterTree
@@ -21,7 +21,7 @@ METADATA_VERSIONS = {
 """Level of ``metadata.version`` -> its name; a migration needs 8."""
 
 
-class Phase(StrEnum):
+class MigrationPhase(StrEnum):
     """Where the migration stands."""
 
     NOT_BEGUN = "not begun"
@@ -34,15 +34,23 @@ class Phase(StrEnum):
     ROLLED_BACK = "rolled back by hand, and /migration is left"
 
 
-CLAIMED = frozenset({Phase.COPYING, Phase.DUAL_WRITE, Phase.MOVING_BROKERS, Phase.READY_TO_FINALIZE, Phase.FINALIZED})
-DUAL_WRITES = frozenset({Phase.DUAL_WRITE, Phase.MOVING_BROKERS, Phase.READY_TO_FINALIZE})
+CLAIMED = frozenset(
+    {
+        MigrationPhase.COPYING,
+        MigrationPhase.DUAL_WRITE,
+        MigrationPhase.MOVING_BROKERS,
+        MigrationPhase.READY_TO_FINALIZE,
+        MigrationPhase.FINALIZED,
+    }
+)
+DUAL_WRITES = frozenset({MigrationPhase.DUAL_WRITE, MigrationPhase.MOVING_BROKERS, MigrationPhase.READY_TO_FINALIZE})
 
 
-class View(msgspec.Struct, frozen=True):
+class MigrationView(msgspec.Struct, frozen=True):
     """One look."""
 
     tree: ClusterTree
-    answers: Answers
+    answers: MigrationAnswers
     stored: Stored | None
     """What ZooKeeper holds beside topics; None if its ACLs hide that."""
     reported: Reported = {}
@@ -106,21 +114,21 @@ class View(msgspec.Struct, frozen=True):
         return max((p.state.controller_epoch for p in self.tree.partitions if p.state is not None), default=-1)
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> MigrationPhase:
         """The phase, by ZooKeeper; nodes' answers only decide on ``FINALIZED`` and ``MOVING_BROKERS``."""
         migration = self.tree.migration
         if not self.kraft_holds_office:
             if migration is None:
-                return Phase.NOT_BEGUN
-            return Phase.ROLLED_BACK if migration.claimed else Phase.WAITING
+                return MigrationPhase.NOT_BEGUN
+            return MigrationPhase.ROLLED_BACK if migration.claimed else MigrationPhase.WAITING
         controllers = self.answers.controllers.values()
         if controllers and not any(node.ready for node in controllers):
-            return Phase.FINALIZED
+            return MigrationPhase.FINALIZED
         if migration is None or migration.kraft_metadata_offset <= 0:
-            return Phase.COPYING
+            return MigrationPhase.COPYING
         if not self.tree.live:
-            return Phase.READY_TO_FINALIZE
-        return Phase.MOVING_BROKERS if self.kraft_brokers else Phase.DUAL_WRITE
+            return MigrationPhase.READY_TO_FINALIZE
+        return MigrationPhase.MOVING_BROKERS if self.kraft_brokers else MigrationPhase.DUAL_WRITE
 
     def with_all_brokers(self) -> ClusterTree:
         """Return the tree as if brokers in KRaft mode were registered: they are live, but not in ZooKeeper."""
@@ -137,7 +145,7 @@ class Difference(NamedTuple):
     in_zookeeper: str
 
 
-def differences(view: View) -> Iterator[Difference]:
+def differences(view: MigrationView) -> Iterator[Difference]:
     """Compare leaders, epochs and ISRs in the brokers' Metadata, which comes from the quorum, with the state znodes."""
     deleting = set(view.tree.deletions)
     states = {

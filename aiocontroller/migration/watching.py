@@ -12,7 +12,7 @@ from aiocontroller.migration.asking import Asker
 from aiocontroller.migration.kinds import KINDS
 from aiocontroller.migration.report import Bootstrap, look
 from aiocontroller.migration.rules import NEXT, faults
-from aiocontroller.migration.view import DUAL_WRITES, Phase, View
+from aiocontroller.migration.view import DUAL_WRITES, MigrationPhase, MigrationView
 from aiocontroller.net.ports import Clock
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
@@ -24,7 +24,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     at: str
     """UTC, ISO 8601."""
-    phase: Phase
+    phase: MigrationPhase
     behind_records: int | None
     """Records of the metadata log that ZooKeeper lacks; None if it is unknown."""
     migrating: tuple[int, ...]
@@ -40,7 +40,7 @@ async def looks(
     zk: KafkaZkClient, asker: Asker, clock: Clock, bootstrap: Bootstrap, every_s: float
 ) -> AsyncIterator[Seen]:
     """Look every ``every_s``, without end; AioControllerError if ZooKeeper does not answer."""
-    before: View | None = None
+    before: MigrationView | None = None
     earlier: tuple[Hit, ...] = ()
     seen: Seen | None = None
     while True:
@@ -53,7 +53,7 @@ async def looks(
         await clock.sleep(every_s)
 
 
-def _seen(view: View, hits: Iterable[Hit], before: Seen | None, clock: Clock) -> Seen:
+def _seen(view: MigrationView, hits: Iterable[Hit], before: Seen | None, clock: Clock) -> Seen:
     found = _by_kind(hits)
     migrating, kraft = tuple(sorted(view.migrating_brokers)), tuple(sorted(view.kraft_brokers))
     news = []

@@ -37,7 +37,7 @@ class NotWrittenError(AioControllerError):
     """A record could not be written to disk; the message names the file."""
 
 
-class Audit:
+class AuditFile:
     """Records of one file, in order."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -94,7 +94,7 @@ class NoRecords:
     """Records nothing: where nothing is done, or where what was done is only taken back."""
 
     def write(self, what: str, **fields: Any) -> None:
-        """See ``Audit``."""
+        """See ``AuditFile``."""
 
 
 def audit_of(plan: Path) -> Path:

@@ -26,7 +26,7 @@ import msgspec
 from aiocontroller.core import moving
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.moving import Bounds, Pace, Phase, Plan, Step, View
+from aiocontroller.core.moving import MoveBounds, MovePace, MovePhase, MovePlan, MoveStep, MoveView
 from aiocontroller.core.throttles import (
     FOLLOWER_REPLICAS,
     Entity,
@@ -38,7 +38,7 @@ from aiocontroller.core.throttles import (
 )
 from aiocontroller.moves.audit import NoRecords, NotWrittenError
 from aiocontroller.moves.history import Assignment, History, plain
-from aiocontroller.moves.progress import Meter, Progress
+from aiocontroller.moves.progress import Meter, MoveProgress
 from aiocontroller.net.ports import Clock
 
 LOOK_EVERY_S = 1.0
@@ -52,15 +52,15 @@ REFUSED_S = 10.0
 """How long a partition waits after the controller has refused it."""
 
 T = TypeVar("T")
-Phases = Mapping[TopicPartition, Phase]
-Change = Callable[[Mapping[str, str]], Mapping[str, str | None]]
+Phases = Mapping[TopicPartition, MovePhase]
+MoverChange = Callable[[Mapping[str, str]], Mapping[str, str | None]]
 """Maps all settings to those that change; None: back to the default."""
 
 
-class Cluster(Protocol):
+class MoverCluster(Protocol):
     """The cluster as a move sees it.  Each method raises AioControllerError or OSError if it cannot be asked now."""
 
-    async def look(self) -> View:
+    async def look(self) -> MoveView:
         """Return what ZooKeeper holds, and how long brokers take to answer."""
 
     async def sizes(self, partitions: Sequence[TopicPartition]) -> Mapping[int, Mapping[TopicPartition, int]]:
@@ -75,7 +75,7 @@ class Cluster(Protocol):
     async def elect(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
         """Ask for preferred leaders; return refused partition -> reason."""
 
-    async def change(self, entity: Entity, change: Change) -> None:
+    async def change(self, entity: Entity, change: MoverChange) -> None:
         """Change settings of a topic or broker atomically, based on their present values; always notify brokers.
 
         Does nothing for a topic that no longer exists.
@@ -89,13 +89,13 @@ class Records(Protocol):
         """See ``audit.Audit``."""
 
 
-class Result(msgspec.Struct):
+class MoveResult(msgspec.Struct):
     """How a move ended."""
 
     result: str
     """``moved``, ``reversed``, ``stopped``, or ``incomplete`` if it stopped itself."""
     reasons: tuple[str, ...]
-    phases: dict[TopicPartition, Phase]
+    phases: dict[TopicPartition, MovePhase]
     refused: dict[TopicPartition, str]
     """What the controller still refused at the end, with its reasons."""
 
@@ -105,18 +105,18 @@ class Mover:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MoverCluster,
         records: Records,
         clock: Clock,
         plan: Assignment,
         digest: str,
         past: History,
-        bounds: Callable[[History], Bounds],
+        bounds: Callable[[History], MoveBounds],
         *,
         reverse: bool = False,
         leaders: bool = True,
         look_every_s: float = LOOK_EVERY_S,
-        on_progress: Callable[[Progress], object] = lambda progress: None,
+        on_progress: Callable[[MoveProgress], object] = lambda progress: None,
     ) -> None:
         """``bounds`` depend on which brokers were absent, and what was under-replicated, when the plan began."""
         self.stopping = asyncio.Event()
@@ -135,7 +135,7 @@ class Mover:
         self._throttled: dict[Entity, Settings] | None = past.replaced
         self._rates = list(past.rates)
 
-    async def run(self, *, stop: bool = False) -> Result:
+    async def run(self, *, stop: bool = False) -> MoveResult:
         """Move everything, or with ``stop`` take back what is under way; throttles are gone when it returns.
 
         AioControllerError or OSError when the cluster did not answer for ``AGAIN_S``: the audit file then shows what is
@@ -146,8 +146,10 @@ class Mover:
             await self._again(self._cluster.check_controller)
         past = self._begun(view, stop)
         before = past.before or {}
-        self._plan: Plan = {tp: before[tp] for tp in self._forward if tp in before} if self._reverse else self._forward
-        self._opposite: Plan = self._forward if self._reverse else before
+        self._plan: MovePlan = (
+            {tp: before[tp] for tp in self._forward if tp in before} if self._reverse else self._forward
+        )
+        self._opposite: MovePlan = self._forward if self._reverse else before
         self._meter = Meter(self._opposite, self._plan)
         bounds = self._bounds_of(past)
         self._records.write("reverse" if self._reverse else "stop" if stop else "move", bounds=bounds._asdict())
@@ -167,9 +169,9 @@ class Mover:
             raise
         await self._unthrottle()
         self._records.write("end", result=result, reasons=reasons, refused=_words(self._refused))
-        return Result(result, reasons, dict(phases), self._refused)
+        return MoveResult(result, reasons, dict(phases), self._refused)
 
-    def _begun(self, view: View, stop: bool) -> History:
+    def _begun(self, view: MoveView, stop: bool) -> History:
         if self._past.before is not None:
             return self._past
         if not stop:
@@ -188,7 +190,7 @@ class Mover:
         )
         return past
 
-    def _check(self, view: View) -> None:
+    def _check(self, view: MoveView) -> None:
         """BadInputError naming the first partition that cannot move as a new plan says."""
         for tp, target in self._forward.items():
             now = view.partitions.get(tp)
@@ -202,7 +204,7 @@ class Mover:
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
-    async def _moved(self, view: View, bounds: Bounds) -> tuple[str, tuple[str, ...], Phases]:
+    async def _moved(self, view: MoveView, bounds: MoveBounds) -> tuple[str, tuple[str, ...], Phases]:
         pace, before, sized_s = moving.first_pace(bounds), None, float("-inf")
         while True:
             at_s = self._clock.monotonic()
@@ -210,16 +212,16 @@ class Mover:
             step = moving.next_step(
                 self._plan, self._opposite, view, bounds, pace, found, at_s, self._waiting(at_s), self._arrived
             )
-            self._arrived.update(tp for tp, each in step.phases.items() if each is Phase.DONE)
+            self._arrived.update(tp for tp, each in step.phases.items() if each is MovePhase.DONE)
             held = bool(step.held) or self._only_tries_again(step)
             pace = moving.adapted(pace, found, bounds, held=held, at_s=at_s)
             if self.stopping.is_set():
                 return "stopped", (), await self._stop()
             await self._tidy(step)
             if step.over:
-                taken = sum(each is Phase.TAKEN for each in step.phases.values())
+                taken = sum(each is MovePhase.TAKEN for each in step.phases.values())
                 if taken:
-                    return "incomplete", (f"{Phase.TAKEN.value}: {taken} partitions",), step.phases
+                    return "incomplete", (f"{MovePhase.TAKEN.value}: {taken} partitions",), step.phases
                 return "reversed" if self._reverse else "moved", (), step.phases
             if pace.held_since_s is not None and at_s - pace.held_since_s >= bounds.hold_s:
                 why = next((self._refused[tp] for tp in step.begin if tp in self._refused), "")
@@ -239,7 +241,7 @@ class Mover:
             await self._again(self._cluster.check_controller)  # an old one would never end what is under way
             before, view = view, await self._again(self._cluster.look)
 
-    async def _carry_out(self, begin: Plan, take_back: Sequence[TopicPartition]) -> None:
+    async def _carry_out(self, begin: MovePlan, take_back: Sequence[TopicPartition]) -> None:
         wanted: dict[TopicPartition, tuple[int, ...] | None] = {**dict.fromkeys(take_back), **begin}
         if wanted:
             self._taken.update(take_back)
@@ -253,15 +255,15 @@ class Mover:
             if refused:
                 self._records.write("refused", reasons=_words(refused))
 
-    def _only_tries_again(self, step: Step) -> bool:
+    def _only_tries_again(self, step: MoveStep) -> bool:
         """Whether nothing is under way, and everything that would begin has been refused before."""
-        return Phase.MOVING not in step.phases.values() and self._refused_s.keys() >= {*step.begin, *step.take_back}
+        return MovePhase.MOVING not in step.phases.values() and self._refused_s.keys() >= {*step.begin, *step.take_back}
 
     def _waiting(self, at_s: float) -> dict[TopicPartition, str]:
         """Return partition -> reason for those that the controller refused less than ``REFUSED_S`` ago."""
         return {tp: self._refused[tp] for tp, since in self._refused_s.items() if at_s - since < REFUSED_S}
 
-    async def _tidy(self, step: Step) -> None:
+    async def _tidy(self, step: MoveStep) -> None:
         """Ask for the preferred leaders of what has moved, once each."""
         wanted = [tp for tp in step.elect if self._leaders and tp not in self._elected]
         if wanted:
@@ -312,12 +314,12 @@ class Mover:
 
     # -- throttles -------------------------------------------------------------------------------------------------
 
-    def _wanted(self, view: View, pace: Pace) -> dict[Entity, dict[str, str]]:
+    def _wanted(self, view: MoveView, pace: MovePace) -> dict[Entity, dict[str, str]]:
         """Return the throttles for those partitions that still exist."""
         there = {tp: target for tp, target in self._plan.items() if tp in view.partitions}
         return throttles(self._opposite, there, pace.rate)
 
-    def _foreign(self, wanted: Mapping[Entity, Mapping[str, str]], view: View) -> tuple[str, ...]:
+    def _foreign(self, wanted: Mapping[Entity, Mapping[str, str]], view: MoveView) -> tuple[str, ...]:
         """Return a sentence on the first broker with a rate that this plan has not set; empty if there is none.
 
         BadInputError instead if the plan has set no throttle yet.
@@ -335,7 +337,7 @@ class Mover:
                 return (f"{found}somebody has changed it",)
         return ()
 
-    def _is_lost(self, wanted: Mapping[Entity, Mapping[str, str]], view: View) -> bool:
+    def _is_lost(self, wanted: Mapping[Entity, Mapping[str, str]], view: MoveView) -> bool:
         """Whether the new replicas are throttled already, by a run of this plan whose audit file was lost."""
         return self._throttled is None and any(
             set(replicas(own[FOLLOWER_REPLICAS])).issubset(
@@ -345,7 +347,7 @@ class Mover:
             if entity[0] == "topics"
         )
 
-    async def _throttle(self, wanted: Mapping[Entity, Mapping[str, str]], view: View, pace: Pace) -> bool:
+    async def _throttle(self, wanted: Mapping[Entity, Mapping[str, str]], view: MoveView, pace: MovePace) -> bool:
         """Set missing throttles; return whether there are new ones, which brokers may not have applied yet."""
         if not wanted:
             return False
@@ -359,7 +361,7 @@ class Mover:
                 new |= entity[0] == "topics" or not present
         return new
 
-    def _remember(self, wanted: Mapping[Entity, Mapping[str, str]], view: View) -> None:
+    def _remember(self, wanted: Mapping[Entity, Mapping[str, str]], view: MoveView) -> None:
         """Record what throttles replace, unless an earlier run in either direction has done so."""
         known = self._throttled or {}
         found: dict[Entity, Settings] = {

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.moving import Phase, Plan
+from aiocontroller.core.moving import MovePhase, MovePlan
 
 WINDOW_S = 30.0
 """The speed is measured over this time."""
 
 
-class Progress(NamedTuple):
+class MoveProgress(NamedTuple):
     """What is shown of a move; bytes as far as brokers report them."""
 
     done: int
@@ -32,7 +32,7 @@ class Progress(NamedTuple):
 class Meter:
     """Measures the bytes of the replicas that a plan makes."""
 
-    def __init__(self, before: Plan, plan: Plan) -> None:
+    def __init__(self, before: MovePlan, plan: MovePlan) -> None:
         self._new = {tp: [broker for broker in plan[tp] if broker not in before.get(tp, ())] for tp in plan}
         self._seen: deque[tuple[float, int]] = deque()
         self._sizes: dict[TopicPartition, int] = {}
@@ -55,15 +55,18 @@ class Meter:
         while len(self._seen) > 2 and self._seen[1][0] <= at_s - WINDOW_S:
             self._seen.popleft()
 
-    def progress(self, phases: Mapping[TopicPartition, Phase], rate: int, held: tuple[str, ...]) -> Progress:
+    def progress(self, phases: Mapping[TopicPartition, MovePhase], rate: int, held: tuple[str, ...]) -> MoveProgress:
         """Return the present progress; ``rate`` in bytes a second."""
         count = Counter(phases.values())
         speed = 0.0
         if len(self._seen) > 1 and self._seen[-1][0] > self._seen[0][0]:
             speed = max(0.0, (self._seen[-1][1] - self._seen[0][1]) / (self._seen[-1][0] - self._seen[0][0]))
         left = max(0, self.total - self.copied)
-        done, moving = count[Phase.DONE] + count[Phase.GONE], count[Phase.MOVING] + count[Phase.OPPOSITE]
-        return Progress(
+        done, moving = (
+            count[MovePhase.DONE] + count[MovePhase.GONE],
+            count[MovePhase.MOVING] + count[MovePhase.OPPOSITE],
+        )
+        return MoveProgress(
             done,
             moving,
             len(phases) - done - moving,

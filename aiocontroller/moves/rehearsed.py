@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiocontroller.core.ids import NO_LEADER, ReplicaAssignment, TopicPartition
-from aiocontroller.core.moving import View
+from aiocontroller.core.moving import MoveView
 from aiocontroller.core.throttles import Entity
-from aiocontroller.moves.mover import Change, Cluster
+from aiocontroller.moves.mover import MoverChange, MoverCluster
 
 
 class RehearsedCluster:
@@ -17,12 +17,12 @@ class RehearsedCluster:
     ``report`` is called with each request and write, as values for JSON.
     """
 
-    def __init__(self, cluster: Cluster, report: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(self, cluster: MoverCluster, report: Callable[[dict[str, Any]], object]) -> None:
         self._cluster, self._report = cluster, report
-        self._view: View | None = None
+        self._view: MoveView | None = None
         self._rated: set[Entity] = set()  # membership only
 
-    async def look(self) -> View:
+    async def look(self) -> MoveView:
         """Return the view; only the first look asks the real cluster."""
         if self._view is None:
             self._view = await self._cluster.look()
@@ -56,7 +56,7 @@ class RehearsedCluster:
         self._report({"send": "ElectLeaders", "partitions": [tuple(tp) for tp in partitions]})
         return {}
 
-    async def change(self, entity: Entity, change: Change) -> None:
+    async def change(self, entity: Entity, change: MoverChange) -> None:
         """Report a broker's throttle only once: how its rate would adapt to the cluster is unknown."""
         assert self._view is not None
         present = dict(self._view.throttles.get(entity, {}))

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from aiocontroller.core.moving import View
-from aiocontroller.core.rolling import Gate, Restarted, gate, order, returned
+from aiocontroller.core.moving import MoveView
+from aiocontroller.core.rolling import Restarted, RestartGate, gate, order, returned
 from aiocontroller.moves.mover import Records
 from aiocontroller.net.commands import CommandResult
 from aiocontroller.net.ports import Clock
@@ -24,7 +24,7 @@ LOOK_EVERY_S = 1.0
 class Seen(NamedTuple):
     """The cluster at one moment."""
 
-    view: View
+    view: MoveView
     epochs: Mapping[int, int]
     """Live broker -> the epoch of its registration."""
     addresses: Mapping[int, tuple[str, int]]
@@ -32,20 +32,20 @@ class Seen(NamedTuple):
     controller: int | None
 
 
-class Cluster(Protocol):
+class RollerCluster(Protocol):
     """The cluster as a roll sees it."""
 
     async def look(self) -> Seen:
         """Return what ZooKeeper holds now; AioControllerError or OSError if it does not answer."""
 
-    async def without(self, broker: int) -> Gate:
+    async def without(self, broker: int) -> RestartGate:
         """Return the state of the cluster if this broker were shut down; the first three fields are empty."""
 
     async def elect_preferred(self) -> None:
         """Ask the active controller to elect all preferred leaders."""
 
 
-class Result(msgspec.Struct):
+class RollResult(msgspec.Struct):
     """How a roll ended."""
 
     result: str
@@ -60,7 +60,7 @@ class Roller:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: RollerCluster,
         records: Records,
         clock: Clock,
         run: Callable[[int], Awaitable[CommandResult]],
@@ -75,7 +75,7 @@ class Roller:
         self._cluster, self._records, self._clock, self._run = cluster, records, clock, run
         self._wait_s, self._elect, self._look_every_s, self._show = wait_s, elect, look_every_s, show
 
-    async def roll(self, wanted: Collection[int] | None, past: Restarted | None) -> Result:
+    async def roll(self, wanted: Collection[int] | None, past: Restarted | None) -> RollResult:
         """Restart the brokers ``wanted`` (None: all registered ones), except those that ``past`` names as done."""
         seen = await self._cluster.look()
         done = list(past.done if past else ())
@@ -100,9 +100,9 @@ class Roller:
             done.append(todo.pop(0))
         return self._ended("rolled", (), done, todo)
 
-    def _ended(self, result: str, reasons: tuple[str, ...], done: Sequence[int], todo: Sequence[int]) -> Result:
+    def _ended(self, result: str, reasons: tuple[str, ...], done: Sequence[int], todo: Sequence[int]) -> RollResult:
         self._records.write("end", result=result, reasons=reasons, restarted=list(done), left=list(todo))
-        return Result(result, reasons, tuple(done), tuple(todo))
+        return RollResult(result, reasons, tuple(done), tuple(todo))
 
     async def _one(
         self, broker: int, known: Collection[int], past: Restarted | None

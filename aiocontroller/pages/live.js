@@ -186,7 +186,7 @@ const sections = {
       : "Only the active controller knows.")]);
   },
   check(found) {
-    const summary = document.getElementById("check-said"), counts = found.counts;
+    const summary = document.getElementById("check-message"), counts = found.counts;
     document.getElementById("check-now").setAttribute("aria-disabled", found.running_since_us !== null);
     summary.replaceChildren(...(found.running_since_us !== null ? ["Checking since ", clock(found.running_since_us), progress(found.progress)]
       : found.at_us === null ? ["Not checked yet."]
@@ -353,7 +353,7 @@ document.getElementById("check-now").addEventListener("click", async () => {
     const found = await post("/check", {});
     sections.check(state.check = found);
   } catch (error) {
-    document.getElementById("check-said").textContent = plain(error.message);
+    document.getElementById("check-message").textContent = plain(error.message);
   }
 });
 
@@ -367,7 +367,7 @@ function act(title, what) {
   [asked, confirmation, opener] = [{ ...what }, null, document.activeElement];
   part("title").textContent = plain(title);
   part("lines").replaceChildren();
-  part("said").textContent = part("password").value = "";
+  part("message").textContent = part("password").value = "";
   waiting = false;
   part("go").textContent = "Show what it would do";
   part("go").hidden = part("who").hidden = false;
@@ -383,7 +383,7 @@ async function goOn(event) {
   if (asked.replicas && !confirmation) {
     const typed = part("replicas").value.trim().split(/[\s,]+/);
     if (!typed.every(each => /^\d{1,10}$/.test(each))) {
-      part("said").textContent = plain(`Replicas: found '${typed.join(", ")}', expected the ids of brokers, such as 1, 2, 3.`);
+      part("message").textContent = plain(`Replicas: found '${typed.join(", ")}', expected the ids of brokers, such as 1, 2, 3.`);
       return;
     }
     asked.replicas = typed.map(Number);
@@ -391,13 +391,13 @@ async function goOn(event) {
   waiting = true;
   const mine = asked; // an answer that arrives after the dialog was closed does not belong to the next action
   const actor = { name: part("name").value.trim(), password: part("password").value };
-  part("said").textContent = confirmation ? "Carrying it out …" : "";
+  part("message").textContent = confirmation ? "Carrying it out …" : "";
   try {
     const found = confirmation ? await post("/confirm", { confirmation, ...actor }) : await post("/dry-run", { ...asked, ...actor });
     if (asked !== mine) return;
     part("title").textContent = plain(found.title);
     part("lines").replaceChildren(...found.lines.map(line => el("li", {}, line)));
-    part("said").textContent = plain(found.confirmation ? `Nothing is done yet. The journal will say: ${found.who}.` : "Done.");
+    part("message").textContent = plain(found.confirmation ? `Nothing is done yet. The journal will say: ${found.who}.` : "Done.");
     part("go").textContent = "Do it";
     part("who").hidden = part("where").hidden = true;
     part("go").hidden = !found.confirmation;
@@ -405,7 +405,7 @@ async function goOn(event) {
     part("title").focus(); // so that another Enter does not confirm by accident
   } catch (error) {
     if (asked !== mine) return;
-    part("said").textContent = plain(error.message);
+    part("message").textContent = plain(error.message);
     part("who").hidden = false;
     part("where").hidden = !asked.replicas;
     part("go").textContent = "Show what it would do";

@@ -44,7 +44,7 @@ NO_AUTHORIZER = "No Authorizer is configured."
 NOT_AUTHORIZED = "Cluster authorization failed."
 
 
-class Outcome(NamedTuple):
+class AclOutcome(NamedTuple):
     """An error code and a message for one ACL or filter of a request."""
 
     code: int
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
         return {"error_code": self.code, "error_message": self.message}
 
 
-SUCCESS = Outcome(_E.NONE)
+SUCCESS = AclOutcome(_E.NONE)
 
 
 def apis(shell: ControllerShell) -> Apis:
@@ -73,7 +73,7 @@ def apis(shell: ControllerShell) -> Apis:
         asked = decoded(request).creations
         for creation in asked:
             _check_known(request, creation, "resource_type", "resource_pattern_type", "operation", "permission_type")
-        outcomes: Sequence[Outcome]
+        outcomes: Sequence[AclOutcome]
         refusal = await _refusal(shell, request, AclOperation.ALTER)
         if refusal is not None:
             outcomes = [refusal] * len(asked)
@@ -98,13 +98,13 @@ def apis(shell: ControllerShell) -> Apis:
     }
 
 
-async def _refusal(shell: ControllerShell, request: KafkaRequest, operation: AclOperation) -> Outcome | None:
+async def _refusal(shell: ControllerShell, request: KafkaRequest, operation: AclOperation) -> AclOutcome | None:
     if not Permissions(shell.authorizer, request.context).may_cluster(operation):
-        return Outcome(_E.CLUSTER_AUTHORIZATION_FAILED, NOT_AUTHORIZED)
+        return AclOutcome(_E.CLUSTER_AUTHORIZATION_FAILED, NOT_AUTHORIZED)
     if isinstance(shell.authorizer, AllowAll):
-        return Outcome(_E.SECURITY_DISABLED, NO_AUTHORIZER)
+        return AclOutcome(_E.SECURITY_DISABLED, NO_AUTHORIZER)
     if shell.acls is None:
-        return Outcome(_E.SECURITY_DISABLED, "The brokers' authorizer cannot run here.")
+        return AclOutcome(_E.SECURITY_DISABLED, "The brokers' authorizer cannot run here.")
     await shell.acls.loaded.wait()
     return None
 
@@ -114,7 +114,7 @@ def _store(shell: ControllerShell) -> AclStore:
     return shell.acls
 
 
-def _created(outcome: Outcome) -> Fields:
+def _created(outcome: AclOutcome) -> Fields:
     """As in Kafka, a successful creation has an empty message, a successful deletion none."""
     return {**outcome.fields(), "error_message": outcome.message if outcome.code else ""}
 
@@ -122,10 +122,10 @@ def _created(outcome: Outcome) -> Fields:
 # -- creating ----------------------------------------------------------------------------------------------------------
 
 
-async def create_acls(store: AclStore, bindings: Sequence[AclBinding]) -> list[Outcome]:
+async def create_acls(store: AclStore, bindings: Sequence[AclBinding]) -> list[AclOutcome]:
     """Create ACLs; valid bindings with the same pattern succeed or fail together."""
     if any(_indefinite(binding) for binding in bindings):
-        return [Outcome(_E.UNKNOWN_SERVER_ERROR)] * len(bindings)
+        return [AclOutcome(_E.UNKNOWN_SERVER_ERROR)] * len(bindings)
     outcomes = [_invalid(binding) for binding in bindings]
     by_pattern: dict[ResourcePattern, dict[AccessControlEntry, None]] = {}
     for binding, outcome in zip(bindings, outcomes, strict=True):
@@ -135,9 +135,9 @@ async def create_acls(store: AclStore, bindings: Sequence[AclBinding]) -> list[O
     return [outcome or written[binding.pattern] for binding, outcome in zip(bindings, outcomes, strict=True)]
 
 
-async def _add(store: AclStore, pattern: ResourcePattern, entries: Entries) -> Outcome:
+async def _add(store: AclStore, pattern: ResourcePattern, entries: Entries) -> AclOutcome:
     if not all(is_principal(entry.principal) for entry in entries):
-        return Outcome(_E.UNKNOWN_SERVER_ERROR)
+        return AclOutcome(_E.UNKNOWN_SERVER_ERROR)
     try:
         await store.update(pattern, lambda present: [*present, *entries])
     except (AioControllerError, exc.ZKError, OSError) as error:
@@ -155,24 +155,24 @@ def _indefinite(binding: AclBinding) -> bool:
     )
 
 
-def _invalid(binding: AclBinding) -> Outcome | None:
+def _invalid(binding: AclBinding) -> AclOutcome | None:
     pattern, entry = binding
     if pattern.resource == ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
-        return Outcome(_E.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+        return AclOutcome(_E.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not pattern.name:
-        return Outcome(_E.INVALID_REQUEST, "Invalid empty resource name")
+        return AclOutcome(_E.INVALID_REQUEST, "Invalid empty resource name")
     unknown = 0 in (pattern.resource, pattern.pattern, entry.operation, entry.permission)
     if unknown or not _is_znode_name(pattern.name):
-        return Outcome(_E.INVALID_REQUEST, "Failed to create ACL")
+        return AclOutcome(_E.INVALID_REQUEST, "Failed to create ACL")
     return None
 
 
 # -- deleting ----------------------------------------------------------------------------------------------------------
 
 
-async def delete_acls(store: AclStore, filters: Sequence[AclBindingFilter]) -> list[dict[AclBinding, Outcome]]:
+async def delete_acls(store: AclStore, filters: Sequence[AclBindingFilter]) -> list[dict[AclBinding, AclOutcome]]:
     """Delete ACLs; returns what each filter deleted.  A binding that several filters match counts for the first."""
-    deleted: list[dict[AclBinding, Outcome]] = [{} for _ in filters]
+    deleted: list[dict[AclBinding, AclOutcome]] = [{} for _ in filters]
     for pattern, matching in _by_pattern(store, filters).items():
         found: dict[AclBinding, int] = {}
 
@@ -221,8 +221,8 @@ def _is_znode_name(name: str) -> bool:
     return bool(name) and "/" not in name and name not in (".", "..") and "\0" not in name
 
 
-def _failed(error: Exception) -> Outcome:
-    return Outcome(_E.UNKNOWN_SERVER_ERROR, str(error) or type(error).__name__)
+def _failed(error: Exception) -> AclOutcome:
+    return AclOutcome(_E.UNKNOWN_SERVER_ERROR, str(error) or type(error).__name__)
 
 
 # -- requests and answers ----------------------------------------------------------------------------------------------
@@ -270,7 +270,9 @@ def _described(bindings: Iterable[AclBinding]) -> Fields:
     resources: dict[ResourcePattern, list[Mapping[str, Any]]] = {}
     for pattern, entry in bindings:
         if 0 in (entry.operation, entry.permission):
-            return Outcome(_E.UNKNOWN_SERVER_ERROR, f"{pattern} has an ACL that earlier releases do not know").fields()
+            return AclOutcome(
+                _E.UNKNOWN_SERVER_ERROR, f"{pattern} has an ACL that earlier releases do not know"
+            ).fields()
         resources.setdefault(pattern, []).append(_entry_fields(entry))
     listed = [
         {
@@ -284,7 +286,7 @@ def _described(bindings: Iterable[AclBinding]) -> Fields:
     return {"error_code": 0, "error_message": "", "resources": listed}
 
 
-def _deleted(bindings: Mapping[AclBinding, Outcome]) -> Fields:
+def _deleted(bindings: Mapping[AclBinding, AclOutcome]) -> Fields:
     matching = [
         {
             **outcome.fields(),

@@ -33,7 +33,7 @@ from aiocontroller.core.events import ApiPartitionReassignment, Release, Replica
 from aiocontroller.core.request_content import ElectionType
 from aiocontroller.core.steps import Steps
 from aiocontroller.core.unreadable_json import UNREADABLE_JSON
-from aiocontroller.server.actor_check import Actors, Peer
+from aiocontroller.server.actor_check import Actors, HttpPeer
 from aiocontroller.server.cluster_view import in_charge
 from aiocontroller.server.commands import CommandRefusedError
 
@@ -91,7 +91,7 @@ class Actions:
         """For the overview: whether the page offers actions."""
         return {"possible": self._actors.exist}
 
-    async def dry_run(self, peer: Peer, body: bytes) -> Mapping[str, Any]:
+    async def dry_run(self, peer: HttpPeer, body: bytes) -> Mapping[str, Any]:
         """The answer to ``POST /dry-run``."""
         asked = _decoded(body, Asked)
         who = self._actors.who(peer, asked.name, asked.password)
@@ -111,7 +111,7 @@ class Actions:
             del self._waiting[next(iter(self._waiting))]
         return confirmation
 
-    async def confirm(self, peer: Peer, body: bytes) -> Mapping[str, Any]:
+    async def confirm(self, peer: HttpPeer, body: bytes) -> Mapping[str, Any]:
         """The answer to ``POST /confirm``; it uses the confirmation up even if it fails.
 
         CommandRefusedError if the confirmation is not valid, another action is under way, or the controller refuses.

@@ -27,7 +27,7 @@ class NotAllowedError(AioControllerError):
     """The peer may not act; the message says what is needed."""
 
 
-class Peer(NamedTuple):
+class HttpPeer(NamedTuple):
     """The sender of a request; ``certificate``, in DER, was verified by TLS."""
 
     address: str
@@ -52,7 +52,7 @@ class Actors:
         """Whether any actor is configured."""
         return bool(self._password or self._principals)
 
-    def who(self, peer: Peer, name: str, password: str) -> str:
+    def who(self, peer: HttpPeer, name: str, password: str) -> str:
         """The actor as the journal names them; NotAllowedError if the peer may not act."""
         if not self.exist:
             raise NotAllowedError("actions are disabled: neither aiocontroller.http.actor.password nor .actors is set")
@@ -69,7 +69,7 @@ class Actors:
             raise NotAllowedError(f"your name: found {name[:LONGEST_NAME]!r}, expected a name for the journal")
         return f"{name.strip()!r} by the page with the actors' password, from {peer.address}"
 
-    def _principal(self, peer: Peer) -> str | None:
+    def _principal(self, peer: HttpPeer) -> str | None:
         if peer.certificate is None or not self._principals:
             return None
         try:

@@ -20,7 +20,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.net.complaints import shortened
 from aiocontroller.server.apis import decoded, respond
 from aiocontroller.server.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, invalid, node_id
-from aiocontroller.server.outcomes import MAX_BODY_BYTES, Outcome, outcome_of
+from aiocontroller.server.outcomes import MAX_BODY_BYTES, AdminOutcome, outcome_of
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -31,7 +31,7 @@ from aiocontroller.zookeeper.broker_configs import (
     read_by_all,
     type_of,
 )
-from aiocontroller.zookeeper.config_def import NEWEST_RELEASE, ConfigType, Release
+from aiocontroller.zookeeper.config_def import NEWEST_RELEASE, ConfigType, KafkaRelease
 from aiocontroller.zookeeper.topic_configs import check_topic_configs, topic_configs_of
 from aiocontroller.zookeeper.topic_rules import TopicError, is_topic_name
 
@@ -81,7 +81,7 @@ class AlterConfigs:
         responses = []
         for each in alterations:
             if times[each.type, each.name] > 1:
-                outcome = Outcome(_E.INVALID_REQUEST, "Each resource must appear at most once.")
+                outcome = AdminOutcome(_E.INVALID_REQUEST, "Each resource must appear at most once.")
             else:
                 outcome = await outcome_of(self._one(request.context, each, validate_only=message.validate_only))
             responses.append(
@@ -222,7 +222,9 @@ def _check_ops(alteration: Alteration) -> None:
         raise invalid(f"Unknown operation {unknown}")
 
 
-def altered(configs: Mapping[str, str], alteration: Alteration, release: Release = NEWEST_RELEASE) -> dict[str, str]:
+def altered(
+    configs: Mapping[str, str], alteration: Alteration, release: KafkaRelease = NEWEST_RELEASE
+) -> dict[str, str]:
     """The configs after the alteration; TopicError when a value to be appended to or subtracted from is not a list."""
     changed = dict(configs) if alteration.incremental else {}
     for name, value, operation in alteration.ops:
@@ -248,7 +250,7 @@ def altered(configs: Mapping[str, str], alteration: Alteration, release: Release
 _LIST_DEFAULTS = {"log.cleanup.policy": "delete"}
 
 
-def _list_default(resource: int, name: str, release: Release) -> str:
+def _list_default(resource: int, name: str, release: KafkaRelease) -> str:
     """Default value of a list config."""
     known = topic_configs_of(release)
     key = known.keys.get(name) if resource == TOPIC else None

@@ -25,7 +25,7 @@ from aiocontroller.core.errors import AioControllerError
 from aiocontroller.core.unreadable_json import UNREADABLE_JSON
 from aiocontroller.net.ports import Clock
 from aiocontroller.net.tasks import Tasks
-from aiocontroller.server.actor_check import Peer
+from aiocontroller.server.actor_check import HttpPeer
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Checks:
         """The answer to ``GET /findings``."""
         return self._result
 
-    async def start(self, peer: Peer, body: bytes) -> Mapping[str, Any]:
+    async def start(self, peer: HttpPeer, body: bytes) -> Mapping[str, Any]:
         """The answer to ``POST /check``; starts a check, unless one is running or has just ended."""
         just_now = self._ended_s is not None and self._clock.monotonic() - self._ended_s < PAUSE_S
         if self._began_us is None and not just_now:

@@ -12,7 +12,7 @@ from aiocontroller.authorizer.authorizer import AclOperation
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import BadInputError, KafkaErrorCode
 from aiocontroller.server.apis import Apis, Fields, all_versions, decoded, respond
-from aiocontroller.server.outcomes import Outcome, check_size, outcome_of, refused
+from aiocontroller.server.outcomes import AdminOutcome, check_size, outcome_of, refused
 from aiocontroller.server.permissions import Permissions
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey
@@ -169,10 +169,10 @@ async def _quotas(admin: AdminZkClient, wanted: QuotaFilter) -> Any:
 async def _alter_quotas(shell: ControllerShell, request: KafkaRequest) -> Fields:
     asked = decoded(request)
     if not Permissions(shell.authorizer, request.context).may_cluster(AclOperation.ALTER_CONFIGS):
-        refusal = Outcome(_E.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        refusal = AdminOutcome(_E.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
         refused_entries = [[(each.entity_type, each.entity_name) for each in entry.entity] for entry in asked.entries]
         return {"entries": [_altered(entity, refusal) for entity in refused_entries]}
-    outcomes: dict[tuple[tuple[str, str | None], ...], Outcome] = {}
+    outcomes: dict[tuple[tuple[str, str | None], ...], AdminOutcome] = {}
     for entry in asked.entries:
         entity = {each.entity_type: each.entity_name for each in entry.entity}
         outcome = await outcome_of(_alter(shell, entity, entry.ops, validate_only=asked.validate_only))
@@ -180,7 +180,7 @@ async def _alter_quotas(shell: ControllerShell, request: KafkaRequest) -> Fields
     return {"entries": [_altered(entity, outcome) for entity, outcome in outcomes.items()]}
 
 
-def _altered(entity: Iterable[tuple[str, str | None]], outcome: Outcome) -> Fields:
+def _altered(entity: Iterable[tuple[str, str | None]], outcome: AdminOutcome) -> Fields:
     return {
         "error_code": outcome.code,
         "error_message": outcome.message,

@@ -15,7 +15,7 @@ from aiocontroller.controller.obeying import broker_configs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.request_content import TopicSetting
-from aiocontroller.server.outcomes import Outcome, check_size, refused
+from aiocontroller.server.outcomes import AdminOutcome, check_size, refused
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.server.turns import in_turns
 from aiocontroller.wire.config_messages import (
@@ -108,7 +108,7 @@ class DescribeConfigs:
         described = [self._one(each, topics, entries) async for each in in_turns(allowed)]
         async for each in in_turns(forbidden):
             code = _E.TOPIC_AUTHORIZATION_FAILED if each.type == TOPIC else _E.CLUSTER_AUTHORIZATION_FAILED
-            described.append(_refusal(each, Outcome(code, "Not authorized to describe these configurations.")))
+            described.append(_refusal(each, AdminOutcome(code, "Not authorized to describe these configurations.")))
         return described
 
     async def _topics(self, names: list[str]) -> dict[str, dict[str, str] | TopicError]:
@@ -139,7 +139,7 @@ class DescribeConfigs:
             if asked.type == TOPIC:
                 configs = topics.get(asked.name)
                 if configs is None:
-                    return _refusal(asked, Outcome(_E.UNKNOWN_TOPIC_OR_PARTITION, ""))
+                    return _refusal(asked, AdminOutcome(_E.UNKNOWN_TOPIC_OR_PARTITION, ""))
                 if isinstance(configs, TopicError):
                     raise configs
                 return ResourceDescribed(asked.type, asked.name, entries=entries.of_topic(configs, asked.keys))
@@ -157,11 +157,11 @@ class DescribeConfigs:
 def _all_refused(
     asked: Iterable[ResourceAsked], code: KafkaErrorCode, message: str | None = None
 ) -> list[ResourceDescribed]:
-    outcome = Outcome(code, message)
+    outcome = AdminOutcome(code, message)
     return [_refusal(each, outcome) for each in asked]
 
 
-def _refusal(asked: ResourceAsked, outcome: Outcome) -> ResourceDescribed:
+def _refusal(asked: ResourceAsked, outcome: AdminOutcome) -> ResourceDescribed:
     return ResourceDescribed(asked.type, asked.name, outcome.code, outcome.message)
 
 

@@ -26,7 +26,7 @@ from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Clock, Listener, TlsNow, World
 from aiocontroller.server import host_check, origin_check, reader_check, static
-from aiocontroller.server.actor_check import NotAllowedError, Peer
+from aiocontroller.server.actor_check import HttpPeer, NotAllowedError
 from aiocontroller.server.commands import Command, CommandRefusedError
 from aiocontroller.server.http_connections import HttpConnection, HttpGate
 from aiocontroller.server.partition_pages import NotInChargeError, UnknownTopicError
@@ -37,7 +37,7 @@ log = logging.getLogger("aiocontroller.http")
 DebugHandler = Callable[[], Awaitable[object]]
 """Its result is sent as JSON, an exception as status 500 with its text."""
 
-PagePost = Callable[[Peer, bytes], Awaitable[Mapping[str, Any]]]
+PagePost = Callable[[HttpPeer, bytes], Awaitable[Mapping[str, Any]]]
 """Takes the peer and JSON; NotAllowedError is answered by status 403, other AioControllerErrors by 409."""
 
 Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]]
@@ -362,7 +362,7 @@ def _page_post(post: PagePost, timeout_s: float) -> _Handler:
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
         encrypted = request.get_extra_info("ssl_object") is not None
-        peer = Peer(connection.address, encrypted, certificate_of(request))
+        peer = HttpPeer(connection.address, encrypted, certificate_of(request))
 
         async def carry_out(body: bytes) -> Mapping[str, Any]:
             try:

@@ -20,34 +20,34 @@ MAX_BODY_BYTES = 512 << 10
 """Largest request decoded in one step: decoding takes about a second per MiB and blocks all other tasks."""
 
 
-class Outcome(NamedTuple):
+class AdminOutcome(NamedTuple):
     """An error code and a message for one element of a request."""
 
     code: KafkaErrorCode = KafkaErrorCode.NONE
     message: str | None = None
 
 
-DONE = Outcome()
+DONE = AdminOutcome()
 
 
-def refused(error: TopicError) -> Outcome:
+def refused(error: TopicError) -> AdminOutcome:
     """The outcome that carries this error."""
-    return Outcome(error.code, str(error) or None)
+    return AdminOutcome(error.code, str(error) or None)
 
 
-async def outcome_of(change: Awaitable[object]) -> Outcome:
+async def outcome_of(change: Awaitable[object]) -> AdminOutcome:
     """The outcome of a change; an error of ZooKeeper affects only this element."""
     try:
         await change
     except TopicError as error:
         return refused(error)
     except RequestTooLargeError as error:
-        return Outcome(KafkaErrorCode.INVALID_REQUEST, f"It would not fit into its znode: {error}")
+        return AdminOutcome(KafkaErrorCode.INVALID_REQUEST, f"It would not fit into its znode: {error}")
     except ControllerMovedError as error:
-        return Outcome(KafkaErrorCode.NOT_CONTROLLER, str(error))
+        return AdminOutcome(KafkaErrorCode.NOT_CONTROLLER, str(error))
     except exc.ZKError as error:
         log.error("Cannot write to ZooKeeper", exc_info=error)
-        return Outcome(KafkaErrorCode.UNKNOWN_SERVER_ERROR)
+        return AdminOutcome(KafkaErrorCode.UNKNOWN_SERVER_ERROR)
     return DONE
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import broken_view
-from aiocontroller.core.broken_partitions import Kind
+from aiocontroller.core.broken_partitions import BrokenKind
 from aiocontroller.core.broken_view import BrokenPartition
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.core.partitions import Topic
@@ -43,7 +43,7 @@ class UnknownTopicError(AioControllerError):
 class Asked(NamedTuple):
     """The query."""
 
-    kind: Kind | None
+    kind: BrokenKind | None
     topic: str | None
     start: int
     limit: int
@@ -69,12 +69,12 @@ def parse(query: Mapping[str, str]) -> Asked:
     if unknown := [name for name in query if name not in ("state", "topic", "start", "limit")]:
         raise BadInputError(f"found {unknown[0]!r}, expected state, topic, start or limit")
     text = query.get("state")
-    if text is not None and text not in list(Kind):
-        raise BadInputError(f"state: found {text!r}, expected {', '.join(Kind)}")
+    if text is not None and text not in list(BrokenKind):
+        raise BadInputError(f"state: found {text!r}, expected {', '.join(BrokenKind)}")
     if text is None and "topic" not in query:
-        raise BadInputError(f"found neither state nor topic, expected state={Kind.OFFLINE}, or topic=NAME")
+        raise BadInputError(f"found neither state nor topic, expected state={BrokenKind.OFFLINE}, or topic=NAME")
     return Asked(
-        None if text is None else Kind(text),
+        None if text is None else BrokenKind(text),
         query.get("topic"),
         _number(query, "start", 0, 0, FARTHEST),
         _number(query, "limit", LEAST_SHOWN, 1, MOST),

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.long_requests import DEFAULT_TIMEOUT_MS, Outcome
+from aiocontroller.wire.long_requests import DEFAULT_TIMEOUT_MS, CodeAndMessage
 from aiocontroller.wire.primitives import Buffer
 
 
-def _message(outcome: Outcome) -> str | None:
+def _message(outcome: CodeAndMessage) -> str | None:
     return outcome[1] or None
 
 
@@ -32,7 +32,7 @@ def decode_update_features_request(version: int, body: Buffer) -> dict[str, int]
 
 
 def encode_update_features_response(
-    version: int, error_code: int, results: Mapping[str, Outcome], *, error_message: str = ""
+    version: int, error_code: int, results: Mapping[str, CodeAndMessage], *, error_message: str = ""
 ) -> bytes:
     """``results``: feature -> outcome; ``error_code`` is that of the whole request."""
     fields: list[dict[str, Any]] = [
@@ -45,7 +45,7 @@ def encode_update_features_response(
     return cold.encode_response(ApiKey.UPDATE_FEATURES, version, message)
 
 
-def decode_update_features_response(version: int, body: Buffer) -> tuple[int, dict[str, Outcome]]:
+def decode_update_features_response(version: int, body: Buffer) -> tuple[int, dict[str, CodeAndMessage]]:
     """Returns the top-level error code and feature -> outcome.  Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.UPDATE_FEATURES, version, body)
     return int(message.error_code), {r.feature: (int(r.error_code), r.error_message or "") for r in message.results}
@@ -97,7 +97,7 @@ def decode_alter_user_scram_credentials_request(
     ]
 
 
-def encode_alter_user_scram_credentials_response(version: int, results: Mapping[str, Outcome]) -> bytes:
+def encode_alter_user_scram_credentials_response(version: int, results: Mapping[str, CodeAndMessage]) -> bytes:
     """``results``: user -> outcome."""
     listed = [
         {"user": user, "error_code": outcome[0], "error_message": _message(outcome) if outcome[0] else ""}
@@ -107,7 +107,7 @@ def encode_alter_user_scram_credentials_response(version: int, results: Mapping[
     return cold.encode_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, message)
 
 
-def decode_alter_user_scram_credentials_response(version: int, body: Buffer) -> dict[str, Outcome]:
+def decode_alter_user_scram_credentials_response(version: int, body: Buffer) -> dict[str, CodeAndMessage]:
     """Returns user -> outcome. Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, body)
     return {each.user: (int(each.error_code), each.error_message or "") for each in message.results}

@@ -13,7 +13,13 @@ import msgspec
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
-from aiocontroller.wire.long_requests import DEFAULT_TIMEOUT_MS, Outcome, by_topic, partition_outcomes, request_cursor
+from aiocontroller.wire.long_requests import (
+    DEFAULT_TIMEOUT_MS,
+    CodeAndMessage,
+    by_topic,
+    partition_outcomes,
+    request_cursor,
+)
 from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer
 
 _KEY = ApiKey.ELECT_LEADERS
@@ -34,7 +40,7 @@ class ElectLeadersResponse(msgspec.Struct, frozen=True):
 
     error_code: int
     """The top-level error code; 0 below version 1, which has none."""
-    results: dict[TopicPartition, Outcome]
+    results: dict[TopicPartition, CodeAndMessage]
 
 
 def encode_elect_leaders_request(
@@ -73,7 +79,9 @@ def decode_elect_leaders_request(version: int, body: Buffer) -> ElectLeadersRequ
     return ElectLeadersRequest(None if n < 0 else tuple(partitions), election_type)
 
 
-def encode_elect_leaders_response(version: int, error_code: int, results: Mapping[TopicPartition, Outcome]) -> bytes:
+def encode_elect_leaders_response(
+    version: int, error_code: int, results: Mapping[TopicPartition, CodeAndMessage]
+) -> bytes:
     """``results``: partition -> outcome, in their order; version 0 has no top-level error code."""
     check_supported(_KEY, version)
     flexible = is_flexible(_KEY, version)

@@ -49,7 +49,7 @@ class EpochQuestion(NamedTuple):
     offset: int = BEYOND_EVERY_LOG
 
 
-class EpochEnd(NamedTuple):
+class EpochEndAnswer(NamedTuple):
     """A broker's answer about one partition."""
 
     error_code: int
@@ -84,7 +84,7 @@ class FetchResponse(NamedTuple):
     """What a broker answers, without the records."""
 
     error_code: int
-    partitions: dict[TopicPartition, EpochEnd]
+    partitions: dict[TopicPartition, EpochEndAnswer]
 
 
 def decode_fetch_response(body: Buffer) -> FetchResponse:
@@ -92,7 +92,7 @@ def decode_fetch_response(body: Buffer) -> FetchResponse:
     cursor = Cursor(f"FETCH(1) version {VERSION} response", body, flexible=True)
     cursor.tags_left = UNLIMITED  # each partition may have one
     _, error_code, _ = cursor.unpack(_RESPONSE, "throttle time, error code and session")
-    answers: dict[TopicPartition, EpochEnd] = {}
+    answers: dict[TopicPartition, EpochEndAnswer] = {}
     total = 0
     for _ in range(cursor.array_length("topics", 3)):
         topic = cursor.string("topic")
@@ -109,7 +109,7 @@ def decode_fetch_response(body: Buffer) -> FetchResponse:
     return FetchResponse(error_code, answers)
 
 
-def _read_usual(cursor: Cursor) -> tuple[int, EpochEnd] | None:
+def _read_usual(cursor: Cursor) -> tuple[int, EpochEndAnswer] | None:
     """Read in one unpack; reads nothing if the answer is not of the usual form."""
     if cursor.at + _USUAL.size > len(cursor.data):
         return None
@@ -118,10 +118,10 @@ def _read_usual(cursor: Cursor) -> tuple[int, EpochEnd] | None:
     if aborted > 1 or records > 1 or tagged != _ONLY_DIVERGING or tags:
         return None
     cursor.at += _USUAL.size
-    return partition, EpochEnd(code, high_watermark, log_start, epoch, end_offset)
+    return partition, EpochEndAnswer(code, high_watermark, log_start, epoch, end_offset)
 
 
-def _read(cursor: Cursor) -> tuple[int, EpochEnd]:
+def _read(cursor: Cursor) -> tuple[int, EpochEndAnswer]:
     partition, code, high_watermark, _, log_start = cursor.unpack(_ANSWER, "partition, error code and offsets")
     for _ in range(cursor.nullable_array_length("aborted transactions", _ABORTED.size + 1)):
         cursor.skip(_ABORTED.size, "aborted transaction")
@@ -139,4 +139,4 @@ def _read(cursor: Cursor) -> tuple[int, EpochEnd]:
                 raise cursor.error("diverging epoch", f"its end at byte {cursor.at}", f"byte {end}")
         else:
             cursor.skip(size, f"tagged field {tag}")
-    return partition, EpochEnd(code, high_watermark, log_start, epoch, end_offset)
+    return partition, EpochEndAnswer(code, high_watermark, log_start, epoch, end_offset)

@@ -13,7 +13,7 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.wire.apis import ApiKey, api_name, check_supported, is_flexible
 from aiocontroller.wire.primitives import INT16, NO_TAGS, Buffer, Cursor, array_length, nullable_string, string
 
-Outcome = tuple[int, str]
+CodeAndMessage = tuple[int, str]
 """(error code, message), "" without a message."""
 
 DEFAULT_TIMEOUT_MS = 60_000
@@ -40,7 +40,7 @@ def request_cursor(api: ApiKey, version: int, body: Buffer) -> Cursor:
     return cursor
 
 
-class OutcomeWriter(dict[Outcome, bytes]):
+class OutcomeWriter(dict[CodeAndMessage, bytes]):
     """Encodes error code and message; caches each distinct outcome."""
 
     def __init__(self, *, flexible: bool, with_message: bool = True) -> None:
@@ -49,7 +49,7 @@ class OutcomeWriter(dict[Outcome, bytes]):
         self.end = NO_TAGS if flexible else b""
         self._with_message = with_message
 
-    def __missing__(self, outcome: Outcome) -> bytes:
+    def __missing__(self, outcome: CodeAndMessage) -> bytes:
         code, message = outcome
         written = INT16.pack(code)
         if self._with_message:
@@ -58,7 +58,7 @@ class OutcomeWriter(dict[Outcome, bytes]):
         return written
 
 
-def partition_outcomes(results: Mapping[TopicPartition, Outcome], *, flexible: bool) -> bytes:
+def partition_outcomes(results: Mapping[TopicPartition, CodeAndMessage], *, flexible: bool) -> bytes:
     """An array of topics, each with an array of (partition, error code, message)."""
     tails = OutcomeWriter(flexible=flexible)
     number, end = _PARTITION.pack, tails.end

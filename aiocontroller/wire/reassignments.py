@@ -15,7 +15,13 @@ import msgspec
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey, check_supported
-from aiocontroller.wire.long_requests import DEFAULT_TIMEOUT_MS, Outcome, by_topic, partition_outcomes, request_cursor
+from aiocontroller.wire.long_requests import (
+    DEFAULT_TIMEOUT_MS,
+    CodeAndMessage,
+    by_topic,
+    partition_outcomes,
+    request_cursor,
+)
 from aiocontroller.wire.primitives import (
     COMPACT_INT32_ARRAY,
     INT32,
@@ -39,7 +45,7 @@ class AlterPartitionReassignmentsResponse(msgspec.Struct, frozen=True):
 
     error_code: int
     error_message: str
-    results: dict[TopicPartition, Outcome]
+    results: dict[TopicPartition, CodeAndMessage]
 
 
 def encode_alter_partition_reassignments_request(version: int, targets: Targets) -> bytes:
@@ -105,7 +111,7 @@ def _target(cursor: Cursor) -> tuple[int, tuple[int, ...] | None]:
 
 
 def encode_alter_partition_reassignments_response(
-    version: int, error_code: int, results: Mapping[TopicPartition, Outcome], *, error_message: str = ""
+    version: int, error_code: int, results: Mapping[TopicPartition, CodeAndMessage], *, error_message: str = ""
 ) -> bytes:
     """``results``: partition -> outcome, in their order."""
     check_supported(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version)

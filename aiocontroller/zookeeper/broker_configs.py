@@ -19,7 +19,7 @@ from aiocontroller.zookeeper.config_def import (
     LONG_MIN,
     NEWEST_RELEASE,
     ConfigType,
-    Release,
+    KafkaRelease,
     Rule,
     anything,
     boolean,
@@ -192,7 +192,7 @@ class BrokerConfigs(msgspec.Struct, frozen=True):
     dynamic_default: Mapping[str, str] = {}
     static: Mapping[str, str] = {}
     defaults: Mapping[str, str | None] = {}
-    release: Release = NEWEST_RELEASE
+    release: KafkaRelease = NEWEST_RELEASE
     """The oldest broker's release, which determines the settings that topics can have."""
 
     def effective(self, names: Sequence[str]) -> tuple[str, str] | None:

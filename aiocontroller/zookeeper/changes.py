@@ -18,7 +18,7 @@ from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.watches import CHANGED, CHILD, CREATED, DELETED
 
 
-class Change(Enum):
+class ZNodeChange(Enum):
     """What changed, the first argument of ``on_change``.  The second is a name for BROKER (its id), TOPIC,
     TOPIC_DELETED and PARTITION_STATE (``topic-0``), else ''."""
 
@@ -39,22 +39,22 @@ class Change(Enum):
 
 
 _PARENTS = {
-    paths.BROKER_IDS: Change.BROKER_IDS,
-    paths.TOPICS: Change.TOPICS,
-    paths.DELETE_TOPICS: Change.TOPIC_DELETIONS,
-    paths.ISR_CHANGE_NOTIFICATION: Change.ISR_CHANGE,
-    paths.LOG_DIR_EVENT_NOTIFICATION: Change.LOG_DIR_EVENT,
-    paths.CONFIG_CHANGES: Change.CONFIG_CHANGES,
+    paths.BROKER_IDS: ZNodeChange.BROKER_IDS,
+    paths.TOPICS: ZNodeChange.TOPICS,
+    paths.DELETE_TOPICS: ZNodeChange.TOPIC_DELETIONS,
+    paths.ISR_CHANGE_NOTIFICATION: ZNodeChange.ISR_CHANGE,
+    paths.LOG_DIR_EVENT_NOTIFICATION: ZNodeChange.LOG_DIR_EVENT,
+    paths.CONFIG_CHANGES: ZNodeChange.CONFIG_CHANGES,
 }
 _NODES = {
-    paths.REASSIGN_PARTITIONS: Change.REASSIGN_PARTITIONS,
-    paths.PREFERRED_REPLICA_ELECTION: Change.PREFERRED_ELECTION,
+    paths.REASSIGN_PARTITIONS: ZNodeChange.REASSIGN_PARTITIONS,
+    paths.PREFERRED_REPLICA_ELECTION: ZNodeChange.PREFERRED_ELECTION,
 }
 _STATE = re.compile(re.escape(paths.TOPICS) + r"/([^/]+)/partitions/(\d+)/state")
-_NAMED = {paths.BROKER_IDS: Change.BROKER, paths.TOPICS: Change.TOPIC}
+_NAMED = {paths.BROKER_IDS: ZNodeChange.BROKER, paths.TOPICS: ZNodeChange.TOPIC}
 
 
-def translate(kind: int, path: str) -> tuple[Change, str] | None:
+def translate(kind: int, path: str) -> tuple[ZNodeChange, str] | None:
     """The change behind one watch event; None if another event reports it."""
     parent = _PARENTS.get(path)
     if parent is not None:
@@ -63,7 +63,7 @@ def translate(kind: int, path: str) -> tuple[Change, str] | None:
     if kind not in (CREATED, CHANGED, DELETED):
         return None
     if path == paths.CONTROLLER:
-        return (Change.CONTROLLER_DELETED if kind == DELETED else Change.CONTROLLER_CHANGED), ""
+        return (ZNodeChange.CONTROLLER_DELETED if kind == DELETED else ZNodeChange.CONTROLLER_CHANGED), ""
     node = _NODES.get(path)
     if node is not None:
         return node, ""
@@ -71,7 +71,7 @@ def translate(kind: int, path: str) -> tuple[Change, str] | None:
     named = _NAMED.get(above)
     if named is not None and kind == CHANGED:
         return named, name
-    if named is Change.TOPIC and kind == DELETED:
-        return Change.TOPIC_DELETED, name
+    if named is ZNodeChange.TOPIC and kind == DELETED:
+        return ZNodeChange.TOPIC_DELETED, name
     state = _STATE.fullmatch(path) if kind == CHANGED else None
-    return None if state is None else (Change.PARTITION_STATE, f"{state[1]}-{state[2]}")
+    return None if state is None else (ZNodeChange.PARTITION_STATE, f"{state[1]}-{state[2]}")

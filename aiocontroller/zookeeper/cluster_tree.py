@@ -22,7 +22,7 @@ from aiocontroller.zookeeper.znode_json import BadZNode, excerpt
 from aiocontroller.zookeeper.znodes import ControllerZNode
 
 T = TypeVar("T")
-Progress = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 """Called with what is being read, how many have been read, and how many there are."""
 
 
@@ -69,7 +69,7 @@ class ClusterTree(msgspec.Struct, frozen=True):
         return self.unreadable_brokers.union(self.brokers)
 
 
-async def read_cluster_tree(zk: KafkaZkClient, progress: Progress | None = None) -> ClusterTree:
+async def read_cluster_tree(zk: KafkaZkClient, progress: OnProgress | None = None) -> ClusterTree:
     """Read everything; ``progress`` is called after each slice of partitions' states.
 
     Raises AioControllerError if ZooKeeper does not answer, and ``exc.NoAuth`` if we may not read the controller, the
@@ -141,7 +141,7 @@ async def read_cluster_tree(zk: KafkaZkClient, progress: Progress | None = None)
 
 
 async def _read_states(
-    zk: KafkaZkClient, topics: Sequence[TopicAssignment], bad: list[BadZNode], progress: Progress
+    zk: KafkaZkClient, topics: Sequence[TopicAssignment], bad: list[BadZNode], progress: OnProgress
 ) -> tuple[list[Partition], frozenset[TopicPartition]]:
     partitions: list[Partition] = []
     without: list[TopicPartition] = []

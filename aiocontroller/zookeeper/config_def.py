@@ -15,9 +15,9 @@ from typing import NamedTuple
 Rule = Callable[[str], str | None]
 """Describes the expected value, or returns None for a valid one."""
 
-Release = tuple[int, int]
+KafkaRelease = tuple[int, int]
 """A Kafka release: (major, minor)."""
-NEWEST_RELEASE: Release = (3, 9)
+NEWEST_RELEASE: KafkaRelease = (3, 9)
 
 INT_MAX, LONG_MIN, LONG_MAX = 2**31 - 1, -(2**63), 2**63 - 1
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -120,7 +120,7 @@ def release(value: str) -> str | None:
     return None if _RELEASES.fullmatch(value) else "a version of Kafka such as 2.8 or 3.0-IV1"
 
 
-def release_up_to(newest: Release) -> Rule:
+def release_up_to(newest: KafkaRelease) -> Rule:
     """A version up to ``newest``: Kafka accepts no version newer than itself."""
 
     def rule(value: str) -> str | None:
@@ -131,7 +131,7 @@ def release_up_to(newest: Release) -> Rule:
     return rule
 
 
-def _release_of(value: str) -> Release:
+def _release_of(value: str) -> KafkaRelease:
     major, minor = value.partition("-")[0].split(".")[:2]
     return int(major), int(minor)
 

@@ -35,13 +35,13 @@ _FRAME_HEAD = Struct(">ii")
 _REPLY_HEAD = Struct(">iqi")
 _EVENT_HEAD = Struct(">iii")
 
-Reply = tuple[int, bytes]
+ZooKeeperReply = tuple[int, bytes]
 """(error code, payload after the reply header)"""
 Hook = Callable[[int], None]
 """Called with a reply's code as it is read, before any later frame is parsed."""
 
 
-class Progress:
+class SeenZxids:
     """The zxids that this session has seen; outlives connections.
 
     ``replied_zxid`` counts replies only: the events of one transaction may be cut off half way, so an event's zxid does
@@ -76,10 +76,10 @@ class Batch:
 
     __slots__ = ("future", "left", "replies")
 
-    def __init__(self, future: asyncio.Future[list[Reply]], count: int) -> None:
+    def __init__(self, future: asyncio.Future[list[ZooKeeperReply]], count: int) -> None:
         self.future = future
         self.left = count
-        self.replies: list[Reply] = []
+        self.replies: list[ZooKeeperReply] = []
 
 
 class Connection(asyncio.Protocol):
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         clock: Clock,
-        progress: Progress,
+        progress: SeenZxids,
         counters: Counters,
         on_event: Callable[[int, int, str], None],
         on_room: Callable[[], None],
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
 
     def submit(
         self, bodies: Sequence[bytes], hooks: Sequence[Hook | None] | None = None
-    ) -> asyncio.Future[list[Reply]]:
+    ) -> asyncio.Future[list[ZooKeeperReply]]:
         """Send requests in order; the future gets (code, payload) of each."""
         batch = Batch(self._loop.create_future(), len(bodies))
         if not self.alive:

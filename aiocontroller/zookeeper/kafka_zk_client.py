@@ -22,7 +22,7 @@ from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment, of_different_topics
 from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
-from aiocontroller.zookeeper.changes import Change, translate
+from aiocontroller.zookeeper.changes import ZNodeChange, translate
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import DelegationToken, FeatureZNode, MigrationZNode, ProducerIdBlock
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES, Create, SetData
@@ -40,12 +40,12 @@ from aiocontroller.zookeeper.znodes import BrokerInfo, ControllerZNode, Partitio
 __all__ = [
     "BadZNode",
     "BrokerInfo",
-    "Change",
     "ControllerZNode",
     "EntityConfigs",
     "KafkaZkClient",
     "PartitionStates",
     "TopicAssignments",
+    "ZNodeChange",
 ]
 
 _ACL_CHANGES = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
@@ -63,7 +63,7 @@ class KafkaZkClient(RequestZNodes):
         super().__init__(ZNodeAccess(client))
         self.client = client
         self.debts = DebtZNodes(client)
-        self.on_change: Callable[[Change, str], None] | None = None
+        self.on_change: Callable[[ZNodeChange, str], None] | None = None
         self.on_acl_change: Callable[[], None] | None = None
         """Called on ACL changes: their reader is not a handler and also runs on standby."""
         self._broker_session: int | None = None

@@ -31,7 +31,7 @@ from aiocontroller.net.ports import World
 from aiocontroller.net.tasks import LooseTasks, Tasks
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.addresses import format_address
-from aiocontroller.zookeeper.connection import Connection, Counters, Hook, Progress, Reply
+from aiocontroller.zookeeper.connection import Connection, Counters, Hook, SeenZxids, ZooKeeperReply
 from aiocontroller.zookeeper.errors import (
     AuthFailedError,
     ClientClosedError,
@@ -90,7 +90,7 @@ class ZooKeeperSession:
         self.timeout_s = timeout_s
         """As negotiated, while there is a session."""
         self.epoch = 0
-        self.progress = Progress()
+        self.progress = SeenZxids()
         self.counters = Counters()
         self.registry = WatchRegistry()
         self.credentials: list[bytes] = []
@@ -423,7 +423,7 @@ class ZooKeeperSession:
         retry: bool,
         hooks: Sequence[Hook | None] | None = None,
         generation: int | None = None,
-    ) -> list[Reply]:
+    ) -> list[ZooKeeperReply]:
         """Send requests together and return (code, payload) of each.
 
         ``retry``, for reads, repeats them all until a connection lasts; without it, a lost connection raises
@@ -454,7 +454,7 @@ class ZooKeeperSession:
             if not retry:
                 raise NotSentError("the server refused the request: the session is attached to another connection")
 
-    def _refused(self, conn: Connection, replies: Iterable[Reply]) -> bool:
+    def _refused(self, conn: Connection, replies: Iterable[ZooKeeperReply]) -> bool:
         """Whether the server refuses to serve this session on this connection (then nothing was applied)."""
         for code, _ in replies:
             if code in GONE:

@@ -11,10 +11,10 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 async def watch_topic_partition_states(
     client: ZooKeeperClient, topics: Sequence[str], partitions: Sequence[int]
 ) -> None:
-    """Report the next change of each as ``Change.PARTITION_STATE``; a read after this call misses no change."""
+    """Report the next change of each as ``ZNodeChange.PARTITION_STATE``; a read after this call misses no change."""
     await client.exists_many(list(map(paths.topic_partition_state, topics, partitions)), watch=True)
 
 
 async def watch_topics(client: ZooKeeperClient, topics: Sequence[str]) -> None:
-    """Report the next change of each as ``Change.TOPIC`` or ``Change.TOPIC_DELETED``."""
+    """Report the next change of each as ``ZNodeChange.TOPIC`` or ``ZNodeChange.TOPIC_DELETED``."""
     await client.exists_many(list(map(paths.topic, topics)), watch=True)

@@ -18,7 +18,7 @@ from aiocontroller.zookeeper.config_def import (
     NEWEST_RELEASE,
     ConfigKey,
     ConfigType,
-    Release,
+    KafkaRelease,
     Rule,
     boolean,
     elements,
@@ -120,7 +120,7 @@ BROKER_SYNONYMS = tuple(dict.fromkeys(name for key in TOPIC_CONFIGS.values() for
 # -- older releases ----------------------------------------------------------------------------------------------------
 
 _REMOTE = ("local.retention.bytes", "local.retention.ms", "remote.storage.enable")
-_ADDED: tuple[tuple[Release, tuple[str, ...]], ...] = (
+_ADDED: tuple[tuple[KafkaRelease, tuple[str, ...]], ...] = (
     ((2, 3), ("max.compaction.lag.ms",)),
     ((3, 0), _REMOTE),
     ((3, 6), ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")),
@@ -128,15 +128,15 @@ _ADDED: tuple[tuple[Release, tuple[str, ...]], ...] = (
     ((3, 9), ("remote.log.copy.disable", "remote.log.delete.on.disable")),
 )
 """Settings by the release that introduced them; all others are older than 2.2."""
-_DESCRIBED: tuple[tuple[Release, tuple[str, ...]], ...] = (((3, 6), _REMOTE),)
+_DESCRIBED: tuple[tuple[KafkaRelease, tuple[str, ...]], ...] = (((3, 6), _REMOTE),)
 """Settings that are internal before this release: accepted, but shown only for topics that set them."""
-_STRICTER: tuple[tuple[Release, Mapping[str, Rule]], ...] = (
+_STRICTER: tuple[tuple[KafkaRelease, Mapping[str, Rule]], ...] = (
     ((3, 3), {"flush.messages": long_from(0), "segment.index.bytes": int_from(0)}),
 )
 """Rules that applied before the release that tightened them."""
-_VALUES_ARE_CONFIGS: Release = (3, 3)
+_VALUES_ARE_CONFIGS: KafkaRelease = (3, 3)
 """From this release on an invalid value is INVALID_CONFIG; before, INVALID_REQUEST."""
-_CHECKED_WITH_BROKERS: Release = (3, 6)
+_CHECKED_WITH_BROKERS: KafkaRelease = (3, 6)
 """From this release on, missing settings of topics are looked up among the brokers', and remote storage is checked."""
 
 
@@ -154,7 +154,7 @@ class TopicConfigs(NamedTuple):
 
 
 @functools.cache
-def topic_configs_of(release_: Release) -> TopicConfigs:
+def topic_configs_of(release_: KafkaRelease) -> TopicConfigs:
     """The settings that brokers of this release accept and show."""
     keys = _without(TOPIC_CONFIGS, _ADDED, release_)
     for since, rules in _STRICTER:
@@ -168,7 +168,7 @@ def topic_configs_of(release_: Release) -> TopicConfigs:
 
 
 def _without(
-    keys: Mapping[str, ConfigKey], later: tuple[tuple[Release, tuple[str, ...]], ...], release_: Release
+    keys: Mapping[str, ConfigKey], later: tuple[tuple[KafkaRelease, tuple[str, ...]], ...], release_: KafkaRelease
 ) -> dict[str, ConfigKey]:
     missing = {name for since, names in later if release_ < since for name in names}
     return {name: key for name, key in keys.items() if name not in missing}

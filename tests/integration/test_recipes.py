@@ -100,7 +100,7 @@ def test_add_an_event_of_a_znode(checkout: Checkout) -> None:
     checkout.append("aiocontroller/zookeeper/paths.py", '\n\nQUORUM = "/quorum"\n')
     changes = "aiocontroller/zookeeper/changes.py"
     checkout.replace(changes, r'^    CONFIG_CHANGES = "CONFIG_CHANGES"$', r'\g<0>\n    QUORUM = "QUORUM"')
-    checkout.replace(changes, r"^_NODES = \{$", r"\g<0>\n    paths.QUORUM: Change.QUORUM,")
+    checkout.replace(changes, r"^_NODES = \{$", r"\g<0>\n    paths.QUORUM: ZNodeChange.QUORUM,")
     code, output = checkout.test(CHANGES)
     assert code == 1, output
     assert "test_every_change_can_happen" in output
@@ -117,8 +117,8 @@ def test_add_an_event_of_a_znode(checkout: Checkout) -> None:
     handlers = "aiocontroller/controller/event_handlers.py"
     row = r"^    ev\.BrokerChange: brokers\.broker_change,$"
     checkout.replace(handlers, row, r"\g<0>\n    ev.QuorumChange: brokers.quorum_change,")
-    signal = r"^    Change\.BROKER_IDS: lambda _: ev\.BrokerChange\(\),$"
-    checkout.replace(handlers, signal, r"\g<0>\n    Change.QUORUM: lambda _: ev.QuorumChange(),")
+    signal = r"^    ZNodeChange\.BROKER_IDS: lambda _: ev\.BrokerChange\(\),$"
+    checkout.replace(handlers, signal, r"\g<0>\n    ZNodeChange.QUORUM: lambda _: ev.QuorumChange(),")
     code, output = checkout.test(WATCHED)
     assert code == 1, output
     assert "'/quorum'" in output

@@ -95,6 +95,42 @@ def test_functions_and_files_stay_short() -> None:
     assert long == []
 
 
+IN_PRODUCTION = [path for path in SOURCES if path.relative_to(PACKAGE).parts[0] not in ("lab", "analytics")]
+
+
+def shared_names(sources: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """Return name -> the modules that define a class of this name, where others import at least two of them."""
+    defined: dict[str, list[str]] = {}
+    imported = set()
+    for name, module in sources.items():
+        for node in module.body:
+            if isinstance(node, ast.ClassDef):
+                defined.setdefault(node.name, []).append(name)
+        for inner in ast.walk(module):
+            if isinstance(inner, ast.ImportFrom):
+                imported |= {(inner.module, alias.name) for alias in inner.names}
+    found = {name: [m for m in modules if (m, name) in imported] for name, modules in defined.items()}
+    return {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
+def test_a_class_that_others_import_has_a_name_of_its_own() -> None:
+    """A reader who meets ``Outcome`` in an import should know which; names of the laboratory may repeat."""
+    sources = {".".join(path.relative_to(ROOT).with_suffix("").parts): tree(path) for path in IN_PRODUCTION}
+    assert shared_names(sources) == {}
+
+
+def test_shared_names_are_found() -> None:
+    texts = {
+        "a": "class Kind: pass",
+        "b": "class Kind: pass",
+        "c": "from a import Kind",
+        "d": "from b import Kind as K",
+    }
+    assert shared_names({name: ast.parse(text) for name, text in texts.items()}) == {"Kind": ["a", "b"]}
+    del texts["d"]
+    assert shared_names({name: ast.parse(text) for name, text in texts.items()}) == {}
+
+
 def test_each_module_says_what_it_is_for() -> None:
     assert [name_of(path) for path in SOURCES if not ast.get_docstring(tree(path))] == []
 

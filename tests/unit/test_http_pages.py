@@ -23,7 +23,7 @@ from aiocontroller.net.real import real_world
 from aiocontroller.net.tasks import LooseTasks
 from aiocontroller.security import Security
 from aiocontroller.server import reader_check
-from aiocontroller.server.actor_check import Peer
+from aiocontroller.server.actor_check import HttpPeer
 from aiocontroller.server.http import HttpServer, Limits, serve
 from aiocontroller.server.overview_pages import Overview
 
@@ -57,10 +57,10 @@ def properties(stores: Path, **more: str) -> dict[str, str]:
 AUTH = "listener__name__http__ssl__client__auth"
 
 
-PEERS: list[Peer] = []
+PEERS: list[HttpPeer] = []
 
 
-async def remembered(peer: Peer, body: bytes) -> Mapping[str, Any]:
+async def remembered(peer: HttpPeer, body: bytes) -> Mapping[str, Any]:
     PEERS.append(peer)
     return {}
 
@@ -161,7 +161,11 @@ async def test_an_action_knows_who_asks(stores: Path) -> None:
             async with http.post(f"{url}/confirm", data=b"{}", headers=ours, ssl=ssl_) as answer:
                 assert answer.status == 200
     alice = ssl.PEM_cert_to_DER_cert((stores / "alice.crt").read_text())
-    assert [Peer("127.0.0.1", True, alice), Peer("127.0.0.1", True, None), Peer("127.0.0.1", False, None)] == PEERS
+    assert [
+        HttpPeer("127.0.0.1", True, alice),
+        HttpPeer("127.0.0.1", True, None),
+        HttpPeer("127.0.0.1", False, None),
+    ] == PEERS
     PEERS.clear()
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiocontroller.lab.simulation.campaign import Stop, Summary
     from aiocontroller.lab.simulation.coverage import Coverage
     from aiocontroller.lab.simulation.results import Results
-    from aiocontroller.lab.simulation.simulation import Report
+    from aiocontroller.lab.simulation.simulation import SimulationReport
     from aiocontroller.lab.simulation.zoo import Hunt
 
 PROGRESS_EVERY_S = 2.0
@@ -236,7 +236,7 @@ def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bo
     campaign, printed_s = results.campaign, 0.0
     numbers = campaign.numbers()
 
-    def each(summary: Summary, report: Report) -> None:
+    def each(summary: Summary, report: SimulationReport) -> None:
         nonlocal printed_s
         results.add(report)
         if not report.ok and not as_json:
@@ -259,7 +259,7 @@ def _run(results: Results, stop: Stop, jobs: int, spark: str | None, as_json: bo
     return run_seeds(results.missing(), jobs, each, earlier=results.reports, stop=stop, spark=spark)
 
 
-def _show_failure(report: Report) -> None:
+def _show_failure(report: SimulationReport) -> None:
     say(f"Seed {report.recipe} FAILED:")
     for violation in report.violations[:5]:
         say(f"  {violation}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from aiocontroller.lab.kafka.alarm_cases import Case
-    from aiocontroller.lab.storms.processes import Verdict
+    from aiocontroller.lab.storms.processes import StormVerdict
 
 _T = TypeVar("_T")
 _FILE = WritableFile()
@@ -454,7 +454,7 @@ def _end(verdict: Any, json_file: Path | None, again: str) -> None:
         sys.exit(1)
 
 
-def _show(verdict: Verdict) -> None:
+def _show(verdict: StormVerdict) -> None:
     say("")
     faults = sorted(verdict.faults.items(), key=lambda item: (-item[1], item[0]))
     say(table(["step", "times"], [(kind.replace("_", "-"), count) for kind, count in faults]))

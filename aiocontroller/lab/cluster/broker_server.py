@@ -167,7 +167,7 @@ class BrokerServer:
         elif api is ApiKey.DESCRIBE_CONFIGS:
             pieces = [self._settings.encode_describe_configs_response(version, body, self._replicas.broker_id)]
         elif api is ApiKey.LIST_OFFSETS:
-            pieces = [answer_list_offsets(version, body, self._find_log, self._replicas.tells_end)]
+            pieces = [answer_list_offsets(version, body, self._find_log, self._replicas.end_reported)]
         elif api is ApiKey.FETCH:
             pieces = [answer_fetch(version, body, self._find_log)]
         elif api is ApiKey.METADATA:

@@ -19,12 +19,12 @@ from aiocontroller.wire.primitives import UNLIMITED, Buffer
 
 Find = Callable[[str, int], Log | KafkaErrorCode]
 """(topic, partition) -> the replica's log, or the broker's error code if it has none."""
-Tells = Callable[[str, int, Log], None]
-"""Called with (topic, partition, log) when the log's end is told."""
+EndReported = Callable[[str, int, Log], None]
+"""Called with (topic, partition, log) when an answer has the log's end."""
 OFFSET_OUT_OF_RANGE = 1
 
 
-def answer_list_offsets(version: int, body: Buffer, find: Find, tells: Tells = lambda *_: None) -> bytes:
+def answer_list_offsets(version: int, body: Buffer, find: Find, end_reported: EndReported = lambda *_: None) -> bytes:
     """Return the end or the beginning of each log, encoded; FrameError for a malformed body."""
     request = cold.decode_request(ApiKey.LIST_OFFSETS, version, body, UNLIMITED)
 
@@ -37,7 +37,7 @@ def answer_list_offsets(version: int, body: Buffer, find: Find, tells: Tells = l
             code = KafkaErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
             if asked.timestamp == LATEST:
-                tells(topic, asked.partition_index, log)
+                end_reported(topic, asked.partition_index, log)
             return {"partition_index": asked.partition_index, "error_code": 0, "offset": known[asked.timestamp]}
         return {"partition_index": asked.partition_index, "error_code": code, "offset": -1}
 

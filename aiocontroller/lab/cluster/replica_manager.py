@@ -158,8 +158,8 @@ class ReplicaManager:
         self.disk = disk
         self.progressed: Callable[[Partition], None] = lambda _: None
         """Called when a leader's high watermark has risen or a replica has lost its role."""
-        self.tells_end: Callable[[str, int, Log], None] = lambda topic, partition, log: None
-        """Called when a client is told where a log ends."""
+        self.end_reported: Callable[[str, int, Log], None] = lambda topic, partition, log: None
+        """Called when an answer to a client has the end of a log."""
         self._now_ms = 0
         self.broker_id = broker_id
         self.generation = generation

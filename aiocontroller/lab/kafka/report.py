@@ -11,7 +11,7 @@ from itertools import product
 import msgspec
 from rich.table import Table
 
-from aiocontroller.lab.cluster.load.tally import Verdict
+from aiocontroller.lab.cluster.load.tally import LoadVerdict
 from aiocontroller.lab.kafka.events import EVENTS, FLOWS_GAP_MS, SLOW, Felt
 
 LED, OTHERS = "led", "others"
@@ -113,7 +113,7 @@ def felt_line(felt: Felt) -> str:
     return f"{felt.subject:14} {felt.event:22} longest stall, ms: {', '.join(worst)}{errors}"
 
 
-def verdict_lines(verdicts: Mapping[str, Verdict]) -> list[str]:
+def verdict_lines(verdicts: Mapping[str, LoadVerdict]) -> list[str]:
     """Return a line for each kind of client, and one for each error that it reported to its user."""
     lines = []
     for kind, verdict in verdicts.items():
@@ -122,7 +122,7 @@ def verdict_lines(verdicts: Mapping[str, Verdict]) -> list[str]:
     return lines
 
 
-def verdict_line(verdict: Verdict) -> str:
+def verdict_line(verdict: LoadVerdict) -> str:
     counts = f"{verdict.lost:,} lost, {verdict.doubled:,} doubled, {verdict.reordered:,} out of order"
     again = f"{verdict.redelivered:,} read again by groups"
     return f"{verdict.acknowledged:,} records acknowledged: {counts}, {again}, {len(verdict.errors)} client errors"

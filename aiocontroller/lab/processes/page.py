@@ -10,12 +10,12 @@ from markupsafe import Markup, escape
 from aiocontroller.pages import columns, render
 
 if TYPE_CHECKING:
-    from aiocontroller.lab.storms.processes import Verdict
+    from aiocontroller.lab.storms.processes import StormVerdict
 
 WIDTH, ROW, LEFT = 1200, 22, 160
 
 
-def page(verdict: Verdict) -> str:
+def page(verdict: StormVerdict) -> str:
     """Return the whole HTML document."""
     count = len(verdict.violations)
     outcome = "no violation" if verdict.ok else f"{count} violation{'s' * (count > 1)}"
@@ -36,7 +36,7 @@ def page(verdict: Verdict) -> str:
     )
 
 
-def _timeline(verdict: Verdict) -> Markup:
+def _timeline(verdict: StormVerdict) -> Markup:
     names = sorted({span.who for span in verdict.spans})
     seconds = max(verdict.seconds, 1.0)
     height = (len(names) + 1) * ROW + 24

@@ -26,7 +26,7 @@ from aiocontroller.lab.scenarios.arguments import NAMES, StepArgumentError, know
 from aiocontroller.lab.scenarios.background import ADMIN_TIMEOUT_S, PATIENCE_S, BackgroundTasks
 from aiocontroller.lab.scenarios.catching_up import CATCH_UP_WITHIN_S, still_behind
 from aiocontroller.lab.scenarios.facts import EXPECT_WITHIN_S, judge
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 from aiocontroller.lab.scenarios.shapes import Given
 from aiocontroller.lab.scenarios.verbs import VERBS, verb_of
 from aiocontroller.lab.zookeeper.fault_proxy import Do
@@ -57,7 +57,7 @@ class ProcessSteps(BackgroundTasks):
         self._repairs: dict[asyncio.TimerHandle, Callable[[], None]] = {}
         self._full: dict[Actor, tuple[int, int]] = {}
 
-    async def take(self, step: Step) -> None:
+    async def take(self, step: ScenarioStep) -> None:
         self.chance = random.Random(step.seed)
         method = getattr(self, f"step_{step.kind}", None)
         if method is None:

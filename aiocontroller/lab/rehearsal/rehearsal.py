@@ -26,7 +26,7 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.lab.checkers.leaderless import LeaderWatch
 from aiocontroller.lab.rehearsal.meter import Meter, Went
 from aiocontroller.lab.rehearsal.stage import Stage, Staged
-from aiocontroller.lab.scenarios.plan import Plan, Step
+from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.simulation import SESSION_TIMEOUT_MS, Simulation
 from aiocontroller.zookeeper import paths
@@ -207,7 +207,7 @@ class _Rehearsal(Simulation):
             ]
 
         if names := astray():
-            await self.steps.take(Step("elect_preferred", 0, POLL_S, tuple(names)))
+            await self.steps.take(ScenarioStep("elect_preferred", 0, POLL_S, tuple(names)))
             until_s = self.clock.monotonic() + PREFERRED_WITHIN_S
             while astray() and self.clock.monotonic() < until_s:
                 await self.clock.sleep(POLL_S)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 
 NAMES = tuple(f"topic-{n}" for n in range(6))
 """Names for drawn topics; few, so that names of deleted topics are used again."""
@@ -18,7 +18,7 @@ class StepArgumentError(BadInputError):
 
 
 @contextmanager
-def naming(step: Step) -> Iterator[None]:
+def naming(step: ScenarioStep) -> Iterator[None]:
     """Add the step to errors about its arguments."""
     try:
         yield

@@ -22,7 +22,7 @@ from aiocontroller.lab.scenarios.sick_brokers import draw_passages
 Sickness = Literal["off", "advise", "act"]
 
 
-class Step(msgspec.Struct, frozen=True):
+class ScenarioStep(msgspec.Struct, frozen=True):
     kind: str
     seed: int
     pause_s: float
@@ -44,7 +44,7 @@ class Plan(msgspec.Struct, frozen=True):
     """All controllers have the same id, as instances of one service may."""
     takeover: bool
     """A starting controller deposes the active one."""
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
     crash_at: int = 0
     """The number of the write at which the controller that makes it is killed, once; 0: no crash."""
     crash_before: bool = False
@@ -108,7 +108,7 @@ class Plan(msgspec.Struct, frozen=True):
         """Return the plan with only the operator's work and one crash at an await point."""
         return msgspec.structs.replace(self, steps=self._work(), crash_await=number)
 
-    def _work(self) -> tuple[Step, ...]:
+    def _work(self) -> tuple[ScenarioStep, ...]:
         return tuple(msgspec.structs.replace(s, pause_s=1.0) for s in self.steps if s.kind in (*WORKLOAD, *ROLLS))
 
     def with_data(self) -> Plan:
@@ -122,7 +122,9 @@ class Plan(msgspec.Struct, frozen=True):
         chance = random.Random(f"plan {lineage}")
         kinds = [step.kind for step in self.steps if not step.arguments]
         drawn = (
-            step if step.arguments else Step(chance.choice(kinds), chance.randrange(1 << 32), chance.choice(PAUSES_S))
+            step
+            if step.arguments
+            else ScenarioStep(chance.choice(kinds), chance.randrange(1 << 32), chance.choice(PAUSES_S))
             for step in self.steps[start:]
         )
         return msgspec.structs.replace(self, steps=(*self.steps[:start], *drawn))
@@ -314,13 +316,13 @@ def _anything(seed: int) -> Plan:
     kinds = [kind for kind in known if kind in ALWAYS or chance.random() < 0.5]
     weights = [chance.choice((1, 2, 4, 8)) + (4 if kind in REPAIRS else 0) for kind in kinds]
     steps = tuple(
-        Step(chance.choices(kinds, weights)[0], chance.randrange(1 << 32), chance.choice(PAUSES_S))
+        ScenarioStep(chance.choices(kinds, weights)[0], chance.randrange(1 << 32), chance.choice(PAUSES_S))
         for _ in range(chance.choice((30, 50, 80)))
     )
     brokers, controllers = chance.choice((2, 3, 3, 3, 4)), chance.choice((1, 2, 2, 2, 3))
     # if leaders write states as well, foreign writes cannot be distinguished
     fleet = Drawn() if by_hand else draw_fleet(seed, brokers)
-    rolls = [(Step(roll.kind, n, 1.0, roll.arguments),) for n, roll in enumerate(fleet.rolls)]
+    rolls = [(ScenarioStep(roll.kind, n, 1.0, roll.arguments),) for n, roll in enumerate(fleet.rolls)]
     steps = _among(steps, rolls, random.Random(f"rolls {seed}"))
     if sick != "off":
         passages = draw_passages(seed, brokers, controllers, data=data)
@@ -406,11 +408,15 @@ def _contradicting(seed: int, controllers: int) -> tuple[tuple[str, str], ...]:
     return ((f"{controllers}/{name}", chance.choice(DRAWN[name])),)
 
 
-def _steps(happenings: Iterable[Happening], chance: random.Random) -> tuple[Step, ...]:
-    return tuple(Step(kind, chance.randrange(1 << 32), pause_s, arguments) for kind, pause_s, arguments in happenings)
+def _steps(happenings: Iterable[Happening], chance: random.Random) -> tuple[ScenarioStep, ...]:
+    return tuple(
+        ScenarioStep(kind, chance.randrange(1 << 32), pause_s, arguments) for kind, pause_s, arguments in happenings
+    )
 
 
-def _among(steps: tuple[Step, ...], parts: Sequence[tuple[Step, ...]], chance: random.Random) -> tuple[Step, ...]:
+def _among(
+    steps: tuple[ScenarioStep, ...], parts: Sequence[tuple[ScenarioStep, ...]], chance: random.Random
+) -> tuple[ScenarioStep, ...]:
     """Put the parts between the steps at random places; both keep their order."""
     merged = list(steps)
     places = sorted(chance.randint(0, len(steps)) for _ in parts)

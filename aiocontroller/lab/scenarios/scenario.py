@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.lab.scenarios.plan import Plan, Step
+from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
 from aiocontroller.lab.scenarios.verbs import VERBS
 
 THEN_S = 1.0
@@ -39,7 +39,7 @@ class ScenarioError(BadInputError):
 
 def parse_scenario(text: str, name: str = "scenario") -> Plan:
     """Return the plan for a file's text.  Raises ScenarioError, which names the line."""
-    plan, steps = BEGINNING, list[Step]()
+    plan, steps = BEGINNING, list[ScenarioStep]()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
@@ -75,7 +75,7 @@ def _option(word: str) -> tuple[str, object]:
     raise ValueError(f"found {word!r}, expected such as {', '.join(known)}")
 
 
-def _step(words: Sequence[str], line: int) -> Step:
+def _step(words: Sequence[str], line: int) -> ScenarioStep:
     if words[0] not in VERBS:
         raise ValueError(f"found {words[0]!r}, expected a verb (docs/scenarios.md lists them)")
     kind = words[0].replace("-", "_")
@@ -83,7 +83,7 @@ def _step(words: Sequence[str], line: int) -> Step:
     arguments = tuple(word for word in words[1:] if not word.startswith(("seed=", "then=")))
     then_s = 0.0 if kind == "expect" else THEN_S
     try:
-        return Step(kind, int(options.get("seed", line)), float(options.get("then", then_s)), arguments)
+        return ScenarioStep(kind, int(options.get("seed", line)), float(options.get("then", then_s)), arguments)
     except ValueError:
         raise ValueError(f"found {' '.join(words)!r}, expected numbers in seed= and then=") from None
 

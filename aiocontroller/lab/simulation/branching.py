@@ -21,7 +21,7 @@ from aiocontroller.lab.scenarios.forks import Fork, format_forks, parse_forks
 from aiocontroller.lab.scenarios.plan import Plan
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.chance import Lookout
-from aiocontroller.lab.simulation.simulation import Report, Simulation
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
 
 PLACES = 2
 """Places of a run at which it forks."""
@@ -29,9 +29,9 @@ LONGEST_S = 600
 """A future that takes longer, by the wall clock, hangs."""
 
 
-def failed(plan: Plan, why: str) -> Report:
+def failed(plan: Plan, why: str) -> SimulationReport:
     """Return the report of a run that did not come to its end."""
-    return Report(plan.seed, [f"bug: {why}"], 0.0, 0, 0, 0, 0, {}, {}, "", plan.forks)
+    return SimulationReport(plan.seed, [f"bug: {why}"], 0.0, 0, 0, 0, 0, {}, {}, "", plan.forks)
 
 
 class Branching:
@@ -50,11 +50,11 @@ class Branching:
         self._futures = futures
         self._longest_s = longest_s
         self._places = 0
-        self._reports: list[Report] = []
+        self._reports: list[SimulationReport] = []
         self._report_to = 0
         """In a child the file descriptor of the pipe to its parent."""
 
-    def run(self) -> list[Report]:
+    def run(self) -> list[SimulationReport]:
         """Return the reports of the futures in the order of their forks, and then that of the plan itself."""
         try:
             report = run(Simulation(self._plan, judged=self._judged, lookout=self._lookout()).run())
@@ -91,16 +91,16 @@ class Branching:
             self._reports.append(self._result(child, reader, plan))
         return None
 
-    def _result(self, child: int, reader: int, plan: Plan) -> Report:
+    def _result(self, child: int, reader: int, plan: Plan) -> SimulationReport:
         with open(reader, "rb") as pipe:
             content = pipe.read()
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code == 0:
-            return msgspec.json.decode(content, type=Report)
+            return msgspec.json.decode(content, type=SimulationReport)
         why = f"took longer than {self._longest_s} s" if code == -signal.SIGALRM else f"ended with code {code}"
         return failed(plan, f"the process of this future {why}")
 
-    def _end(self, report: Report) -> NoReturn:
+    def _end(self, report: SimulationReport) -> NoReturn:
         """Report to the parent, and exit without running the parent's cleanup."""
         code = 1
         try:

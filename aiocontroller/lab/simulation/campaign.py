@@ -27,7 +27,7 @@ from aiocontroller.lab.simulation.branching import failed
 from aiocontroller.lab.simulation.course import Course, perform
 from aiocontroller.lab.simulation.coverage import Coverage
 from aiocontroller.lab.simulation.on_spark import on_spark
-from aiocontroller.lab.simulation.simulation import Report, Simulation, simulate, simulate_plan
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport, simulate, simulate_plan
 from aiocontroller.lab.simulation.zoo import MOST_SEEDS, TRIES, Hunt, attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import ALL_BUGS
 
@@ -57,7 +57,7 @@ class Summary(msgspec.Struct):
     def seeds_per_s(self) -> float:
         return self.seeds_now / self.wall_s if self.wall_s else 0.0
 
-    def add(self, report: Report) -> None:
+    def add(self, report: SimulationReport) -> None:
         if report.forks:
             self.forked += 1
         else:
@@ -108,7 +108,7 @@ def begin_worker() -> None:
     quiet()
 
 
-def _simulate(seed: int) -> list[Report]:
+def _simulate(seed: int) -> list[SimulationReport]:
     try:
         return [simulate(seed)]
     except Exception as error:
@@ -118,18 +118,20 @@ def _simulate(seed: int) -> list[Report]:
 class _Tally:
     """The results of a campaign so far; ``each`` is called for each new report."""
 
-    def __init__(self, each: Callable[[Summary, Report], None] | None, earlier: Iterable[Report]) -> None:
+    def __init__(
+        self, each: Callable[[Summary, SimulationReport], None] | None, earlier: Iterable[SimulationReport]
+    ) -> None:
         self.summary, self.coverage = Summary(), Coverage()
         for report in earlier:
             self._count(report)
         self._each = each
         self._started_s = time.monotonic()
 
-    def _count(self, report: Report) -> None:
+    def _count(self, report: SimulationReport) -> None:
         self.summary.add(report)
         self.coverage.add(report.marks)
 
-    def add(self, reports: Iterable[Report]) -> None:
+    def add(self, reports: Iterable[SimulationReport]) -> None:
         for report in reports:
             self._count(report)
             self.summary.seeds_now += not report.forks
@@ -141,9 +143,9 @@ class _Tally:
 def run_seeds(
     seeds: Iterable[int],
     jobs: int,
-    each: Callable[[Summary, Report], None] | None = None,
+    each: Callable[[Summary, SimulationReport], None] | None = None,
     *,
-    earlier: Iterable[Report] = (),
+    earlier: Iterable[SimulationReport] = (),
     stop: Stop | None = None,
     spark: str | None = None,
 ) -> tuple[Summary, Coverage]:
@@ -161,9 +163,9 @@ def run_seeds(
 def run_course(
     course: Course,
     jobs: int,
-    each: Callable[[Summary, Report], None] | None = None,
+    each: Callable[[Summary, SimulationReport], None] | None = None,
     *,
-    earlier: Iterable[Report] = (),
+    earlier: Iterable[SimulationReport] = (),
     stop: Stop | None = None,
     spark: str | None = None,
 ) -> tuple[Summary, Coverage]:
@@ -186,15 +188,17 @@ def run_course(
 
 
 class _OnWorkers(Protocol):
-    def __call__(self, work: Callable[[T], list[Report]], items: Iterable[T]) -> Iterator[tuple[T, list[Report]]]:
+    def __call__(
+        self, work: Callable[[T], list[SimulationReport]], items: Iterable[T]
+    ) -> Iterator[tuple[T, list[SimulationReport]]]:
         """Yield each item with its reports, in the order of completion.
 
         At a deadline the items that have begun are finished; a signal ends their processes.
         """
 
 
-def _quietly(work: Callable[[T], list[Report]]) -> Callable[[T], list[Report]]:
-    def quietly(item: T) -> list[Report]:
+def _quietly(work: Callable[[T], list[SimulationReport]]) -> Callable[[T], list[SimulationReport]]:
+    def quietly(item: T) -> list[SimulationReport]:
         quiet()
         return work(item)
 
@@ -220,18 +224,20 @@ def _workers(jobs: int, stop: Stop, spark: str | None = None) -> Iterator[_OnWor
             pool.shutdown(cancel_futures=True)
 
 
-def _one_by_one(work: Callable[[T], list[Report]], items: Iterable[T], stop: Stop) -> Iterator[tuple[T, list[Report]]]:
+def _one_by_one(
+    work: Callable[[T], list[SimulationReport]], items: Iterable[T], stop: Stop
+) -> Iterator[tuple[T, list[SimulationReport]]]:
     waiting = iter(items)
     while not stop.due and (found := list(islice(waiting, 1))):
         yield found[0], work(found[0])
 
 
 def _on_all_cores(
-    pool: ProcessPoolExecutor, work: Callable[[T], list[Report]], items: Iterable[T], jobs: int, stop: Stop
-) -> Iterator[tuple[T, list[Report]]]:
+    pool: ProcessPoolExecutor, work: Callable[[T], list[SimulationReport]], items: Iterable[T], jobs: int, stop: Stop
+) -> Iterator[tuple[T, list[SimulationReport]]]:
     waiting = iter(items)
     first = () if stop.due else islice(waiting, 2 * jobs)
-    running: dict[Future[list[Report]], T] = {pool.submit(work, item): item for item in first}
+    running: dict[Future[list[SimulationReport]], T] = {pool.submit(work, item): item for item in first}
     while running and not stop.signal:
         for done in wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
             item = running.pop(done)
@@ -262,7 +268,7 @@ def digest_elsewhere(seed: int, hash_seed: str, forks: str = "") -> str:
 
 
 class Replay(msgspec.Struct, frozen=True):
-    report: Report
+    report: SimulationReport
     digests: list[str]
     """The digests of a second run in this process, and of one run per HASH_SEEDS in a process of its own."""
 
@@ -345,7 +351,7 @@ def parse_crash_point(seed: int, text: str) -> CrashPoint:
     return CrashPoint(seed, where, int(number))
 
 
-def crash(point: CrashPoint) -> Report:
+def crash(point: CrashPoint) -> SimulationReport:
     plan = draw(point.seed)
     if point.where == "at await":
         return simulate_plan(plan.crashing_at_await(point.number))
@@ -361,7 +367,7 @@ def crash_points(seed: int) -> list[CrashPoint]:
     return points + [CrashPoint(seed, "at await", number) for number in range(1, whole.awaits + 1)]
 
 
-def run_crash_points(points: Sequence[CrashPoint], jobs: int) -> Iterator[tuple[CrashPoint, Report]]:
+def run_crash_points(points: Sequence[CrashPoint], jobs: int) -> Iterator[tuple[CrashPoint, SimulationReport]]:
     """Run the crash points and yield each with its report, in the order of completion.
 
     This is exhaustive for one seed, where random seeds only sample.
@@ -371,7 +377,7 @@ def run_crash_points(points: Sequence[CrashPoint], jobs: int) -> Iterator[tuple[
             yield point, reports[0]
 
 
-def _crash(point: CrashPoint) -> list[Report]:
+def _crash(point: CrashPoint) -> list[SimulationReport]:
     return [crash(point)]
 
 

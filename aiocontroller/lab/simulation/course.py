@@ -16,7 +16,7 @@ import msgspec
 from aiocontroller.lab.scenarios.forks import Fork, format_forks, parse_forks, recipe
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.simulation.branching import Branching
-from aiocontroller.lab.simulation.simulation import Report
+from aiocontroller.lab.simulation.simulation import SimulationReport
 
 ROUND = 20
 """New seeds in each round."""
@@ -46,7 +46,7 @@ class Task(NamedTuple):
         return recipe(self.seed, self.forks)
 
 
-def perform(task: Task, drawn: Callable[[int], Plan] = draw, judged: Sequence[str] = ()) -> list[Report]:
+def perform(task: Task, drawn: Callable[[int], Plan] = draw, judged: Sequence[str] = ()) -> list[SimulationReport]:
     """Return the reports of the futures, and then that of the run itself."""
     plan = msgspec.structs.replace(drawn(task.seed), forks=task.forks)
     return Branching(plan, task.common, task.futures, judged).run()
@@ -91,7 +91,7 @@ class Course:
         fork = Fork(max(earliest, at_await - self._chance.choice(LEADS)), FIRST_NEIGHBOUR + self._neighbours)
         return seed, format_forks([*forks, fork])
 
-    def learn(self, reports: Sequence[Report]) -> None:
+    def learn(self, reports: Sequence[SimulationReport]) -> None:
         """Take in the reports of a round's own runs, without their futures, in the order of the round."""
         for report in reports:
             self._runs += 1

@@ -128,10 +128,10 @@ class SimulatedData:
         broker.replicas.min_isr_of = self._min_isr
         LogObserver(self._checker, broker, lambda: process.host.crashed)
 
-        def tells(topic: str, partition: int, log: Log) -> None:
+        def end_reported(topic: str, partition: int, log: Log) -> None:
             self._reported.setdefault((topic, partition), {})[number] = list(log.runs)
 
-        broker.replicas.tells_end = tells
+        broker.replicas.end_reported = end_reported
         wrap(self._disks[number], "retain", functools.partial(self._retains, self._disks[number]))
         wrap(broker.replicas, "_take", self._takes)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from aiocontroller.lab.simulation.simulation import Report
+from aiocontroller.lab.simulation.simulation import SimulationReport
 
 RUNS_PER_CORE = 8
 """Runs of a batch for each core: so many that a long run hardly delays the others."""
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 def on_spark(
-    master: str, work: Callable[[T], list[Report]], items: Iterable[T], due: Callable[[], bool]
-) -> Iterator[tuple[T, list[Report]]]:
+    master: str, work: Callable[[T], list[SimulationReport]], items: Iterable[T], due: Callable[[], bool]
+) -> Iterator[tuple[T, list[SimulationReport]]]:
     """Yield each item with its reports, batch by batch, until ``due``.  ``PipelineMissingError`` without PySpark."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     session = importlib.import_module("aiocontroller.analytics.session").spark_session(
@@ -38,4 +38,4 @@ def on_spark(
     while not due() and (batch := list(islice(waiting, RUNS_PER_CORE * context.defaultParallelism))):
         mapped = context.parallelize(batch, len(batch)).map(lambda item: msgspec.json.encode(work(item)))
         for item, line in zip(batch, mapped.collect(), strict=True):
-            yield item, msgspec.json.decode(line, type=list[Report])
+            yield item, msgspec.json.decode(line, type=list[SimulationReport])

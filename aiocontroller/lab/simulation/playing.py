@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from aiocontroller.lab.scenarios.facts import NOTHING, changes
-from aiocontroller.lab.scenarios.plan import Plan, Step
+from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
 from aiocontroller.lab.simulated_net import run
-from aiocontroller.lab.simulation.simulation import Report, Simulation
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
 
 
-def play(plan: Plan) -> tuple[Report, list[str]]:
+def play(plan: Plan) -> tuple[SimulationReport, list[str]]:
     """Run a scenario in the simulation; return the report, and a narration with one line for each step and change."""
     narration: list[str] = []
     shown: Any = NOTHING
 
-    def narrate(step: Step | None, at_s: float) -> None:
+    def narrate(step: ScenarioStep | None, at_s: float) -> None:
         nonlocal shown
         now = simulation.facts()
         what = "whole" if step is None else " ".join((step.kind.replace("_", "-"), *step.arguments))

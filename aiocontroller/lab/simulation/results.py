@@ -14,7 +14,7 @@ import msgspec
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.scenarios.restarts import EVERY, next_of_restarts
-from aiocontroller.lab.simulation.simulation import Report
+from aiocontroller.lab.simulation.simulation import SimulationReport
 
 SEEDS = 100
 
@@ -52,7 +52,7 @@ class Results:
         steer: int = 0,
         restarts: bool = False,
     ) -> None:
-        self.reports: Sequence[Report] = ()
+        self.reports: Sequence[SimulationReport] = ()
         if restarts:
             first = next_of_restarts(first)
         campaign, size = Campaign(first, seeds or SEEDS, branch, steer, restarts), 0
@@ -89,22 +89,22 @@ class Results:
         done = {report.recipe for report in self.reports}  # membership only
         return [seed for seed in self.campaign.numbers() if str(seed) not in done]
 
-    def add(self, report: Report) -> None:
+    def add(self, report: SimulationReport) -> None:
         self._write(report)
 
-    def _write(self, line: Campaign | Report) -> None:
+    def _write(self, line: Campaign | SimulationReport) -> None:
         if self._file is not None:
             self._file.write(msgspec.json.encode(line) + b"\n")
 
 
-def read(path: Path) -> tuple[Campaign, list[Report], int] | None:
+def read(path: Path) -> tuple[Campaign, list[SimulationReport], int] | None:
     """Return the campaign, the results and the bytes of whole lines; None if there is no whole line."""
     whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     if not whole:
         return None
     try:
         campaign = msgspec.json.decode(whole[0], type=Campaign)
-        reports = [msgspec.json.decode(line, type=Report) for line in whole[1:]]
+        reports = [msgspec.json.decode(line, type=SimulationReport) for line in whole[1:]]
     except msgspec.MsgspecError as error:
         raise BadInputError(f"{path}: found no results of a campaign: {error}") from None
     return campaign, reports, sum(map(len, whole))
@@ -113,14 +113,14 @@ def read(path: Path) -> tuple[Campaign, list[Report], int] | None:
 class Merged(NamedTuple):
     seeds: int
     """Seeds of all campaigns together, with and without results."""
-    reports: list[Report]
+    reports: list[SimulationReport]
     """One for each seed that has one, and for each run with forks, by seed."""
 
 
 def merge(paths: Sequence[Path]) -> Merged:
     """Read the results of several campaigns; BadInputError if two files have different results of one seed."""
     seeds: set[int] = set()  # only counted
-    reports: dict[tuple[int, str], tuple[Path, Report]] = {}
+    reports: dict[tuple[int, str], tuple[Path, SimulationReport]] = {}
     for path in paths:
         found = read(path)
         if found is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.journal.records import Record
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 
 if TYPE_CHECKING:
     from aiocontroller.lab.simulation.simulation import Simulation
@@ -57,7 +57,7 @@ class SicknessWatch:
         self._slowed_s = 0.0
         """When the last step that slows brokers began or ended."""
 
-    def stepped(self, step: Step) -> None:
+    def stepped(self, step: ScenarioStep) -> None:
         """A step begins or has ended."""
         if step.kind in SLOWING:
             self._slowed_s = self._simulation.clock.monotonic()

@@ -40,7 +40,7 @@ from aiocontroller.lab.scenarios.facts import Facts
 from aiocontroller.lab.scenarios.fleet import Fleet
 from aiocontroller.lab.scenarios.forks import format_forks, recipe
 from aiocontroller.lab.scenarios.limits import in_force
-from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, Step, draw
+from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, ScenarioStep, draw
 from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, run, running_loop
 from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
@@ -85,7 +85,7 @@ a session (of 3 s); then the client gives up the connection."""
 DATA_RULES = ("I13", "I14")
 
 
-class Report(msgspec.Struct, frozen=True):
+class SimulationReport(msgspec.Struct, frozen=True):
     seed: int
     violations: list[str]
     virtual_s: float
@@ -110,7 +110,7 @@ class Report(msgspec.Struct, frozen=True):
     def recipe(self) -> str:
         return recipe(self.seed, self.forks)
 
-    def same(self, other: Report) -> bool:
+    def same(self, other: SimulationReport) -> bool:
         """Return whether the runs were the same.
 
         ``rare`` depends on the campaign.  ``marks`` count pieces that overtook others, whose number is not quite the
@@ -132,7 +132,7 @@ class Simulation:
     def __init__(
         self,
         plan: Plan,
-        on_step: Callable[[Step | None, float], None] = lambda step, at_s: None,
+        on_step: Callable[[ScenarioStep | None, float], None] = lambda step, at_s: None,
         judged: Collection[str] = (),
         lookout: Lookout | None = None,
     ) -> None:
@@ -206,7 +206,7 @@ class Simulation:
 
     # -- life ------------------------------------------------------------------------------------------------------
 
-    async def run(self) -> Report:
+    async def run(self) -> SimulationReport:
         loop = running_loop()
         loop.set_exception_handler(self._unhandled)
         self.history.answers.avoided = self.plan.avoided
@@ -267,7 +267,7 @@ class Simulation:
         found = [str(v) for v in self.history.violations] + self.problems
         return [each for each in found if each.startswith(tuple(self._judged))] if self._judged else found
 
-    def _report(self, taken: dict[str, int]) -> Report:
+    def _report(self, taken: dict[str, int]) -> SimulationReport:
         digest = self.history.digest
         if self.data is not None:
             digest.update(self.history.data.digest.digest())
@@ -292,7 +292,7 @@ class Simulation:
             "seconds without a leader that a controller could have elected": round(self.leader_watch.spent_s),
         }
         self.marks.update({f"probe/{name}": count for name, count in seen.items() if count})
-        return Report(
+        return SimulationReport(
             self.plan.seed,
             self.violations(),
             round(self.clock.monotonic(), 3),
@@ -590,10 +590,10 @@ class Simulation:
         return [name for name, present in found.items() if present]
 
 
-def simulate(seed: int) -> Report:
+def simulate(seed: int) -> SimulationReport:
     """Draw the plan of a seed, run it, and return its report."""
     return simulate_plan(draw(seed))
 
 
-def simulate_plan(plan: Plan, judged: Collection[str] = ()) -> Report:
+def simulate_plan(plan: Plan, judged: Collection[str] = ()) -> SimulationReport:
     return run(Simulation(plan, judged=judged).run())

@@ -18,7 +18,7 @@ import msgspec
 
 from aiocontroller.lab.scenarios.plan import Plan, draw, restarts
 from aiocontroller.lab.simulation.course import Course, perform
-from aiocontroller.lab.simulation.simulation import DATA_RULES, Report, simulate_plan
+from aiocontroller.lab.simulation.simulation import DATA_RULES, SimulationReport, simulate_plan
 
 Patch = tuple[Any, Any, Any]
 """(object or dict, attribute or key, replacement)"""
@@ -138,7 +138,7 @@ def _drawn(bug: Bug, seed: int) -> Plan:
     )
 
 
-def _is_clean(bug: Bug, report: Report, judged: Sequence[str]) -> bool:
+def _is_clean(bug: Bug, report: SimulationReport, judged: Sequence[str]) -> bool:
     return simulate_plan(msgspec.structs.replace(_drawn(bug, report.seed), forks=report.forks), judged).ok
 
 

@@ -32,10 +32,10 @@ from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import reassignment as core_reassignment
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.election import Outcome, UncleanPolicy
+from aiocontroller.core.election import ElectionOutcome, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.event_kinds import Request, Signal
-from aiocontroller.core.leadership_changes import Facts
+from aiocontroller.core.leadership_changes import LeadershipFacts
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.lab.simulation.zoo import Bug, Patch
 from aiocontroller.zookeeper import registration
@@ -160,19 +160,19 @@ def _offline_keeps_leader_epoch() -> list[Patch]:
 
 
 def _elects_any_live_replica() -> list[Patch]:
-    def elect(replicas: Any, in_sync: Any, online: Any, *_: Any) -> Outcome | None:
+    def elect(replicas: Any, in_sync: Any, online: Any, *_: Any) -> ElectionOutcome | None:
         alive = tuple(r for r in replicas if r in online)
         if not alive:
             return None
         left = tuple(r for r in in_sync if r in online)
-        return Outcome(alive[0], left if alive[0] in left else (alive[0], *left), alive)
+        return ElectionOutcome(alive[0], left if alive[0] in left else (alive[0], *left), alive)
 
     return [(election, "offline_partition_leader_election", elect)]
 
 
 def _always_unclean() -> list[Patch]:
-    async def facts(*_: Any) -> Facts:
-        return Facts(UncleanPolicy(True))
+    async def facts(*_: Any) -> LeadershipFacts:
+        return LeadershipFacts(UncleanPolicy(True))
 
     return [(leadership_writes, "read_facts", facts)]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aiocontroller.core import election
-from aiocontroller.core.election import Outcome
+from aiocontroller.core.election import ElectionOutcome
 from aiocontroller.lab.cluster import replica_manager, replication
 from aiocontroller.lab.cluster.client_requests import ClientRequests
 from aiocontroller.lab.cluster.logs import Disk, Log
@@ -29,8 +29,8 @@ def _again(name: str) -> Bug:
 
 
 def _prefers_replicas_out_of_sync() -> list[Patch]:
-    def elect(replicas: Any, in_sync: Any, online: Any, *_: Any) -> Outcome | None:
-        return Outcome(replicas[0], in_sync, replicas) if replicas and replicas[0] in online else None
+    def elect(replicas: Any, in_sync: Any, online: Any, *_: Any) -> ElectionOutcome | None:
+        return ElectionOutcome(replicas[0], in_sync, replicas) if replicas and replicas[0] in online else None
 
     return [(election, "preferred_replica_partition_leader_election", elect)]
 
@@ -94,7 +94,7 @@ def _all_that_a_follower_has_is_committed() -> list[Patch]:
 def _live_replicas_join_the_isr() -> list[Patch]:
     original = election.offline_partition_leader_election
 
-    def elect(*args: Any) -> Outcome | None:
+    def elect(*args: Any) -> ElectionOutcome | None:
         outcome = original(*args)
         return None if outcome is None else outcome._replace(isr=outcome.recipients)
 

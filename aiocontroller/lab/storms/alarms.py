@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aiocontroller.lab.cluster.load.clients import kept_its_word, now_us
-from aiocontroller.lab.cluster.load.tally import Verdict
+from aiocontroller.lab.cluster.load.tally import LoadVerdict
 from aiocontroller.lab.kafka.alarm_cases import Case, Outcome, misses_of
 from aiocontroller.lab.kafka.alarm_stage import KILLED, STRUCK, AlarmStage, alarm_stage
 from aiocontroller.lab.kafka.controllers import until
@@ -48,7 +48,7 @@ class Report(msgspec.Struct):
     version: str
     properties: dict[str, str]
     outcomes: list[Outcome]
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, LoadVerdict]
     """Verdicts by kind of client."""
     unfinished: str
     """The reason if the suite ended early; otherwise empty."""

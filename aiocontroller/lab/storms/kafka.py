@@ -25,7 +25,7 @@ import msgspec
 from rich.console import Console
 
 from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
-from aiocontroller.lab.cluster.load.tally import Verdict
+from aiocontroller.lab.cluster.load.tally import LoadVerdict
 from aiocontroller.lab.kafka.controllers import ClusterController
 from aiocontroller.lab.kafka.events import Felt, play
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
@@ -57,7 +57,7 @@ class Report(msgspec.Struct):
     version: str
     rounds: int
     stalls: list[Stalls]
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, LoadVerdict]
     """Verdicts by kind of client."""
     surfaced: list[str]
     """Errors that clients reported to their users during takeover and release."""

@@ -25,7 +25,7 @@ from aiocontroller.lab.processes.measures import Span, Times
 from aiocontroller.lab.processes.recovery_checks import process_missing
 from aiocontroller.lab.processes.replay import Replay
 from aiocontroller.lab.processes.steps import ProcessSteps
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 
 ROUND_S = 25.0
 WHOLE_WITHIN_S = 120.0
@@ -83,7 +83,7 @@ class Moment(msgspec.Struct, frozen=True):
     what: str
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class StormVerdict(msgspec.Struct, frozen=True):
     """The result of a storm; ``examined`` counts what the checkers saw."""
 
     seed: int
@@ -118,16 +118,16 @@ def draw_round(
     *,
     pauses_s: Sequence[float] = PAUSES_S,
     pausing_s: float = ROUND_S * 0.6,
-) -> list[Step]:
+) -> list[ScenarioStep]:
     """Draw the steps of a round, independent of earlier rounds: kinds and their weights are those of ``of``, and the
     pauses together make ``pausing_s`` or a little more."""
     chance = random.Random(f"storm {seed} {number}")
     kinds = [kind for kind in of if kind in ALWAYS or chance.random() < 0.75]
     weights = [of[kind] for kind in kinds]
-    steps: list[Step] = []
+    steps: list[ScenarioStep] = []
     while sum(step.pause_s for step in steps) < pausing_s:
         kind = chance.choices(kinds, weights)[0]
-        steps.append(Step(kind, chance.randrange(1 << 32), chance.choice(pauses_s)))
+        steps.append(ScenarioStep(kind, chance.randrange(1 << 32), chance.choice(pauses_s)))
     return steps
 
 
@@ -140,7 +140,7 @@ class Storm:
         seed: int,
         seconds: float,
         *,
-        steps: Sequence[Step] = (),
+        steps: Sequence[ScenarioStep] = (),
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.cluster = ProcessCluster(shape)
@@ -156,7 +156,7 @@ class Storm:
         self._began_s = 0.0
         self._began_ms = 0
 
-    async def run(self) -> Verdict:
+    async def run(self) -> StormVerdict:
         """Play the storm and judge it."""
         return self._verdict(await self._play())
 
@@ -173,7 +173,7 @@ class Storm:
             self._began_s, self._began_ms = time.monotonic(), time.time_ns() // 1_000_000
             if not self._scenario:
                 for number in range(FIRST_TOPICS):
-                    await self._steps.take(Step("create_topic", self.seed + number, 0.0))
+                    await self._steps.take(ScenarioStep("create_topic", self.seed + number, 0.0))
             await self._must_become_whole()
             rounds = 0
             while not self._problems and not self._time_is_up(rounds):
@@ -184,14 +184,14 @@ class Storm:
     def _time_is_up(self, rounds: int) -> bool:
         return rounds > 0 and (bool(self._scenario) or self._passed_s >= self.seconds)
 
-    def _drawn(self, number: int) -> list[Step]:
+    def _drawn(self, number: int) -> list[ScenarioStep]:
         return draw_round(self.seed, number)
 
     @property
     def _passed_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    async def _round(self, number: int, steps: Sequence[Step]) -> None:
+    async def _round(self, number: int, steps: Sequence[ScenarioStep]) -> None:
         for step in steps:
             self._moments.append(Moment(round(self._passed_s, 2), str(step)))
             await self._steps.take(step)
@@ -266,16 +266,16 @@ class Storm:
                 actor.kill()
                 status = None
             if status is None:
-                await self._steps.take(Step("start_broker", 0, 0.0, (str(number),)))
+                await self._steps.take(ScenarioStep("start_broker", 0, 0.0, (str(number),)))
                 await self._steps.settle()
 
     # -- the verdict -----------------------------------------------------------------------------------------------
 
-    def _verdict(self, rounds: int) -> Verdict:
+    def _verdict(self, rounds: int) -> StormVerdict:
         shape, replay = self.cluster.shape, self._replay
         journals = list(replay.journals())
         records = [record for journal in journals for record in journal]
-        return Verdict(
+        return StormVerdict(
             self.seed,
             round(self._passed_s, 1),
             rounds,

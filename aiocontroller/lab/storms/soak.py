@@ -16,7 +16,7 @@ import msgspec
 
 from aiocontroller.lab.processes.cluster import Shape
 from aiocontroller.lab.processes.resources import Resources
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 from aiocontroller.lab.storms.processes import WEIGHTS, Storm, draw_round
 
 ENDING = frozenset({"kill_controller", "stop_controller", "trap_controller", "start_controller", "jump_clock"})
@@ -133,13 +133,13 @@ class Soak(Storm):
             [*self._problems, *growing],
         )
 
-    def _drawn(self, number: int) -> list[Step]:
+    def _drawn(self, number: int) -> list[ScenarioStep]:
         return draw_round(self.seed, number, SOAKING, pauses_s=PAUSES_S, pausing_s=PAUSING_S)
 
     def _time_is_up(self, rounds: int) -> bool:
         return rounds >= LEAST_ROUNDS and super()._time_is_up(rounds)
 
-    async def _round(self, number: int, steps: Sequence[Step]) -> None:
+    async def _round(self, number: int, steps: Sequence[ScenarioStep]) -> None:
         await super()._round(number, steps)
         if not self._problems:
             for controller, actor in self.cluster.controllers.items():

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
-from aiocontroller.lab.storms.zookeeper_history import Storm, Verdict
+from aiocontroller.lab.storms.zookeeper_history import HistoryVerdict, Storm
 from aiocontroller.lab.zookeeper.zookeeper_faults import Schedule
 from aiocontroller.lab.zookeeper.zookeeper_leaks import LeakReport, measure_leaks
 
@@ -47,7 +47,7 @@ def servers(connect: str | None, *, ensemble: bool) -> Iterator[Servers]:
             started.stop()
 
 
-async def storm(schedule: Schedule, seed: int, targets: Servers, console: Console) -> Verdict:
+async def storm(schedule: Schedule, seed: int, targets: Servers, console: Console) -> HistoryVerdict:
     """Play the schedule; returns the verdict, which is shown on the console too."""
     count = sum(map(len, schedule.segments))
     console.print(f"seed {seed} draws {count} faults in {len(schedule.segments)} segments: {schedule.digest}")
@@ -77,7 +77,7 @@ async def leaks(seed: int, targets: Servers, reconnects: int, expiries: int, con
     return report
 
 
-def _show(verdict: Verdict, console: Console) -> None:
+def _show(verdict: HistoryVerdict, console: Console) -> None:
     table = Table(title=f"ZooKeeper storm, seed {verdict.seed}, {verdict.seconds:g} s")
     table.add_column("check")
     table.add_column("examined", justify="right")

@@ -71,7 +71,7 @@ class Finding(msgspec.Struct):
     examples: list[str] = msgspec.field(default_factory=list)
 
 
-class Verdict(msgspec.Struct):
+class HistoryVerdict(msgspec.Struct):
     seed: int
     schedule: str
     segments: int
@@ -110,7 +110,7 @@ class Verdict(msgspec.Struct):
 class Writer:
     """Writes what the seed draws and records what ZooKeeper must hold."""
 
-    def __init__(self, client: ZooKeeperClient, seed: int, verdict: Verdict) -> None:
+    def __init__(self, client: ZooKeeperClient, seed: int, verdict: HistoryVerdict) -> None:
         self.client = client
         self.seed = seed
         self.verdict = verdict
@@ -328,7 +328,7 @@ class Writer:
 class Reader:
     """Learns each znode's version from watches alone; -1 if the znode does not exist."""
 
-    def __init__(self, client: ZooKeeperClient, paths: Sequence[str], verdict: Verdict) -> None:
+    def __init__(self, client: ZooKeeperClient, paths: Sequence[str], verdict: HistoryVerdict) -> None:
         self.client = client
         self.paths = list(paths)
         self.known: dict[str, tuple[int, bytes | None]] = {}
@@ -405,14 +405,14 @@ class Storm:
         progress: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.schedule = schedule
-        self.verdict = Verdict(schedule.seed, schedule.digest, len(schedule.segments), 0.0)
+        self.verdict = HistoryVerdict(schedule.seed, schedule.digest, len(schedule.segments), 0.0)
         self._chroot = chroot
         self._session_timeout_s = session_timeout_s
         self._sides = {name: Side(name, ports, schedule.seed) for name in ("writer", "reader")}
         self._servers = Servers(ensemble) if ensemble is not None else None
         self._progress = progress
 
-    async def run(self) -> Verdict:
+    async def run(self) -> HistoryVerdict:
         """Play the schedule.  Violations go to the verdict; only unforeseen errors are raised."""
         started = time.monotonic()
         for side in self._sides.values():

@@ -6,7 +6,7 @@ import asyncio
 
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.client import ZooKeeperClient
-from aiocontroller.zookeeper.connection import Connection, Counters, Progress
+from aiocontroller.zookeeper.connection import Connection, Counters, SeenZxids
 from aiocontroller.zookeeper.errors import ZooKeeperError
 from aiocontroller.zookeeper.from_aiozk import CloseRequest
 
@@ -34,7 +34,7 @@ async def close_by_force(client: ZooKeeperClient, session_id: int, password: byt
     session, world = client.session, client.world
     host, port = session.connected_to or session.hosts[0]
     _, conn = await world.network.connect(
-        lambda: Connection(world.clock, Progress(), Counters(), lambda *_: None, lambda: None),
+        lambda: Connection(world.clock, SeenZxids(), Counters(), lambda *_: None, lambda: None),
         host,
         port,
         timeout_s=CONNECT_TIMEOUT_S,

@@ -7,13 +7,13 @@ from pyspark.sql import SparkSession
 
 from aiocontroller.lab.simulation import course
 from aiocontroller.lab.simulation.campaign import run_course, run_seeds
-from aiocontroller.lab.simulation.simulation import Report, simulate
+from aiocontroller.lab.simulation.simulation import SimulationReport, simulate
 
 SEEDS = (3, 7, 18)
 
 
 def test_seeds_have_the_same_results_on_spark(spark_itself: SparkSession) -> None:
-    arrived: list[Report] = []
+    arrived: list[SimulationReport] = []
     summary, _ = run_seeds(SEEDS, 1, lambda _, report: arrived.append(report), spark="local[2]")
     assert arrived == [simulate(seed) for seed in SEEDS]
     assert (summary.seeds, summary.failures) == (3, {})
@@ -21,7 +21,7 @@ def test_seeds_have_the_same_results_on_spark(spark_itself: SparkSession) -> Non
 
 def test_runs_fork_on_spark(spark_itself: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "ROUND", 1)
-    here, there = list[Report](), list[Report]()
+    here, there = list[SimulationReport](), list[SimulationReport]()
     run_course(course.Course(range(2, 4), futures=1), 1, lambda _, report: here.append(report))
     run_course(course.Course(range(2, 4), futures=1), 1, lambda _, report: there.append(report), spark="local[2]")
     assert any(report.forks for report in here)

@@ -185,7 +185,7 @@ async def test_a_check_says_how_far_it_has_come(cluster: Cluster, chromium: Any)
         ({"read": 20_000, "of": 100_000, "again": True}, ": 20,000 of 100,000 partitions read a second time …"),
     ):
         await page.evaluate("data => hear(data)", {"now_us": 1, "check": check | {"progress": progress}})
-        assert (await page.locator("#check-said").inner_text()).endswith(text)
+        assert (await page.locator("#check-message").inner_text()).endswith(text)
 
 
 async def test_moves_and_deletions_say_when_they_end_or_that_nobody_can_say(cluster: Cluster, chromium: Any) -> None:
@@ -234,7 +234,7 @@ async def test_an_action_is_shown_first_and_done_after_a_second_look(cluster: Cl
     await page.fill("#act-name", "anna")
     await page.fill("#act-password", "wrong")
     await page.keyboard.press("Enter")
-    await page.wait_for_selector("#act-said:has-text('a wrong one')")
+    await page.wait_for_selector("#act-message:has-text('a wrong one')")
     await page.fill("#act-password", "sesame")
 
     async def has_lines() -> int:
@@ -247,7 +247,7 @@ async def test_an_action_is_shown_first_and_done_after_a_second_look(cluster: Cl
     await page.keyboard.press("Enter")  # the heading has the focus: nothing is confirmed by accident
     assert service.controller.election.active
     await page.locator("#act-go").click()
-    await page.wait_for_selector("#act-said:has-text('Done.')", timeout=60_000)
+    await page.wait_for_selector("#act-message:has-text('Done.')", timeout=60_000)
     assert not service.controller.election.active
     await page.keyboard.press("Escape")
     assert not await page.locator("#act").is_visible()
@@ -264,7 +264,7 @@ async def shows_first(page: Any, *titles: str) -> str:
         if await page.locator(field).is_visible():
             await page.fill(field, text)
     await page.keyboard.press("Enter")
-    await page.wait_for_selector("#act-said:not(:empty)")
+    await page.wait_for_selector("#act-message:not(:empty)")
     return str(await page.locator("#act").inner_text())
 
 
@@ -279,7 +279,7 @@ async def test_replicas_are_moved_and_leaders_elected_from_the_page(cluster: Clu
     assert "Replicas: found '2, x', expected the ids of brokers" in await shows_first(page, label, "2", "x")
     await page.fill("#act-replicas", "2 7")
     await page.keyboard.press("Enter")
-    await page.wait_for_selector("#act-said:has-text('brokers 7 are not live (live: 1, 2)')")
+    await page.wait_for_selector("#act-message:has-text('brokers 7 are not live (live: 1, 2)')")
     await page.evaluate("hear({ now_us: state.now_us, controller: state.controller })")  # buttons are drawn again
     await page.keyboard.press("Escape")
     text = await shows_first(page, label, "2", "1")
@@ -289,14 +289,14 @@ async def test_replicas_are_moved_and_leaders_elected_from_the_page(cluster: Clu
     assert await page.evaluate("document.activeElement.id") == "act-title"
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
-    await page.wait_for_selector("#act-said:has-text('Done.')")
+    await page.wait_for_selector("#act-message:has-text('Done.')")
     await until(lambda: table.replicas(table.row("t", 1)) == (2, 1))
     await page.keyboard.press("Escape")
     label = "Elect the preferred leaders of the cluster"
     assert "t-1: leader 1 → 2" in await shows_first(page, label)
     await page.evaluate("hear({ now_us: state.now_us, controller: state.controller })")
     await page.get_by_role("button", name="Do it").click()
-    await page.wait_for_selector("#act-said:has-text('Done.')")
+    await page.wait_for_selector("#act-message:has-text('Done.')")
     assert table.leader[table.row("t", 1)] == 2
     await page.keyboard.press("Escape")
     # The focus is given back by the event "close", in a later task of the browser's.
@@ -326,7 +326,7 @@ async def test_a_late_answer_is_not_taken_for_that_to_another_action(cluster: Cl
     await page.unroute("**/dry-run")
     await page.fill("#act-password", "sesame")
     await page.keyboard.press("Enter")
-    await page.wait_for_selector("#act-said:has-text('no leader of the cluster would change')")
+    await page.wait_for_selector("#act-message:has-text('no leader of the cluster would change')")
 
 
 async def test_an_action_that_begins_as_the_dialog_closes_is_not_forgotten(cluster: Cluster, chromium: Any) -> None:
@@ -340,7 +340,7 @@ async def test_an_action_that_begins_as_the_dialog_closes_is_not_forgotten(clust
     await page.fill("#act-name", "anna")
     await page.fill("#act-password", "sesame")
     await page.keyboard.press("Enter")
-    await page.wait_for_selector("#act-said:has-text('Nothing is done yet.')")
+    await page.wait_for_selector("#act-message:has-text('Nothing is done yet.')")
     assert [complaint for complaint in page.complaints if "data:" not in complaint] == []
 
 
@@ -376,11 +376,11 @@ async def test_an_action_asked_of_a_controller_that_has_died_says_what_became_of
     await page.unroute("**/dry-run")
     await page.fill("#act-password", "sesame")
     await page.keyboard.press("Enter")
-    await page.wait_for_selector("#act-said:has-text('Nothing is done yet.')")
+    await page.wait_for_selector("#act-message:has-text('Nothing is done yet.')")
     await page.route("**/confirm", lambda route: route.abort())
     await page.get_by_role("button", name="Do it").click()
     unsure = "It may have done it or not: see the events of the active controller"
-    await page.wait_for_selector(f"#act-said:has-text('{unsure}')")
+    await page.wait_for_selector(f"#act-message:has-text('{unsure}')")
 
 
 async def test_axe_finds_nothing(cluster: Cluster, chromium: Any) -> None:

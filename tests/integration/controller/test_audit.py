@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from aiocontroller.controller import auditor
-from aiocontroller.core.audit import Kind
+from aiocontroller.core.audit import DifferenceKind
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
@@ -46,7 +46,7 @@ def findings(service: Service) -> list[tuple[str, str]]:
     return [(str(r.event), r.detail["subject"]) for r in journal_of(service).of_kind("finding")]
 
 
-async def until_found(service: Service, kind: Kind, subject: str) -> None:
+async def until_found(service: Service, kind: DifferenceKind, subject: str) -> None:
     await until(lambda: (str(kind), subject) in findings(service), f"{kind} of {subject} is found")
 
 
@@ -101,7 +101,7 @@ async def test_deleted_state_is_written_again_above_all_that_brokers_know(cluste
     assert before.partition_epoch >= writes_before
     await cluster.client.multi([Delete(STATE)])
     service.shell.auditor.look_soon(["t"])
-    await until_found(service, Kind.MISSING_STATE, "t-0")
+    await until_found(service, DifferenceKind.MISSING_STATE, "t-0")
     assert (await until_agreed(cluster, service, 1, before)).isr == (1, 2)
 
 
@@ -110,7 +110,7 @@ async def test_foreign_leader_leads_and_all_hear_of_it(cluster: Cluster) -> None
     service = await auditing(cluster)
     before = await cluster.state("t")
     await write(cluster, msgspec.structs.replace(before, leader=2))
-    await until_found(service, Kind.STATE, "t-0")
+    await until_found(service, DifferenceKind.STATE, "t-0")
     await until_agreed(cluster, service, 2, before)
 
 
@@ -144,7 +144,7 @@ async def test_foreign_write_that_an_election_has_met_is_a_finding(cluster: Clus
     await write(cluster, msgspec.structs.replace(before, leader_epoch=0, controller_epoch=0))
     await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2,))
-    await until_found(service, Kind.STATE, "t-0")
+    await until_found(service, DifferenceKind.STATE, "t-0")
 
     def received() -> bool:
         state = last_received(cluster, 2)
@@ -225,7 +225,7 @@ async def test_foreign_assignment_is_carried_out_as_a_reassignment(cluster: Clus
         blind(service)
     await write_topic(cluster, partitions={0: ReplicaAssignment((2, 1))})
     await until(lambda: service.shell.context.table.replicas(0) == (2, 1))
-    await until_found(service, Kind.ASSIGNMENT, "t-0")
+    await until_found(service, DifferenceKind.ASSIGNMENT, "t-0")
     await until(lambda: not service.shell.context.partitions_being_reassigned)
     assert await replicas(cluster) == {0: ReplicaAssignment((2, 1))}
 
@@ -238,7 +238,7 @@ async def test_foreign_assignment_that_cannot_be_is_taken_back(cluster: Cluster)
         return await replicas(cluster) == {0: ReplicaAssignment((1, 2))}
 
     await until(back)
-    await until_found(service, Kind.ASSIGNMENT, "t-0")
+    await until_found(service, DifferenceKind.ASSIGNMENT, "t-0")
 
 
 async def test_partition_that_is_gone_from_its_topic_comes_back(cluster: Cluster) -> None:
@@ -250,7 +250,7 @@ async def test_partition_that_is_gone_from_its_topic_comes_back(cluster: Cluster
         return await replicas(cluster) == before
 
     await until(back)
-    await until_found(service, Kind.PARTITIONS, "t-1")
+    await until_found(service, DifferenceKind.PARTITIONS, "t-1")
 
 
 async def made_again(cluster: Cluster, topic_id: bytes | None) -> None:
@@ -279,7 +279,7 @@ async def test_topic_that_was_deleted_and_made_again_is_another_topic(
     for broker in cluster.brokers.values():
         broker.take()
     await made_again(cluster, topic_id)
-    await until_found(service, Kind.TOPIC_ID, "topic t")
+    await until_found(service, DifferenceKind.TOPIC_ID, "topic t")
     state = await cluster.until_state("t", 3, (3,))  # broker 2 comes into sync when it has deleted what it had
     assert (state.leader_epoch, state.partition_epoch) == (0, 0)
     new = (await topic(cluster)).topic_id
@@ -321,7 +321,7 @@ async def test_topic_that_has_got_another_id_gets_its_own_back(cluster: Cluster)
         return (await topic(cluster)).topic_id == before.topic_id
 
     await until(back)
-    await until_found(service, Kind.TOPIC_ID, "topic t")
+    await until_found(service, DifferenceKind.TOPIC_ID, "topic t")
     assert not any(broker.of(ApiKey.STOP_REPLICA) for broker in cluster.brokers.values())
 
 
@@ -340,8 +340,8 @@ async def test_what_no_watch_has_reported_is_found_by_the_next_pass(cluster: Clu
     await cluster.until_leaders("u", [3])
     await until(lambda: "TopicDeletion" in [event.event for event in service.controller.recent])  # after a new topic
     await cluster.client.create("/admin/delete_topics/u")
-    await until_found(service, Kind.UNHEARD, "/admin/delete_topics/u")
-    await until_found(service, Kind.TOPIC, "topic u")
+    await until_found(service, DifferenceKind.UNHEARD, "/admin/delete_topics/u")
+    await until_found(service, DifferenceKind.TOPIC, "topic u")
     assert ("broker", "broker 2") in findings(service)
 
 
@@ -353,7 +353,7 @@ async def test_dead_leader_on_whom_all_agree_is_replaced(cluster: Cluster) -> No
     await cluster.brokers[1].stop()
     service.shell.owner = None  # damage done on purpose
     context.remove_brokers([1])
-    await until_found(service, Kind.DEAD_LEADER, "t-0")
+    await until_found(service, DifferenceKind.DEAD_LEADER, "t-0")
     await cluster.until_leaders("t", [2])
 
 
@@ -418,13 +418,13 @@ async def test_large_topic_is_looked_at_piece_by_piece(cluster: Cluster) -> None
     [data] = encode_partition_states([msgspec.structs.replace(state, controller_epoch=0)])
     path = f"{TOPIC}/partitions/{count - 1}/state"
     assert [r.code for r in await cluster.client.multi([SetData(path, data)])] == [0]
-    await until_found(service, Kind.STATE, f"t-{count - 1}")
+    await until_found(service, DifferenceKind.STATE, f"t-{count - 1}")
 
 
 async def test_status_and_metrics_tell(cluster: Cluster) -> None:
     service = await auditing(cluster)
     await write(cluster, msgspec.structs.replace(await cluster.state("t"), leader=2))
-    await until_found(service, Kind.STATE, "t-0")
+    await until_found(service, DifferenceKind.STATE, "t-0")
     await until(lambda: service.controller.status()["audit"]["last_pass_us"])
     status = service.controller.status()["audit"]
     assert status["findings"] == {"state": 1}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.check.check import Report, examine
+from aiocontroller.check.check import CheckReport, examine
 from aiocontroller.check.findings import Severity
 from aiocontroller.check.what_if import Leadership, WhatIf
 from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr, TopicPartition
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 VICTIM = 2
 
 
-def severe(report: Report, topics: tuple[str, ...]) -> set[tuple[str, str]]:
+def severe(report: CheckReport, topics: tuple[str, ...]) -> set[tuple[str, str]]:
     """Return (kind, subject) of findings worse than a notice, about these topics and brokers."""
     return {
         (finding.kind, subject)

@@ -9,7 +9,7 @@ import pytest
 from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
 from aiocontroller.lab.processes.cluster import Shape
 from aiocontroller.lab.processes.page import page
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.storms import soak as soaks
 from aiocontroller.lab.storms.processes import Storm, draw_round
@@ -54,7 +54,7 @@ async def test_an_expectation_that_fails_is_a_violation(tmp_path: Path, monkeypa
 def test_rounds_are_drawn_from_seed_and_number_alone() -> None:
     assert draw_round(5, 2) == draw_round(5, 2)
     assert draw_round(5, 2) != draw_round(5, 3)
-    assert all(isinstance(step, Step) for step in draw_round(5, 2))
+    assert all(isinstance(step, ScenarioStep) for step in draw_round(5, 2))
 
 
 async def test_a_short_soak_measures_processes_that_live_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient, PartitionDescription, TopicError, TopicToCreate
 from aiocontroller.zookeeper.client import Create, SetData, ZooKeeperClient
 from aiocontroller.zookeeper.errors import MaybeAppliedError
-from aiocontroller.zookeeper.kafka_zk_client import BrokerInfo, Change, KafkaZkClient
+from aiocontroller.zookeeper.kafka_zk_client import BrokerInfo, KafkaZkClient, ZNodeChange
 
 E = KafkaErrorCode
 TOPIC_ID = bytes(range(16))
@@ -142,12 +142,12 @@ async def test_an_expansion_does_not_undo_another(zk: KafkaZkClient, admin: Admi
 
 async def test_delete_asks_the_controller(zk: KafkaZkClient, admin: AdminZkClient) -> None:
     await admin.create_topic("t", {0: (1,)})
-    heard: asyncio.Queue[tuple[Change, str]] = asyncio.Queue()
+    heard: asyncio.Queue[tuple[ZNodeChange, str]] = asyncio.Queue()
     zk.on_change = lambda change, name: heard.put_nowait((change, name))
     assert await zk.get_topic_deletions() == []
     await admin.delete_topic("t")
     async with asyncio.timeout(5):
-        assert await heard.get() == (Change.TOPIC_DELETIONS, "")
+        assert await heard.get() == (ZNodeChange.TOPIC_DELETIONS, "")
     assert await zk.get_topic_deletions() == ["t"]
     await refused(E.TOPIC_ALREADY_EXISTS, admin.delete_topic("t"), "already marked")
     await refused(E.UNKNOWN_TOPIC_OR_PARTITION, admin.delete_topic("u"))

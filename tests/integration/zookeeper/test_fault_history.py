@@ -9,7 +9,7 @@ from multiprocessing import get_context
 import pytest
 
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.lab.storms.zookeeper_history import LOG, PAIR, Reader, Storm, Verdict, Writer
+from aiocontroller.lab.storms.zookeeper_history import LOG, PAIR, HistoryVerdict, Reader, Storm, Writer
 from aiocontroller.lab.zookeeper.zookeeper_faults import draw_schedule
 from aiocontroller.lab.zookeeper.zookeeper_leaks import LeakReport, measure_leaks
 from tests.integration.zookeeper.conftest import MakeClient
@@ -41,7 +41,7 @@ def _measured(port: int) -> LeakReport:
 async def test_what_should_not_be_is_found(make_client: MakeClient) -> None:
     """The checks themselves: another client does what a broken one would."""
     client, other = await make_client(direct=True), await make_client(direct=True)
-    verdict = Verdict(1, "", 1, 0.0)
+    verdict = HistoryVerdict(1, "", 1, 0.0)
     writer = Writer(client, 1, verdict)
     reader = Reader(client, list(writer.versions), verdict)
     await writer.set_up()

@@ -14,7 +14,7 @@ from aiocontroller.core.ids import (
 )
 from aiocontroller.zookeeper.client import Create, Delete, SetData
 from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, ProducerIdBlock
-from aiocontroller.zookeeper.kafka_zk_client import BadZNode, Change, KafkaZkClient
+from aiocontroller.zookeeper.kafka_zk_client import BadZNode, KafkaZkClient, ZNodeChange
 from aiocontroller.zookeeper.znodes import encode_partition_states
 from tests.integration.zookeeper.typed import (
     BAD_VERSION,
@@ -155,7 +155,7 @@ class TestNotifications:
         changes = Changes(zk)
         assert await zk.get_all_isr_change_notifications() == []
         await zk.propagate_isr_changes([TP("t", 1), TP("t", 0)])
-        assert await changes.next() == (Change.ISR_CHANGE, "")
+        assert await changes.next() == (ZNodeChange.ISR_CHANGE, "")
         await zk.propagate_isr_changes([TP("u", 0), TP("t", 1)])
         await put(zk, "/isr_change_notification/isr_change_9999999999", b"junk")
         names = await zk.get_all_isr_change_notifications()
@@ -171,7 +171,7 @@ class TestNotifications:
         assert await zk.get_all_log_dir_event_notifications() == []
         for broker in (3, 1, 3):
             await zk.propagate_log_dir_event(broker)
-        assert await changes.next() == (Change.LOG_DIR_EVENT, "")
+        assert await changes.next() == (ZNodeChange.LOG_DIR_EVENT, "")
         await put(zk, "/log_dir_event_notification/log_dir_event_9999999999", b"{}")
         names = await zk.get_all_log_dir_event_notifications()
         brokers, bad = await zk.get_brokers_from_log_dir_event_notifications(names)
@@ -184,7 +184,7 @@ class TestNotifications:
         changes = Changes(zk)
         assert await zk.get_all_config_changes() == []
         await zk.create_config_change_notification("topics/t")
-        assert await changes.next() == (Change.CONFIG_CHANGES, "")
+        assert await changes.next() == (ZNodeChange.CONFIG_CHANGES, "")
         await put(
             zk, "/config/changes/config_change_5", b'{"version":1,"entity_type":"clients","entity_name":"<default>"}'
         )

@@ -16,7 +16,7 @@ from aiocontroller.core.ids import (
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, MigrationZNode, ProducerIdBlock, encode_migration
 from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError
-from aiocontroller.zookeeper.kafka_zk_client import BadZNode, Change, ControllerZNode, KafkaZkClient
+from aiocontroller.zookeeper.kafka_zk_client import BadZNode, ControllerZNode, KafkaZkClient, ZNodeChange
 from aiocontroller.zookeeper.migration_rollback import RollbackRefusedError, plan_rollback
 from aiocontroller.zookeeper.registration import (
     BrokerIdInUseError,
@@ -85,7 +85,7 @@ class TestElection:
         await zk.register_controller_and_increment_controller_epoch(7, 0)
         await zk.get_controller()
         assert await other.register_controller_and_increment_controller_epoch(8, 0, takeover=True) == (2, 2)
-        assert await changes.next() == (Change.CONTROLLER_DELETED, "")
+        assert await changes.next() == (ZNodeChange.CONTROLLER_DELETED, "")
         holder = await zk.get_controller()
         assert isinstance(holder, ControllerZNode)
         assert holder.controller_id == 8
@@ -123,7 +123,7 @@ class TestElection:
         assert await roll_back_migration(zk.client, plan, 8, 0) == (53, 1)
         assert await zk.get_controller_epoch() == (53, 1)
         assert not await exists(zk, "/migration")
-        assert await changes.next() == (Change.CONTROLLER_DELETED, "")
+        assert await changes.next() == (ZNodeChange.CONTROLLER_DELETED, "")
         holder = await observer.get_controller()
         assert isinstance(holder, ControllerZNode)
         assert (holder.controller_id, holder.owner_session) == (8, zk.client.session_id)

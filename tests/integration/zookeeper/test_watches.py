@@ -11,7 +11,7 @@ import pytest
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.zookeeper.client import Delete, SetData
-from aiocontroller.zookeeper.kafka_zk_client import Change, KafkaZkClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient, ZNodeChange
 from tests.integration.zookeeper.typed import (
     TP,
     Changes,
@@ -30,66 +30,66 @@ class TestWatches:
         other = await connect()
         await put_topic(other, topic("t", (1,)))
         await other.register_broker(broker_info(1))
-        steps: list[tuple[Callable[[], Awaitable[object]], Awaitable[object], tuple[Change, str]]] = [
-            (zk.get_controller, put(other, "/controller", b"{}"), (Change.CONTROLLER_CHANGED, "")),
+        steps: list[tuple[Callable[[], Awaitable[object]], Awaitable[object], tuple[ZNodeChange, str]]] = [
+            (zk.get_controller, put(other, "/controller", b"{}"), (ZNodeChange.CONTROLLER_CHANGED, "")),
             (
                 zk.get_controller,
                 other.client.write_many([SetData("/controller", b"{1}")], fence=None),
-                (Change.CONTROLLER_CHANGED, ""),
+                (ZNodeChange.CONTROLLER_CHANGED, ""),
             ),
             (
                 zk.get_controller,
                 other.client.write_many([Delete("/controller")], fence=None),
-                (Change.CONTROLLER_DELETED, ""),
+                (ZNodeChange.CONTROLLER_DELETED, ""),
             ),
             (
                 zk.get_all_brokers_in_cluster,
                 other.client.write_many([SetData("/brokers/ids/1", b"{}")], fence=None),
-                (Change.BROKER, "1"),
+                (ZNodeChange.BROKER, "1"),
             ),
             (
                 lambda: zk.get_broker(1),
                 other.client.write_many([SetData("/brokers/ids/1", b"")], fence=None),
-                (Change.BROKER, "1"),
+                (ZNodeChange.BROKER, "1"),
             ),
-            (zk.get_all_brokers_in_cluster, other.register_broker(broker_info(2)), (Change.BROKER_IDS, "")),
+            (zk.get_all_brokers_in_cluster, other.register_broker(broker_info(2)), (ZNodeChange.BROKER_IDS, "")),
             (
                 zk.get_all_brokers_in_cluster,
                 other.client.write_many([Delete("/brokers/ids/1")], fence=None),
-                (Change.BROKER_IDS, ""),
+                (ZNodeChange.BROKER_IDS, ""),
             ),
-            (zk.get_all_topics_in_cluster, put_topic(other, topic("u", (1,))), (Change.TOPICS, "")),
+            (zk.get_all_topics_in_cluster, put_topic(other, topic("u", (1,))), (ZNodeChange.TOPICS, "")),
             (
                 lambda: zk.get_topic_assignments(["t"]),
                 other.client.write_many([SetData("/brokers/topics/t", b"{}")], fence=None),
-                (Change.TOPIC, "t"),
+                (ZNodeChange.TOPIC, "t"),
             ),
-            (zk.get_topic_deletions, put(other, "/admin/delete_topics/t"), (Change.TOPIC_DELETIONS, "")),
+            (zk.get_topic_deletions, put(other, "/admin/delete_topics/t"), (ZNodeChange.TOPIC_DELETIONS, "")),
             (
                 zk.get_all_isr_change_notifications,
                 other.propagate_isr_changes([TP("t", 0)]),
-                (Change.ISR_CHANGE, ""),
+                (ZNodeChange.ISR_CHANGE, ""),
             ),
-            (zk.get_all_log_dir_event_notifications, other.propagate_log_dir_event(1), (Change.LOG_DIR_EVENT, "")),
+            (zk.get_all_log_dir_event_notifications, other.propagate_log_dir_event(1), (ZNodeChange.LOG_DIR_EVENT, "")),
             (
                 zk.get_partition_reassignment,
                 put(other, "/admin/reassign_partitions", b"{}"),
-                (Change.REASSIGN_PARTITIONS, ""),
+                (ZNodeChange.REASSIGN_PARTITIONS, ""),
             ),
             (
                 zk.get_preferred_replica_election,
                 put(other, "/admin/preferred_replica_election", b"{}"),
-                (Change.PREFERRED_ELECTION, ""),
+                (ZNodeChange.PREFERRED_ELECTION, ""),
             ),
             (
                 zk.get_preferred_replica_election,
                 other.client.write_many([Delete("/admin/preferred_replica_election")], fence=None),
-                (Change.PREFERRED_ELECTION, ""),
+                (ZNodeChange.PREFERRED_ELECTION, ""),
             ),
             (
                 zk.get_all_config_changes,
                 other.create_config_change_notification("topics/t"),
-                (Change.CONFIG_CHANGES, ""),
+                (ZNodeChange.CONFIG_CHANGES, ""),
             ),
         ]
         changes = Changes(zk)
@@ -119,10 +119,10 @@ class TestWatches:
         assert await zk.get_all_brokers_in_cluster() == ([], [])
         assert await zk.get_all_topics_in_cluster() == []
         await other.create_top_level_paths()
-        assert {await changes.next(), await changes.next()} == {(Change.BROKER_IDS, ""), (Change.TOPICS, "")}
+        assert {await changes.next(), await changes.next()} == {(ZNodeChange.BROKER_IDS, ""), (ZNodeChange.TOPICS, "")}
         assert await zk.get_all_topics_in_cluster() == []
         await put_topic(other, topic("t", (1,)))
-        assert await changes.next() == (Change.TOPICS, "")
+        assert await changes.next() == (ZNodeChange.TOPICS, "")
 
     async def test_forgotten_watches(self, zk: KafkaZkClient) -> None:
         await zk.get_all_topics_in_cluster()
@@ -143,7 +143,7 @@ class TestWatches:
         await zk.client.sync("/")
         await put_topic(other, topic("t", (1,)))
         await put(other, "/controller", b"{}")
-        assert await changes.next() == (Change.CONTROLLER_CHANGED, "")
+        assert await changes.next() == (ZNodeChange.CONTROLLER_CHANGED, "")
         assert changes.empty()
 
     async def test_a_session_end_takes_the_role_along(self, zk: KafkaZkClient, connect: Connect) -> None:
@@ -153,7 +153,7 @@ class TestWatches:
         await zk.register_broker(broker_info(7))
         assert await other.get_controller() is not None
         await expire_session(zk.client)
-        assert await changes.next() == (Change.CONTROLLER_DELETED, "")
+        assert await changes.next() == (ZNodeChange.CONTROLLER_DELETED, "")
         assert await other.register_controller_and_increment_controller_epoch(8, 0) == (2, 2)
         async with asyncio.timeout(10):
             with contextlib.suppress(Exception):

@@ -14,7 +14,7 @@ from aiocontroller.core.ids import (
 )
 from aiocontroller.zookeeper.client import Create
 from aiocontroller.zookeeper.errors import Code, MaybeAppliedError
-from aiocontroller.zookeeper.kafka_zk_client import BrokerInfo, Change, KafkaZkClient
+from aiocontroller.zookeeper.kafka_zk_client import BrokerInfo, KafkaZkClient, ZNodeChange
 
 NO_NODE, BAD_VERSION, NODE_EXISTS = int(Code.NO_NODE), int(Code.BAD_VERSION), int(Code.NODE_EXISTS)
 TP = TopicPartition
@@ -26,10 +26,10 @@ class Changes:
     """What ``on_change`` reported, in order; ``next()`` waits with a bound."""
 
     def __init__(self, zk: KafkaZkClient) -> None:
-        self._queue: asyncio.Queue[tuple[Change, str]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[ZNodeChange, str]] = asyncio.Queue()
         zk.on_change = lambda change, name: self._queue.put_nowait((change, name))
 
-    async def next(self) -> tuple[Change, str]:
+    async def next(self) -> tuple[ZNodeChange, str]:
         async with asyncio.timeout(5):
             return await self._queue.get()
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from aiocontroller.check.broker_settings import Reported
-from aiocontroller.check.check import FORMAT, Report, compare, examine, parse_report
-from aiocontroller.check.findings import Finding
+from aiocontroller.check.check import FORMAT, CheckReport, compare, examine, parse_report
+from aiocontroller.check.findings import CheckFinding
 from aiocontroller.check.rules import UNCLEAN
 from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.core.errors import BadInputError
@@ -97,12 +97,12 @@ async def test_what_mends_itself_is_no_finding(model: tuple[ZooKeeperModel, Kafk
     assert [f.kind for f in report.findings] == ["single-replica"]
 
 
-def report(*findings: Finding) -> Report:
-    return Report(FORMAT, "2026-01-01T00:00:00+00:00", 1, 3, (1,), 1, 1, findings)
+def report(*findings: CheckFinding) -> CheckReport:
+    return CheckReport(FORMAT, "2026-01-01T00:00:00+00:00", 1, 3, (1,), 1, 1, findings)
 
 
-def finding(kind: str, *subjects: str) -> Finding:
-    return Finding(kind, "critical", "title", "why", "consequence", "remedy", subjects)
+def finding(kind: str, *subjects: str) -> CheckFinding:
+    return CheckFinding(kind, "critical", "title", "why", "consequence", "remedy", subjects)
 
 
 def test_what_is_new_what_is_gone_and_what_has_grown() -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aiocontroller.check.check import FORMAT, Report
+from aiocontroller.check.check import FORMAT, CheckReport
 from aiocontroller.check.child import FINDINGS_SHOWN, LONGEST, SUBJECTS_SHOWN, progress_printer, summary
-from aiocontroller.check.findings import Finding
+from aiocontroller.check.findings import CheckFinding
 from aiocontroller.config import Config
 from aiocontroller.server.check_page import CHILD, MOST_BYTES
 
 
-def report(*found: Finding) -> Report:
-    return Report(
+def report(*found: CheckFinding) -> CheckReport:
+    return CheckReport(
         format=FORMAT,
         at="now",
         controller=1,
@@ -43,7 +43,7 @@ def test_progress_is_a_line_for_each_slice_of_both_readings(capfdbinary: pytest.
 
 
 def test_a_finding() -> None:
-    one = Finding("k", "critical", "title", "why", "consequence", "remedy", ("t-0", "t-1"), (("/p", 7, "{}"),))
+    one = CheckFinding("k", "critical", "title", "why", "consequence", "remedy", ("t-0", "t-1"), (("/p", 7, "{}"),))
     assert summary(report(one)) == {
         "controller": 1,
         "brokers": 2,
@@ -68,12 +68,14 @@ def test_a_finding() -> None:
 def test_it_is_bounded() -> None:
     text = "\U0001f600" * 10_000
     subjects = (text,) * 10_000
-    huge = Finding("k", "critical", text, text, text, text, subjects, ((text, 7, text),) * 5)
+    huge = CheckFinding("k", "critical", text, text, text, text, subjects, ((text, 7, text),) * 5)
     found = summary(report(*[huge] * 1000))
     assert (found["count"], len(found["findings"])) == (1000, FINDINGS_SHOWN)
     assert (found["findings"][0]["count"], len(found["findings"][0]["subjects"])) == (10_000, SUBJECTS_SHOWN)
     assert len(found["findings"][0]["why"]) == LONGEST
-    ordinary = Finding("k", "critical", *["x" * 1000] * 4, ("x" * 1000,) * 1000, (("x" * 1000, 7, "x" * 1000),) * 5)
+    ordinary = CheckFinding(
+        "k", "critical", *["x" * 1000] * 4, ("x" * 1000,) * 1000, (("x" * 1000, 7, "x" * 1000),) * 5
+    )
     assert len(msgspec.json.encode(summary(report(*[ordinary] * 1000)))) < MOST_BYTES
 
 

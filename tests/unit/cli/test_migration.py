@@ -20,7 +20,7 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.migration.asking import Asker
 from aiocontroller.migration.report import Bootstrap, examine, summary
-from aiocontroller.migration.rules import Step
+from aiocontroller.migration.rules import MigrationStep
 from aiocontroller.net.real import real_world
 from aiocontroller.server.commands import Commands
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode, encode_migration
@@ -98,8 +98,8 @@ async def opened(it: Stage) -> AsyncIterator[KafkaZkClient]:
     yield it.zk
 
 
-@pytest.mark.parametrize("step", list(Step))
-def test_each_step_can_be_named(step: Step) -> None:
+@pytest.mark.parametrize("step", list(MigrationStep))
+def test_each_step_can_be_named(step: MigrationStep) -> None:
     assert step.value in migration.STEPS
     assert step.value in CliRunner().invoke(root, ["migration", "check", "--help"]).output
 

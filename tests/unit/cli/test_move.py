@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from aiocontroller.cli import move as command
 from aiocontroller.cli.move import Options, _locked, _Rate, _Shown, duration, move, progress_line
 from aiocontroller.core.errors import AioControllerError
-from aiocontroller.moves.audit import Audit, InUseError
-from aiocontroller.moves.mover import Result
-from aiocontroller.moves.progress import Progress
+from aiocontroller.moves.audit import AuditFile, InUseError
+from aiocontroller.moves.mover import MoveResult
+from aiocontroller.moves.progress import MoveProgress
 from aiocontroller.net.real import RealClock, real_world
 
 
@@ -36,11 +36,11 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_progress_is_a_line() -> None:
-    whole = Progress(12, 5, 183, 120_000_000, 1_000_000_000, 9.8e6, 90, 10_000_000, ())
+    whole = MoveProgress(12, 5, 183, 120_000_000, 1_000_000_000, 9.8e6, 90, 10_000_000, ())
     assert progress_line(whole) == (
         "12 moved, 5 moving, 183 waiting; 120 MB of 1.0 GB, 9.8 MB/s, 2 min left; throttle 10.0 MB/s"
     )
-    held = Progress(0, 0, 3, 0, 0, 0.0, None, 0, ("brokers away: 3 (at most 0)",))
+    held = MoveProgress(0, 0, 3, 0, 0, 0.0, None, 0, ("brokers away: 3 (at most 0)",))
     assert progress_line(held) == "0 moved, 0 moving, 3 waiting; held: brokers away: 3 (at most 0)"
 
 
@@ -77,8 +77,8 @@ def test_stop_and_reverse_exclude_each_other(plan: Path) -> None:
 def test_the_exit_code_says_whether_it_did_what_was_asked(
     plan: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], result: str, code: int, as_json: bool
 ) -> None:
-    async def moved(*_: object) -> Result:
-        return Result(result, (), {}, {})
+    async def moved(*_: object) -> MoveResult:
+        return MoveResult(result, (), {}, {})
 
     monkeypatch.setattr(command, "_moved", moved)
     arguments = ["--plan", str(plan), "--zookeeper", "127.0.0.1:1", *options, *["--json"] * as_json]
@@ -93,7 +93,7 @@ def test_progress_that_nobody_reads_ends_no_move(monkeypatch: pytest.MonkeyPatch
     with os.fdopen(writer, "w", encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         os.close(reader)
-        _Shown(as_json, lambda: 0.0)(Progress(0, 0, 3, 0, 0, 0.0, None, 0, ()))
+        _Shown(as_json, lambda: 0.0)(MoveProgress(0, 0, 3, 0, 0, 0.0, None, 0, ()))
 
 
 def options(plan: Path, *, stop: bool) -> Options:
@@ -104,7 +104,7 @@ def options(plan: Path, *, stop: bool) -> Options:
 class Asked:
     """``os.kill`` of processes that have ended, or that end when they are asked."""
 
-    def __init__(self, audit: Audit, ends: dict[int, BaseException | None]) -> None:
+    def __init__(self, audit: AuditFile, ends: dict[int, BaseException | None]) -> None:
         self.audit, self.ends, self.asked = audit, ends, list[int]()
 
     def __call__(self, pid: int, number: int) -> None:
@@ -118,7 +118,7 @@ class Asked:
 
 
 async def test_who_has_the_file_is_asked_to_stop_and_followed(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Audit(options(plan, stop=True).audit, RealClock())
+    held = AuditFile(options(plan, stop=True).audit, RealClock())
     held.write("open", pid=8)
     kill = Asked(held, {8: ProcessLookupError(), 9: None})
     monkeypatch.setattr(os, "kill", kill)
@@ -128,7 +128,7 @@ async def test_who_has_the_file_is_asked_to_stop_and_followed(plan: Path, monkey
 
 
 async def test_who_may_not_stop_the_other_is_told(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Audit(options(plan, stop=True).audit, RealClock())
+    held = AuditFile(options(plan, stop=True).audit, RealClock())
     held.write("open", pid=8)
     monkeypatch.setattr(os, "kill", Asked(held, {8: PermissionError()}))
     with pytest.raises(AioControllerError, match="process 8 works by this file already, and this user may not stop it"):

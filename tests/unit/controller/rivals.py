@@ -12,7 +12,7 @@ from aiocontroller.core.events import Release
 from aiocontroller.service import Service
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, SetData
-from aiocontroller.zookeeper.kafka_zk_client import Change, ControllerZNode, KafkaZkClient
+from aiocontroller.zookeeper.kafka_zk_client import ControllerZNode, KafkaZkClient, ZNodeChange
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage
 
 FIRST, SECOND = 1_000_001, 1_000_002
@@ -37,8 +37,8 @@ class BrokersController:
         await self._elect()
         return self
 
-    def _on_change(self, change: Change, _: str) -> None:
-        if change in (Change.CONTROLLER_DELETED, Change.CONTROLLER_CHANGED):
+    def _on_change(self, change: ZNodeChange, _: str) -> None:
+        if change in (ZNodeChange.CONTROLLER_DELETED, ZNodeChange.CONTROLLER_CHANGED):
             self._elections.append(asyncio.create_task(self._elect()))
 
     async def _elect(self) -> None:

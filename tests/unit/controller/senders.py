@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from aiocontroller.controller.broker_requests import BrokerRequestSender
-from aiocontroller.controller.channel_manager import Body, ControllerChannelManager, Response
+from aiocontroller.controller.channel_manager import Body, BrokerResponse, ControllerChannelManager
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import MemoryJournal
@@ -35,7 +35,7 @@ class Channels:
         self.world = simulated_world(self.network)
         self.metrics = Metrics()
         self.journal = MemoryJournal(9, self.world.clock)
-        self.responses: list[Response] = []
+        self.responses: list[BrokerResponse] = []
         self.done: list[str] = []
         self.manager = ControllerChannelManager(
             self.world,

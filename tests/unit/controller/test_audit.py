@@ -10,7 +10,7 @@ import pytest
 
 from aiocontroller.controller import audit
 from aiocontroller.core import events as ev
-from aiocontroller.core.audit import Finding, Kind
+from aiocontroller.core.audit import AuditFinding, DifferenceKind
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import Audit
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
@@ -26,17 +26,17 @@ def it() -> PureCluster:
     return cluster(1, 2, t=[[1, 2], [2, 1]], u=[[1]])
 
 
-def lists(it: PureCluster) -> list[Finding]:
+def lists(it: PureCluster) -> list[AuditFinding]:
     return run(audit._look_at_lists(it.shell))
 
 
-def topics(it: PureCluster, *names: str) -> list[Finding]:
+def topics(it: PureCluster, *names: str) -> list[AuditFinding]:
     it.shell.auditor.begin_pass(names, len(it.shell.context.table))
     context = it.shell.context
     return run(audit._look_at_topics(it.shell, it.shell.auditor.take(context.table, context.is_held_back)))
 
 
-def kinds(found: Sequence[Finding]) -> list[tuple[Kind, str]]:
+def kinds(found: Sequence[AuditFinding]) -> list[tuple[DifferenceKind, str]]:
     return [(finding.kind, finding.subject) for finding in found]
 
 
@@ -58,25 +58,25 @@ def test_what_an_event_in_the_queue_tells_of_is_no_difference(it: PureCluster) -
     it.unregister(2)
     it.znodes.topics["new"] = msgspec.structs.replace(it.znodes.topics["u"], topic="new")
     it.queue.append(ev.BrokerChange())
-    assert kinds(lists(it)) == [(Kind.TOPIC, "topic new")]
+    assert kinds(lists(it)) == [(DifferenceKind.TOPIC, "topic new")]
     it.queue.append(ev.TopicChange())
     assert lists(it) == []
     it.step()
     it.znodes.brokers[1] = msgspec.structs.replace(it.znodes.brokers[1], rack="elsewhere")
     it.znodes.brokers[3] = msgspec.structs.replace(it.znodes.brokers[3], rack="elsewhere")
     it.queue.append(ev.BrokerModifications(1))
-    assert kinds(lists(it)) == [(Kind.BROKER, "broker 3")]
+    assert kinds(lists(it)) == [(DifferenceKind.BROKER, "broker 3")]
 
 
 def test_a_notification_that_stays_is_found(it: PureCluster) -> None:
     it.znodes.isr_changes = [T0]
-    assert kinds(lists(it)) == [(Kind.UNHEARD, "/isr_change_notification/isr_change_0")]
+    assert kinds(lists(it)) == [(DifferenceKind.UNHEARD, "/isr_change_notification/isr_change_0")]
 
 
 def test_a_deletion_that_was_not_heard_is_found_and_one_that_is_queued_is_not(it: PureCluster) -> None:
     it.shell.context.queue_topic_deletion(["u"])
     it.znodes.deletions = {"t": None, "u": None}
-    assert kinds(lists(it)) == [(Kind.UNHEARD, "/admin/delete_topics/t")]
+    assert kinds(lists(it)) == [(DifferenceKind.UNHEARD, "/admin/delete_topics/t")]
 
 
 def test_a_topic_whose_deletion_waits_is_looked_at_and_one_that_is_being_deleted_is_not(it: PureCluster) -> None:
@@ -86,7 +86,7 @@ def test_a_topic_whose_deletion_waits_is_looked_at_and_one_that_is_being_deleted
     context.queue_topic_deletion(["t"])
     assert topics(it, "t") == []
     context.mark_topics_ineligible_for_deletion(["t"])
-    assert kinds(topics(it, "t")) == [(Kind.STATE, "t-0")]
+    assert kinds(topics(it, "t")) == [(DifferenceKind.STATE, "t-0")]
     it.znodes.states[T0] = before
     it.unregister(before.leader)
     context.remove_brokers([before.leader])
@@ -105,7 +105,7 @@ def test_a_dead_leader_of_a_topic_whose_deletion_waits_is_left_alone(it: PureClu
     context.remove_brokers([it.znodes.states[T0].leader])
     assert topics(it, "t") == []
     context.partitions_being_reassigned[row] = None
-    assert kinds(topics(it, "t")) == [(Kind.DEAD_LEADER, "t-0")]
+    assert kinds(topics(it, "t")) == [(DifferenceKind.DEAD_LEADER, "t-0")]
 
 
 def test_a_broker_whose_registration_cannot_be_read_is_not_gone(
@@ -127,8 +127,8 @@ def test_an_assignment_that_another_wrote_is_found(it: PureCluster) -> None:
     partitions = found.partitions | {1: ReplicaAssignment((1,)), 2: ReplicaAssignment((2,))}
     it.znodes.topics["t"] = msgspec.structs.replace(found, partitions=partitions)
     assert [(f.kind, f.topic, f.partition) for f in topics(it, "t", "u")] == [
-        (Kind.ASSIGNMENT, "t", 1),
-        (Kind.PARTITIONS, "t", 2),
+        (DifferenceKind.ASSIGNMENT, "t", 1),
+        (DifferenceKind.PARTITIONS, "t", 2),
     ]
 
 
@@ -142,7 +142,7 @@ def test_states_of_a_topic_with_another_id_are_not_compared(it: PureCluster) -> 
     """They are another topic's."""
     it.znodes.topics["t"] = msgspec.structs.replace(it.znodes.topics["t"], topic_id=b"another topic's.")
     it.znodes.states[T0] = msgspec.structs.replace(it.znodes.states[T0], leader=2, partition_epoch=9)
-    assert [finding.kind for finding in topics(it, "t")] == [Kind.TOPIC_ID]
+    assert [finding.kind for finding in topics(it, "t")] == [DifferenceKind.TOPIC_ID]
 
 
 def test_a_state_of_a_later_controller_ends_the_term(it: PureCluster) -> None:

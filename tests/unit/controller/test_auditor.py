@@ -13,7 +13,7 @@ from aiocontroller.controller.auditor import CONFIRM_S, MOST_REPAIRS, SLICE, Aud
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.audit import Above, Finding, Kind
+from aiocontroller.core.audit import Above, AuditFinding, DifferenceKind
 from aiocontroller.core.events import Audit, BrokerChange
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.partitions import PartitionTable
@@ -46,8 +46,8 @@ class Stage:
         return self.clock.monotonic()
 
 
-def about(topic: str, partition: int = -1) -> Finding:
-    return Finding(Kind.STATE, f"{topic}-{partition}", "this", "that", topic, partition)
+def about(topic: str, partition: int = -1) -> AuditFinding:
+    return AuditFinding(DifferenceKind.STATE, f"{topic}-{partition}", "this", "that", topic, partition)
 
 
 @virtual_time
@@ -145,9 +145,9 @@ async def test_suspicion_outlives_a_look_at_other_partitions() -> None:
     assert stage.auditor.judge([Piece("a", 3, 6)], [about("a", 4)]) == [about("a", 4)]
 
 
-@pytest.mark.parametrize("kind", [Kind.PARTITIONS, Kind.ASSIGNMENT])
+@pytest.mark.parametrize("kind", [DifferenceKind.PARTITIONS, DifferenceKind.ASSIGNMENT])
 @virtual_time
-async def test_suspicion_about_a_topics_znode_outlives_a_look_at_the_partitions_states(kind: Kind) -> None:
+async def test_suspicion_about_a_topics_znode_outlives_a_look_at_the_partitions_states(kind: DifferenceKind) -> None:
     """Only the topic's first piece compares its znode, whatever the partitions that differ there."""
     stage = Stage(("a", 6))
     suspicion = about("a", 4)._replace(kind=kind)
@@ -190,7 +190,7 @@ async def test_what_no_repair_mends_waits_for_the_next_pass() -> None:
 async def test_a_finding_is_recorded_with_what_it_is_about() -> None:
     stage = Stage()
     journal = MemoryJournal(1, stage.clock)
-    of_broker = Finding(Kind.BROKER, "broker 0", "none", "epoch 1", broker=0)
+    of_broker = AuditFinding(DifferenceKind.BROKER, "broker 0", "none", "epoch 1", broker=0)
     for finding in (about("a", 0), of_broker, about("")):
         stage.auditor.record(finding, journal, 0)
     records = journal.of_kind("finding")

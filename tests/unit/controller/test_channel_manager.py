@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.controller.broker_connection import BrokerConnection
-from aiocontroller.controller.channel_manager import RETRY_BACKOFF_S, Response
+from aiocontroller.controller.channel_manager import RETRY_BACKOFF_S, BrokerResponse
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker
@@ -328,9 +328,9 @@ async def test_broker_without_endpoint_is_reported(caplog: pytest.LogCaptureFixt
 async def test_answer_that_cannot_be_decoded_costs_the_connection_and_is_asked_for_again() -> None:
     async with channels() as it:
         peer = await it.peer()
-        refused: list[Response] = []
+        refused: list[BrokerResponse] = []
 
-        def picky(response: Response) -> None:
+        def picky(response: BrokerResponse) -> None:
             if not refused:
                 refused.append(response)
                 raise FrameError("not what was expected")

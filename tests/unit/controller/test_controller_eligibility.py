@@ -18,10 +18,10 @@ from aiocontroller.config import Config, Secret
 from aiocontroller.controller import controller_eligibility
 from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.controller.controller_eligibility import (
-    Answer,
-    Cluster,
-    Kind,
+    BrokerAnswer,
+    ClusterFacts,
     Known,
+    ReasonKind,
     Us,
     ineligibility_reasons,
     reasons_not_to_depose,
@@ -62,8 +62,8 @@ def test_every_reason_is_in_the_operators_list() -> None:
                 assert len(words) < 12 or words in reported, f"{kind}: {words!r} is not in docs/operating.md"
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_is_given_as_a_reason(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", ReasonKind)
+def test_every_kind_is_given_as_a_reason(kind: ReasonKind) -> None:
     assert kind.name in {kind for kind, _ in templates()}
 
 
@@ -93,9 +93,9 @@ def reasons(
     authorizer.replace({})
     broker = Broker(1, 7, (msgspec.structs.replace(SSL, host="b1"),))
     settings = {"authorizer.class.name": ACL_AUTHORIZERS[0], "ssl.principal.mapping.rules": reported, **more}
-    answer = Answer(1, 7, VersionRange(0, 7), settings, ReportedSettings(), BROKER, "10.0.0.1")
+    answer = BrokerAnswer(1, 7, VersionRange(0, 7), settings, ReportedSettings(), BROKER, "10.0.0.1")
     us = Us(1_000_001, config, [SSL], security, authorizer, ClusterSettings(config, Metrics()))
-    return [reason.text for reason in ineligibility_reasons(us, Cluster([broker]), Known({1: answer}, {}))]
+    return [reason.text for reason in ineligibility_reasons(us, ClusterFacts([broker]), Known({1: answer}, {}))]
 
 
 def test_brokers_principal_must_be_allowed_what_brokers_do() -> None:
@@ -137,27 +137,29 @@ def test_brokers_share_our_sasl_user_and_are_anonymous_without_a_login() -> None
 
 
 def test_the_only_broker_is_not_deposed_if_it_cannot_be_reached() -> None:
-    alone = Cluster([Broker(1, 7, (SSL,))])
+    alone = ClusterFacts([Broker(1, 7, (SSL,))])
     (reason,) = reasons_not_to_depose(alone, Known({}, {1: "connection refused"}))
     assert reason.text == "no broker can be reached: broker 1: connection refused"
-    answer = Answer(1, 7, VersionRange(0, 7), {}, ReportedSettings(), None, "10.0.0.1")
+    answer = BrokerAnswer(1, 7, VersionRange(0, 7), {}, ReportedSettings(), None, "10.0.0.1")
     assert reasons_not_to_depose(alone, Known({1: answer}, {})) == []
-    assert reasons_not_to_depose(Cluster(), Known({}, {})) == []
+    assert reasons_not_to_depose(ClusterFacts(), Known({}, {})) == []
 
 
 def test_the_id_of_a_broker_whose_registration_is_damaged_is_taken() -> None:
     config = Config()
     us = Us(3, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
-    damaged = Cluster(bad=[BadZNode("/brokers/ids/3", "{", "JSON")])
-    assert [reason.kind for reason in controller_eligibility._id_of_a_broker(us, damaged, Known({}, {}))] == [Kind.ID]
-    other = Cluster(bad=[BadZNode("/brokers/ids/4", "{", "JSON")])
+    damaged = ClusterFacts(bad=[BadZNode("/brokers/ids/3", "{", "JSON")])
+    assert [reason.kind for reason in controller_eligibility._id_of_a_broker(us, damaged, Known({}, {}))] == [
+        ReasonKind.ID
+    ]
+    other = ClusterFacts(bad=[BadZNode("/brokers/ids/4", "{", "JSON")])
     assert list(controller_eligibility._id_of_a_broker(us, other, Known({}, {}))) == []
 
 
 def test_listeners_that_are_not_known_yet_are_no_reason() -> None:
     config = Config()
     us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
-    cluster = Cluster([Broker(1, 7, (Endpoint("PLAINTEXT", "b", 1),))])
+    cluster = ClusterFacts([Broker(1, 7, (Endpoint("PLAINTEXT", "b", 1),))])
     assert list(controller_eligibility._registered_listeners(us, cluster, Known({}, {}))) == []
 
 
@@ -166,14 +168,14 @@ def test_only_a_kraft_controllers_epoch_is_a_migration(epoch: int, migrates: boo
     config = Config()
     us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
     holder = ControllerZNode(1, 0, 0, 0, kraft_controller_epoch=epoch)
-    found = list(controller_eligibility._in_migration(us, Cluster(holder=holder), Known({}, {})))
+    found = list(controller_eligibility._in_migration(us, ClusterFacts(holder=holder), Known({}, {})))
     assert bool(found) is migrates
 
 
 def migration_reasons(migration: MigrationZNode | BadZNode | None) -> list[str]:
     config = Config()
     us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
-    found = controller_eligibility._in_migration(us, Cluster(migration=migration), Known({}, {}))
+    found = controller_eligibility._in_migration(us, ClusterFacts(migration=migration), Known({}, {}))
     return [reason.text for reason in found]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from aiocontroller.config import Config
 from aiocontroller.controller.heartbeats import ANSWER_WITHIN_S, CLIENT_ID, Heartbeats
-from aiocontroller.core.failure_detector import FailureDetector, Limits
+from aiocontroller.core.failure_detector import DetectionLimits, FailureDetector
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.core.witness import hearing_of
 from aiocontroller.journal.journal import MemoryJournal
@@ -21,13 +21,13 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.security import Security
 
 INTERVAL_S = 0.25
-FULL, REFUSED = Limits(silence_s=1.0), Limits()
+FULL, REFUSED = DetectionLimits(silence_s=1.0), DetectionLimits()
 
 
 class Watch:
     """Heartbeats to three peers, so that one may be suspected."""
 
-    def __init__(self, tasks: anyio.abc.TaskGroup, limits: Limits) -> None:
+    def __init__(self, tasks: anyio.abc.TaskGroup, limits: DetectionLimits) -> None:
         self.world = simulated_world(SimulatedNetwork())
         self.journal = MemoryJournal(9, self.world.clock)
         self.changes = 0
@@ -75,7 +75,7 @@ class Watch:
 
 
 @asynccontextmanager
-async def watching(limits: Limits) -> AsyncIterator[Watch]:
+async def watching(limits: DetectionLimits) -> AsyncIterator[Watch]:
     async with anyio.create_task_group() as tasks:
         it = Watch(tasks, limits)
         for number in (1, 2, 3):

@@ -23,7 +23,7 @@ from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.events import BrokerChange
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
-from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, Written
 from aiocontroller.journal.journal import MemoryJournal, NullJournal
 from aiocontroller.lab.simulated_net import SimulatedClock
 from aiocontroller.lab.virtual_time import virtual_time
@@ -99,13 +99,13 @@ class Recorded(NamedTuple):
         return Effects()
 
 
-class Rise(Change[Recorded]):
+class Rise(LeadershipChange[Recorded]):
     def __init__(self, name: str, stage: Stage, rows: Sequence[int]) -> None:
         super().__init__(rows)
         self.name = name
         self.stage = stage
 
-    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> Recorded:
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: LeadershipFacts) -> Recorded:
         return Recorded(psm.EpochPlan(psm.plan_leader_epochs(context, rows)), self.name, self.stage.log)
 
 

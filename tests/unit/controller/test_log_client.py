@@ -22,7 +22,7 @@ from aiocontroller.security import Security
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.errors import FrameError, UnsupportedApiError
-from aiocontroller.wire.fetch import EpochEnd, EpochQuestion
+from aiocontroller.wire.fetch import EpochEndAnswer, EpochQuestion
 from aiocontroller.wire.list_offsets import EARLIEST, ListedOffset
 
 MODERN = {ApiKey.LIST_OFFSETS: VersionRange(0, 9), ApiKey.FETCH: VersionRange(0, 17)}
@@ -105,7 +105,7 @@ async def test_where_logs_end_and_begin(peer: Peer, client: LogClient) -> None:
 @with_client()
 async def test_where_epochs_end(peer: Peer, client: LogClient) -> None:
     peer.reactions.append(fetched({"a": {0: (3, 70)}}))
-    assert await client.epoch_ends({"a": [EpochQuestion(0, 5)]}) == {("a", 0): EpochEnd(0, 0, -1, 3, 70)}
+    assert await client.epoch_ends({"a": [EpochQuestion(0, 5)]}) == {("a", 0): EpochEndAnswer(0, 0, -1, 3, 70)}
 
 
 @with_client()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from aiocontroller.core.broken_partitions import Kind
+from aiocontroller.core.broken_partitions import BrokenKind
 from aiocontroller.core.broken_view import broken_partitions, counts
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
@@ -36,7 +36,7 @@ async def change(it: Stage, topic: str, value: str) -> None:
 
 def below(service: Service) -> list[str]:
     context = service.shell.context
-    return [each.topic for each in broken_partitions(context, Kind.UNDER_MIN_ISR, 0, 99)]
+    return [each.topic for each in broken_partitions(context, BrokenKind.UNDER_MIN_ISR, 0, 99)]
 
 
 def reads(service: Service) -> Callable[[], list[str]]:
@@ -71,7 +71,7 @@ async def test_own_settings_the_brokers_and_nonsense() -> None:
         await it.until(lambda: len(below(service)) == 3)
         assert below(service) == ["e", "b", "c"]
         assert len(read()) == 5, "nothing is read twice"
-        first, second, _ = broken_partitions(service.shell.context, Kind.UNDER_MIN_ISR, 0, 9)
+        first, second, _ = broken_partitions(service.shell.context, BrokenKind.UNDER_MIN_ISR, 0, 9)
         assert first.since_us is not None
         assert died_us <= first.since_us + 10_000_000
         assert second.since_us is not None
@@ -108,7 +108,7 @@ async def test_what_a_new_controller_finds_broken_was_so_before() -> None:
         second = await it.add_controller(aiocontroller_id=1002, aiocontroller_standby="cold")
         it.crash(first)
         await it.until(lambda: is_active(second) and second.shell.context.loaded)
-        [found] = broken_partitions(second.shell.context, Kind.UNDER_REPLICATED, 0, 9)
+        [found] = broken_partitions(second.shell.context, BrokenKind.UNDER_REPLICATED, 0, 9)
         assert found.at_least
         assert [clause.text for clause in found.reason] == ["broker 2 not registered"]
 
@@ -122,11 +122,11 @@ async def test_a_warm_standby_has_watched_since_when() -> None:
         await it.sleep(5)
         await it.kill_broker(2)
         await it.until(lambda: counts(first.shell.context)["under-replicated"] == 1)
-        [before] = broken_partitions(first.shell.context, Kind.UNDER_REPLICATED, 0, 9)
+        [before] = broken_partitions(first.shell.context, BrokenKind.UNDER_REPLICATED, 0, 9)
         await it.sleep(30)
         it.crash(first)
         await it.until(lambda: is_active(second) and second.shell.context.loaded)
-        [found] = broken_partitions(second.shell.context, Kind.UNDER_REPLICATED, 0, 9)
+        [found] = broken_partitions(second.shell.context, BrokenKind.UNDER_REPLICATED, 0, 9)
         assert not found.at_least
         assert found.since_us is not None
         assert before.since_us is not None

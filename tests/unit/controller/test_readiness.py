@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from aiocontroller.controller.controller_eligibility import Kind, Reason
+from aiocontroller.controller.controller_eligibility import Reason, ReasonKind
 from aiocontroller.controller.readiness import Readiness, readiness
 
-DIFFERS = Reason(Kind.SETTINGS, "brokers have num.partitions 1")
-SILENT = Reason(Kind.UNANSWERED, "broker 2 has not answered")
+DIFFERS = Reason(ReasonKind.SETTINGS, "brokers have num.partitions 1")
+SILENT = Reason(ReasonKind.UNANSWERED, "broker 2 has not answered")
 
 
 def of(

@@ -9,7 +9,7 @@ import pytest
 
 from aiocontroller.controller import repairs
 from aiocontroller.core import events as ev
-from aiocontroller.core.audit import Finding, Kind
+from aiocontroller.core.audit import AuditFinding, DifferenceKind
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.lab.virtual_time import virtual_time
@@ -30,7 +30,7 @@ def test_a_state_that_cannot_be_read_when_it_is_to_be_repaired_is_reported(monke
         return [damaged for _ in topics]
 
     monkeypatch.setattr(it.znodes, "get_topic_partition_states", read)
-    run(repairs._states(it.shell, [Finding(Kind.STATE, "t-0", "this", "that", "t", 0)]))
+    run(repairs._states(it.shell, [AuditFinding(DifferenceKind.STATE, "t-0", "this", "that", "t", 0)]))
     assert damaged.path in it.shell.bad_paths()
     assert it.znodes.states[T0] == before
 
@@ -41,7 +41,11 @@ def test_a_leader_that_both_sides_hold_to_be_alive_is_replaced_at_once() -> None
     dead = msgspec.structs.replace(it.znodes.states[T0], leader=1, isr=(1, 2))
     it.znodes.states[T0] = dead
     table.set_leadership(table.row("t", 0), dead)
-    run(repairs.repair(it.shell, [Finding(Kind.DEAD_LEADER, "t-0", "leader 1", "one that is registered", "t", 0)]))
+    run(
+        repairs.repair(
+            it.shell, [AuditFinding(DifferenceKind.DEAD_LEADER, "t-0", "leader 1", "one that is registered", "t", 0)]
+        )
+    )
     assert it.znodes.states[T0].leader == it.views[2].hosted[T0].leader == 2
 
 
@@ -50,7 +54,7 @@ def test_an_assignment_that_nothing_can_be_moved_to_is_written_back() -> None:
     topic = it.znodes.topics["t"]
     wrong = {**topic.partitions, 0: ReplicaAssignment((1, 9))}
     it.znodes.topics["t"] = msgspec.structs.replace(topic, partitions=wrong)
-    run(repairs._assignments(it.shell, [Finding(Kind.ASSIGNMENT, "t-0", "1 9", "1 2", "t", 0)]))
+    run(repairs._assignments(it.shell, [AuditFinding(DifferenceKind.ASSIGNMENT, "t-0", "1 9", "1 2", "t", 0)]))
     assert it.znodes.topics["t"].partitions == topic.partitions
     assert it.shell.context.partitions_being_reassigned == {}
 
@@ -64,7 +68,7 @@ def test_a_wrong_id_is_restored_together_with_the_assignments() -> None:
     ours = it.znodes.topics["t"]
     moved = {0: ReplicaAssignment((1,)), 2: ReplicaAssignment((2,))}
     it.znodes.topics["t"] = msgspec.structs.replace(ours, topic_id=OTHER_ID, partitions=moved)
-    run(repairs.repair(it.shell, [Finding(Kind.TOPIC_ID, "topic t", "another", "ours", "t")]))
+    run(repairs.repair(it.shell, [AuditFinding(DifferenceKind.TOPIC_ID, "topic t", "another", "ours", "t")]))
     assert it.znodes.topics["t"].topic_id == ours.topic_id
     assert it.znodes.topics["t"].partitions == {**ours.partitions, 2: moved[2]}
 
@@ -75,7 +79,7 @@ def test_where_the_id_alone_is_lost_the_assignments_stay() -> None:
     ours = it.znodes.topics["t"]
     moved = {0: ReplicaAssignment((1,))}
     it.znodes.topics["t"] = msgspec.structs.replace(ours, topic_id=NO_TOPIC_ID, partitions=moved)
-    run(repairs.repair(it.shell, [Finding(Kind.TOPIC_ID, "topic t", "none", "ours", "t")]))
+    run(repairs.repair(it.shell, [AuditFinding(DifferenceKind.TOPIC_ID, "topic t", "none", "ours", "t")]))
     assert (it.znodes.topics["t"].topic_id, it.znodes.topics["t"].partitions) == (ours.topic_id, moved)
 
 
@@ -87,7 +91,7 @@ def test_a_topic_is_the_same_without_its_id_also_if_its_leader_has_changed_the_i
     ours = it.znodes.topics["t"]
     it.znodes.topics["t"] = msgspec.structs.replace(ours, topic_id=topic_id)
     it.znodes.states[T0] = msgspec.structs.replace(it.znodes.states[T0], isr=(1,), partition_epoch=1)
-    run(repairs.repair(it.shell, [Finding(Kind.TOPIC_ID, "topic t", "none", "ours", "t")]))
+    run(repairs.repair(it.shell, [AuditFinding(DifferenceKind.TOPIC_ID, "topic t", "none", "ours", "t")]))
     assert it.znodes.topics["t"].topic_id == ours.topic_id
     assert it.views[2].hosted.keys() == {T0}, "no replica was deleted"
 
@@ -104,16 +108,18 @@ def test_nothing_is_restored_in_a_topic_made_anew_since_it_was_looked_at(
     assert it.shell.auditor._is_urgent == (set() if restored else {"t"})
 
 
-@pytest.mark.parametrize("kind", [Kind.STATE, Kind.MISSING_STATE, Kind.ASSIGNMENT, Kind.PARTITIONS])
-def test_what_was_found_of_a_topic_is_not_repaired_in_another_that_was_made_anew(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [DifferenceKind.STATE, DifferenceKind.MISSING_STATE, DifferenceKind.ASSIGNMENT, DifferenceKind.PARTITIONS]
+)
+def test_what_was_found_of_a_topic_is_not_repaired_in_another_that_was_made_anew(kind: DifferenceKind) -> None:
     it = cluster(1, 2, t=[[1, 2]])
     anew = TopicAssignment("t", OTHER_ID, {0: ReplicaAssignment((2, 1))})
     it.znodes.topics["t"] = anew
     it.znodes.states.clear()
-    if kind is not Kind.MISSING_STATE:
+    if kind is not DifferenceKind.MISSING_STATE:
         it.znodes.states[T0] = LeaderAndIsr(2, 0, (2,), 0, 0)
     before = dict(it.znodes.states)
-    run(repairs.repair(it.shell, [Finding(kind, "t-0", "this", "that", "t", 0)]))
+    run(repairs.repair(it.shell, [AuditFinding(kind, "t-0", "this", "that", "t", 0)]))
     assert (it.znodes.topics["t"], it.znodes.states) == (anew, before)
     assert it.shell.context.partitions_being_reassigned == {}
 
@@ -127,7 +133,7 @@ def test_what_is_left_of_a_topic_that_another_has_deleted_is_owed() -> None:
     it.step()
     it.znodes.topics["t"] = TopicAssignment("t", b"the present one.", {0: ReplicaAssignment((1, 2))})
     it.znodes.states.clear()
-    run(repairs.repair(it.shell, [Finding(Kind.TOPIC_ID, "topic t", "another", "ours", "t")]))
+    run(repairs.repair(it.shell, [AuditFinding(DifferenceKind.TOPIC_ID, "topic t", "another", "ours", "t")]))
     it.step()
     assert it.znodes.debts.held == {(2, "t"): ({0: earlier}, 0)}, "broker 1 has deleted its replica"
     assert it.shell.context.table.topic_by_name["t"].id == it.views[1].topic_ids[T0] == b"the present one."

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from aiocontroller.config import load_config
-from aiocontroller.controller.controller_eligibility import Answer, Cluster, Known, Us, ineligibility_reasons
+from aiocontroller.controller.controller_eligibility import BrokerAnswer, ClusterFacts, Known, Us, ineligibility_reasons
 from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
@@ -61,8 +61,8 @@ def entry(of: ControllerShell) -> dict[str, str]:
 
 def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
     us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer, of.settings)
-    known = Known({b.id: Answer(b.id, b.epoch, VersionRange(0, 7), {}, ReportedSettings()) for b in brokers}, {})
-    return [reason.text for reason in ineligibility_reasons(us, Cluster(brokers), known)]
+    known = Known({b.id: BrokerAnswer(b.id, b.epoch, VersionRange(0, 7), {}, ReportedSettings()) for b in brokers}, {})
+    return [reason.text for reason in ineligibility_reasons(us, ClusterFacts(brokers), known)]
 
 
 def leaderships(broker: RecordingBroker, api: ApiKey = ApiKey.LEADER_AND_ISR) -> list[int]:

@@ -13,7 +13,7 @@ import anyio.abc
 from aiocontroller.config import Config
 from aiocontroller.controller.sickness_probes import ANSWER_WITHIN_S, CONNECTIONS, SicknessProbes, Target
 from aiocontroller.core.ids import Endpoint, TopicPartition
-from aiocontroller.core.sickness import CPU, DISK, Limits
+from aiocontroller.core.sickness import CPU, DISK, SicknessLimits
 from aiocontroller.core.staleness import Watched
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.scripted_peer import Peer, PeerConnection, Reaction
@@ -51,7 +51,7 @@ class Watch:
         self.probes = SicknessProbes(
             self.world,
             tasks,
-            Limits(),
+            SicknessLimits(),
             self._changed,
             acts=False,
             metrics=self.metrics,

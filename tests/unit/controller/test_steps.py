@@ -156,6 +156,6 @@ def test_events_wait_in_the_queue(it: PureCluster) -> None:
 @pytest.mark.parametrize("severity", ["info", "warning", "error"])
 def test_reports_are_log_lines(it: PureCluster, caplog: pytest.LogCaptureFixture, severity: Any) -> None:
     with caplog.at_level(logging.INFO):
-        carry_out(it, st.Report(severity, "100 % of t-0"))
+        carry_out(it, st.WriteToLog(severity, "100 % of t-0"))
     [record] = [record for record in caplog.records if record.name == "aiocontroller.controller.steps"]
     assert (record.levelname, record.getMessage()) == (severity.upper(), "100 % of t-0")

@@ -15,7 +15,7 @@ from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import commit
 from aiocontroller.core.effects import Effects
-from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, Written
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.reassignment import debts_of
 from aiocontroller.core.request_batch import RequestBatch, Requests
@@ -96,8 +96,8 @@ class Played(Generic[R]):
         led = [row for row in valid if table.isr_of[row] != NO_ISR and row not in first]
         return frozenset(self._change(psm.LeaderElection(led, strategy)).done)
 
-    def _change(self, change: Change[Any]) -> Change[Any]:
-        plan = change.plan(self._context, change.undecided, Facts())
+    def _change(self, change: LeadershipChange[Any]) -> LeadershipChange[Any]:
+        plan = change.plan(self._context, change.undecided, LeadershipFacts())
         decisions = plan.decisions
         commit(self._context.table, decisions, [state.partition_epoch + 1 for state in decisions.leaderships])
         change.done += decisions.rows

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from aiocontroller.core.alter_partition import (
     AlterPartitionResult,
-    Verdict,
+    IsrVerdict,
     check_partition,
     check_request,
     judge,
@@ -83,7 +83,7 @@ def test_resolving_a_partition(topic: str | bytes, partition: int, found: tuple[
     context = cluster()
     assert resolve(context, topic, partition) == found
     if found[0] < 0:
-        assert check_partition(context, change(topic=topic, partition=partition), 1, 3) == Verdict(*found)
+        assert check_partition(context, change(topic=topic, partition=partition), 1, 3) == IsrVerdict(*found)
 
 
 def test_a_topic_without_an_id_is_not_found_by_the_zero_id() -> None:
@@ -122,7 +122,7 @@ def test_a_partition_without_leadership_is_unknown() -> None:
     ],
 )
 def test_alter_partition_errors(fields: dict[str, Any], error: KafkaErrorCode) -> None:
-    assert check_partition(cluster(), change(**fields), 1, 3) == Verdict(0, error)
+    assert check_partition(cluster(), change(**fields), 1, 3) == IsrVerdict(0, error)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_alter_partition_errors(fields: dict[str, Any], error: KafkaErrorCode) -
     ],
 )
 def test_shutdown_broker_not_added_to_isr(version: int, error: KafkaErrorCode) -> None:
-    assert check_partition(cluster(), change(isr=(1, 4)), 1, version) == Verdict(0, error)
+    assert check_partition(cluster(), change(isr=(1, 4)), 1, version) == IsrVerdict(0, error)
 
 
 @pytest.mark.parametrize("replica", [4, 5])
@@ -151,7 +151,7 @@ def test_version_0_is_granted_with_a_broker_that_is_going(replica: int) -> None:
 @pytest.mark.parametrize("isr", [(1, 2, 3), (1,), (2, 1)])
 def test_alter_partition(isr: tuple[int, ...]) -> None:
     """Leader and leader epoch stay; written under our controller epoch, on condition of the version that is there."""
-    assert check_partition(cluster(), change(isr=isr), 1, 3) == Verdict(
+    assert check_partition(cluster(), change(isr=isr), 1, 3) == IsrVerdict(
         0, KafkaErrorCode.NONE, leadership(1, isr, leader_epoch=5, controller_epoch=7, partition_epoch=9)
     )
 
@@ -160,7 +160,7 @@ def test_alter_partition(isr: tuple[int, ...]) -> None:
 def test_idempotent_alter_partition(partition_epoch: int) -> None:
     """What holds already is a success, also when the sender's partition epoch is old: its answer was lost."""
     again = change(isr=(1, 2), partition_epoch=partition_epoch)
-    assert check_partition(cluster(), again, 1, 3) == Verdict(0, KafkaErrorCode.NONE)
+    assert check_partition(cluster(), again, 1, 3) == IsrVerdict(0, KafkaErrorCode.NONE)
 
 
 def test_alter_partition_errors_after_unclean_election() -> None:
@@ -169,7 +169,7 @@ def test_alter_partition_errors_after_unclean_election() -> None:
         KafkaErrorCode.INVALID_REQUEST
     )
     verdict = check_partition(context, change(isr=(1,), recovery_state=RECOVERING), 1, 3)
-    assert verdict == Verdict(0, KafkaErrorCode.NONE)
+    assert verdict == IsrVerdict(0, KafkaErrorCode.NONE)
     for isr in ((1,), (1, 2)):
         verdict = check_partition(context, change(isr=isr, recovery_state=RECOVERED), 1, 3)
         assert verdict.write == leadership(
@@ -203,7 +203,7 @@ def test_whatever_is_written_keeps_the_leader_and_only_live_replicas(
 
 def test_a_broker_that_does_not_lead_may_not_alter() -> None:
     """Kafka's controller would write the sender's wish."""
-    assert check_partition(cluster(), change(), 2, 3) == Verdict(0, KafkaErrorCode.INVALID_REQUEST)
+    assert check_partition(cluster(), change(), 2, 3) == IsrVerdict(0, KafkaErrorCode.INVALID_REQUEST)
 
 
 # -- several requests --------------------------------------------------------------------------------------------------
@@ -266,4 +266,4 @@ def test_an_isr_is_never_taken_for_that_of_a_topic_with_the_same_id() -> None:
         lead(context, f"{name}-0", 1, (1, 2), leader_epoch=5, partition_epoch=9)
         context.table.set_topic_id(context.table.topic_by_name[name], topic_id("t"))
     verdict = check_partition(context, change(topic=topic_id("t")), 1, 3)
-    assert verdict == Verdict(-1, KafkaErrorCode.UNKNOWN_TOPIC_ID)
+    assert verdict == IsrVerdict(-1, KafkaErrorCode.UNKNOWN_TOPIC_ID)

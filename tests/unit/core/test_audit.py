@@ -7,8 +7,8 @@ import pytest
 
 from aiocontroller.core.audit import (
     Above,
+    DifferenceKind,
     FoundState,
-    Kind,
     compare_brokers,
     compare_states,
     compare_topic,
@@ -43,7 +43,7 @@ def assignment(topic_id: bytes = ID, **partitions: list[int]) -> TopicAssignment
     return TopicAssignment("t", topic_id, found)
 
 
-def kinds(context: ControllerContext, found: TopicAssignment) -> list[tuple[Kind, str]]:
+def kinds(context: ControllerContext, found: TopicAssignment) -> list[tuple[DifferenceKind, str]]:
     return [finding.key for finding in compare_topic(context, context.table.topic_by_name["t"], found)]
 
 
@@ -53,14 +53,14 @@ def test_topic_that_is_the_same_differs_in_nothing(context: ControllerContext) -
 
 @pytest.mark.parametrize("topic_id", [OTHER_ID, NO_TOPIC_ID])
 def test_topic_with_another_id_is_compared_no_further(context: ControllerContext, topic_id: bytes) -> None:
-    assert kinds(context, assignment(topic_id, p0=[2])) == [(Kind.TOPIC_ID, "topic t")]
+    assert kinds(context, assignment(topic_id, p0=[2])) == [(DifferenceKind.TOPIC_ID, "topic t")]
 
 
 def test_each_partition_that_differs_is_named(context: ControllerContext) -> None:
     assert kinds(context, assignment(p0=[2, 1], p2=[1])) == [
-        (Kind.PARTITIONS, "t-1"),
-        (Kind.PARTITIONS, "t-2"),
-        (Kind.ASSIGNMENT, "t-0"),
+        (DifferenceKind.PARTITIONS, "t-1"),
+        (DifferenceKind.PARTITIONS, "t-2"),
+        (DifferenceKind.ASSIGNMENT, "t-0"),
     ]
 
 
@@ -73,11 +73,11 @@ def test_states_that_differ(context: ControllerContext) -> None:
     known = context.table.leadership(0)
     assert known is not None
     found = list(compare_states(context, [0, 1], [known, None], brokers_write=False))
-    assert [f.key for f in found] == [(Kind.MISSING_STATE, "t-1")]
+    assert [f.key for f in found] == [(DifferenceKind.MISSING_STATE, "t-1")]
     for change in ("leader", "leader_epoch", "controller_epoch", "partition_epoch", "recovery_state"):
         other = msgspec.structs.replace(known, **{change: 77})
         (finding,) = compare_states(context, [0], [other], brokers_write=False)
-        assert finding.key == (Kind.STATE, "t-0"), change
+        assert finding.key == (DifferenceKind.STATE, "t-0"), change
 
 
 def test_isr_that_its_leader_may_write_is_no_difference(context: ControllerContext) -> None:
@@ -96,7 +96,7 @@ def test_leader_that_is_not_registered(context: ControllerContext) -> None:
     context.remove_brokers([1])
     states = [context.table.leadership(row) for row in (0, 1)]
     found = list(compare_states(context, [0, 1], states, brokers_write=False))
-    assert [f.key for f in found] == [(Kind.DEAD_LEADER, "t-0"), (Kind.DEAD_LEADER, "t-1")]
+    assert [f.key for f in found] == [(DifferenceKind.DEAD_LEADER, "t-0"), (DifferenceKind.DEAD_LEADER, "t-1")]
     context.table.set_state([0], PartitionState.OfflinePartition)  # then it is known
     assert len(list(compare_states(context, [0, 1], states, brokers_write=False))) == 1
 

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
-from aiocontroller.core.broken_partitions import BY_DEFAULT, UNREAD, Kind
+from aiocontroller.core.broken_partitions import BY_DEFAULT, UNREAD, BrokenKind
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.invariants import _broken
 from aiocontroller.core.states import PartitionState
@@ -25,7 +25,7 @@ class BrokenPartitionsAgreeWithARecount(TableAgreesWithTheDumbOne):
         self.min_isrs: dict[str, int] = {}
         self.first_read: set[str] = set()
         self.default = 1
-        self.since: dict[Kind, dict[Key, int]] = {kind: {} for kind in Kind}
+        self.since: dict[BrokenKind, dict[Key, int]] = {kind: {} for kind in BrokenKind}
 
     @rule(pick=picks, value=st.sampled_from((BY_DEFAULT, 1, 2, 3, 9)))
     def read_settings(self, pick: int, value: int) -> None:
@@ -44,32 +44,32 @@ class BrokenPartitionsAgreeWithARecount(TableAgreesWithTheDumbOne):
         self.default = value
         self.table.broken.set_default_min_isr(self.table, value)
 
-    def kinds(self, topic: str, dumb: DumbPartition) -> list[Kind]:
+    def kinds(self, topic: str, dumb: DumbPartition) -> list[BrokenKind]:
         assignment, led = dumb.assignment, dumb.leadership
-        found = [Kind.OFFLINE] if dumb.state in WAITING else []
+        found = [BrokenKind.OFFLINE] if dumb.state in WAITING else []
         if led is None or len(led.isr) >= len([r for r in assignment.replicas if r not in assignment.adding]):
             return found
         needed = self.min_isrs.get(topic, UNREAD)
         needed = min(self.default if needed == BY_DEFAULT else needed, len(assignment.origin), len(assignment.target))
-        return [*found, Kind.UNDER_REPLICATED, *([Kind.UNDER_MIN_ISR] if len(led.isr) < needed else [])]
+        return [*found, BrokenKind.UNDER_REPLICATED, *([BrokenKind.UNDER_MIN_ISR] if len(led.isr) < needed else [])]
 
     @invariant()
     def what_is_broken_is_what_a_recount_finds(self) -> None:
         assert list(_broken(self.table)) == []
-        now: dict[Kind, dict[Key, int]] = {kind: {} for kind in Kind}
+        now: dict[BrokenKind, dict[Key, int]] = {kind: {} for kind in BrokenKind}
         for name, topic in self.dumb.items():
             for number, dumb in topic.partitions.items():
                 for kind in [] if topic.deleting else self.kinds(name, dumb):
                     since = self.since[kind].get((name, number), self.now_us)
-                    if kind is Kind.UNDER_MIN_ISR and name in self.first_read:
-                        since = now[Kind.UNDER_REPLICATED][name, number]
+                    if kind is BrokenKind.UNDER_MIN_ISR and name in self.first_read:
+                        since = now[BrokenKind.UNDER_REPLICATED][name, number]
                     now[kind][name, number] = since
         self.first_read.clear()
         self.since = now
-        for kind in Kind:
+        for kind in BrokenKind:
             found = {self.table.topic_partition(row): at for row, at in self.table.broken.of_kind(kind).items()}
             assert found == now[kind], kind
-            if kind is not Kind.UNDER_MIN_ISR:
+            if kind is not BrokenKind.UNDER_MIN_ISR:
                 assert list(found.values()) == sorted(found.values()), "in the order in which they broke"
         self.now_us += 1
         self.table.broken.now_us = self.now_us

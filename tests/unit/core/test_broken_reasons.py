@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aiocontroller.core.broken_partitions import Kind
+from aiocontroller.core.broken_partitions import BrokenKind
 from aiocontroller.core.broken_reasons import Clause, reason
 from aiocontroller.core.context import ControllerContext, SickBroker
 from aiocontroller.core.ids import ReplicaAssignment
@@ -16,7 +16,7 @@ from tests.builders import ctx, lead
 OLD = b"an earlier topic"
 
 
-def texts(context: ControllerContext, kind: Kind, row: int = 0) -> list[str]:
+def texts(context: ControllerContext, kind: BrokenKind, row: int = 0) -> list[str]:
     return [clause.text for clause in reason(context, kind, row)]
 
 
@@ -29,7 +29,7 @@ def offline(isr: tuple[int, ...], leader: int = -1) -> ControllerContext:
 
 
 def test_no_in_sync_replica_lives() -> None:
-    assert reason(offline((3,)), Kind.OFFLINE, 0) == [
+    assert reason(offline((3,)), BrokenKind.OFFLINE, 0) == [
         Clause("no in-sync replica is alive"),
         Clause("broker 3 dead", 5),
         Clause("broker 1 alive, not caught up"),
@@ -38,17 +38,17 @@ def test_no_in_sync_replica_lives() -> None:
 
 
 def test_the_leader_that_died_last_is_named() -> None:
-    assert texts(offline((3,), leader=3), Kind.OFFLINE)[0] == "leader 3 died, no other in-sync replica is alive"
+    assert texts(offline((3,), leader=3), BrokenKind.OFFLINE)[0] == "leader 3 died, no other in-sync replica is alive"
 
 
 def test_a_replica_could_lead() -> None:
-    assert texts(offline((3, 1)), Kind.OFFLINE)[0] == "an in-sync replica is alive: an election is due"
+    assert texts(offline((3, 1)), BrokenKind.OFFLINE)[0] == "an in-sync replica is alive: an election is due"
 
 
 def test_it_has_never_had_a_leader() -> None:
     context = ctx([1], {"t": [[2], [1]]}, online=False)
-    assert texts(context, Kind.OFFLINE) == ["it has never had a leader", "broker 2 not registered"]
-    assert texts(context, Kind.OFFLINE, 1)[0] == "it has never had a leader: an election is due"
+    assert texts(context, BrokenKind.OFFLINE) == ["it has never had a leader", "broker 2 not registered"]
+    assert texts(context, BrokenKind.OFFLINE, 1)[0] == "it has never had a leader: an election is due"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_keeps_a_replica_out_of_the_isr(how: Callable[[ControllerContext], 
     context.table.broken.now_us = 5
     lead(context, "t-0", 1, (1,))
     how(context)
-    assert texts(context, Kind.UNDER_REPLICATED) == [found]
+    assert texts(context, BrokenKind.UNDER_REPLICATED) == [found]
 
 
 def test_a_replica_of_an_earlier_topic_has_to_go_first() -> None:
@@ -75,21 +75,21 @@ def test_a_replica_of_an_earlier_topic_has_to_go_first() -> None:
     lead(context, "t-0", 1, (1,))
     context.debts.set(2, "t", {0: OLD}, 0)
     context.hold_back([0])
-    [found] = texts(context, Kind.UNDER_REPLICATED)
+    [found] = texts(context, BrokenKind.UNDER_REPLICATED)
     assert found == "being recreated: broker 2 has yet to delete its replica of an earlier topic of this name"
 
 
 def test_replicas_that_are_being_added_lack_nothing() -> None:
     context = ctx(3, {"t": [ReplicaAssignment((1, 2, 3), adding=(3,))]})
     lead(context, "t-0", 1, (1,))
-    assert texts(context, Kind.UNDER_REPLICATED) == ["broker 2 alive, not caught up"]
+    assert texts(context, BrokenKind.UNDER_REPLICATED) == ["broker 2 alive, not caught up"]
 
 
 def test_how_many_are_needed_in_sync() -> None:
     context = ctx(3, {"t": [[1, 2, 3]]}, dead=[3])
     lead(context, "t-0", 1, (1,))
     context.table.broken.set_min_isrs(context.table, {"t": 2})
-    assert texts(context, Kind.UNDER_MIN_ISR) == [
+    assert texts(context, BrokenKind.UNDER_MIN_ISR) == [
         "1 in sync, min.insync.replicas needs 2",
         "broker 3 dead" if context.gone_since.get(3) else "broker 3 not registered",
         "broker 2 alive, not caught up",

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import (
     NEVER_UNCLEAN,
+    ElectionOutcome,
     Elections,
-    Outcome,
     Strategy,
     UncleanPolicy,
     controlled_shutdown_partition_leader_election,
@@ -33,7 +33,7 @@ from tests.builders import broker, ctx, lead, leadership, row_of
 
 def test_offline_partition_leader_election() -> None:
     outcome = offline_partition_leader_election((2, 4), (2, 4), {4}, False)
-    assert outcome == Outcome(4, (4,), (4,))
+    assert outcome == ElectionOutcome(4, (4,), (4,))
 
 
 def test_offline_partition_leader_election_last_isr_offline_unclean_leader_election_disabled() -> None:
@@ -42,11 +42,11 @@ def test_offline_partition_leader_election_last_isr_offline_unclean_leader_elect
 
 def test_offline_partition_leader_election_last_isr_offline_unclean_leader_election_enabled() -> None:
     outcome = offline_partition_leader_election((2, 4), (2,), {4}, True)
-    assert outcome == Outcome(4, (4,), (4,), unclean=True)
+    assert outcome == ElectionOutcome(4, (4,), (4,), unclean=True)
 
 
 def test_reassign_partition_leader_election() -> None:
-    assert reassign_partition_leader_election((2, 4), (2, 4), {4}) == Outcome(4, (2, 4), (2, 4))
+    assert reassign_partition_leader_election((2, 4), (2, 4), {4}) == ElectionOutcome(4, (2, 4), (2, 4))
 
 
 def test_reassign_partition_leader_election_with_no_live_isr() -> None:
@@ -58,7 +58,7 @@ def test_reassign_partition_leader_election_with_empty_isr() -> None:
 
 
 def test_preferred_replica_partition_leader_election() -> None:
-    assert preferred_replica_partition_leader_election((2, 4), (2, 4), {2, 4}) == Outcome(2, (2, 4), (2, 4))
+    assert preferred_replica_partition_leader_election((2, 4), (2, 4), {2, 4}) == ElectionOutcome(2, (2, 4), (2, 4))
 
 
 def test_preferred_replica_partition_leader_election_preferred_replica_in_isr_not_live() -> None:
@@ -75,7 +75,7 @@ def test_preferred_replica_partition_leader_election_preferred_replica_not_in_is
 
 def test_controlled_shutdown_partition_leader_election() -> None:
     outcome = controlled_shutdown_partition_leader_election((2, 4), (2, 4), {2, 4}, {2})
-    assert outcome == Outcome(4, (4,), (2, 4))
+    assert outcome == ElectionOutcome(4, (4,), (2, 4))
 
 
 def test_controlled_shutdown_partition_leader_election_last_isr_shutting_down() -> None:
@@ -90,11 +90,11 @@ def test_controlled_shutdown_partition_leader_election_all_isr_simultaneously_sh
 
 
 def test_offline_election_prefers_assignment_order() -> None:
-    assert offline_partition_leader_election((3, 1, 2), (2, 1), {1, 2}, False) == Outcome(1, (2, 1), (1, 2))
+    assert offline_partition_leader_election((3, 1, 2), (2, 1), {1, 2}, False) == ElectionOutcome(1, (2, 1), (1, 2))
 
 
 def test_offline_election_prefers_a_clean_choice_when_both_are_allowed() -> None:
-    assert offline_partition_leader_election((3, 1, 2), (2,), {1, 2, 3}, True) == Outcome(2, (2,), (3, 1, 2))
+    assert offline_partition_leader_election((3, 1, 2), (2,), {1, 2, 3}, True) == ElectionOutcome(2, (2,), (3, 1, 2))
 
 
 def test_no_assignment_no_leader() -> None:
@@ -146,7 +146,7 @@ def test_only_an_offline_election_may_be_unclean() -> None:
     ],
 )
 def test_recovery_state_after_an_election(unclean: bool, current: int, supported: bool, after: int) -> None:
-    assert recovery_state_after(Outcome(1, (1,), (1,), unclean), current, supported) == after
+    assert recovery_state_after(ElectionOutcome(1, (1,), (1,), unclean), current, supported) == after
 
 
 # -- the dumb twin -----------------------------------------------------------------------------------------------------

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiocontroller.core.failure_detector import FORGET_FALSE_ALARMS_S, FailureDetector, Limits
+from aiocontroller.core.failure_detector import FORGET_FALSE_ALARMS_S, DetectionLimits, FailureDetector
 
-FULL = Limits(silence_s=1.5)
-REFUSED = Limits()
+FULL = DetectionLimits(silence_s=1.5)
+REFUSED = DetectionLimits()
 
 
 class Watching:
     """A detector over peers that answer every 0.2 s, except for those in ``quiet``."""
 
-    def __init__(self, limits: Limits, peers: int = 3) -> None:
+    def __init__(self, limits: DetectionLimits, peers: int = 3) -> None:
         self.detector = FailureDetector(limits)
         self.now_s = 100.0
         self.quiet: set[int] = set()
@@ -52,7 +52,7 @@ class Watching:
 
 
 @pytest.mark.parametrize("limits", [REFUSED, FULL])
-def test_a_peer_that_refuses_twice_is_suspected_at_once(limits: Limits) -> None:
+def test_a_peer_that_refuses_twice_is_suspected_at_once(limits: DetectionLimits) -> None:
     it = Watching(limits)
     it.refuse(2, times=1)
     assert it.suspects == {}
@@ -295,7 +295,7 @@ def test_false_alarms_are_forgotten_after_ten_minutes_without_another() -> None:
 
 
 def test_so_many_alarms_a_minute_and_no_more() -> None:
-    it = Watching(Limits(per_minute=3, share=1.0), peers=5)
+    it = Watching(DetectionLimits(per_minute=3, share=1.0), peers=5)
     for peer in range(1, 6):
         it.refuse(peer)
     assert list(it.suspects) == [1, 2, 3]
@@ -332,7 +332,7 @@ def test_a_suspect_that_answered_once_and_fell_silent_again_stays_suspected() ->
 
 def test_flapping_peers_leave_room_for_the_alarm_of_another() -> None:
     """Half of the alarms of a minute are for peers that have had none in it."""
-    it = Watching(Limits(per_minute=4), peers=9)
+    it = Watching(DetectionLimits(per_minute=4), peers=9)
     for _ in range(3):
         for peer in (1, 2):
             it.refuse(peer)
@@ -368,7 +368,9 @@ _OBSERVATIONS = st.lists(
 
 
 @given(_OBSERVATIONS, st.sampled_from([REFUSED, FULL]))
-def test_never_more_than_allowed_whatever_is_seen(observations: list[tuple[str, int, float]], limits: Limits) -> None:
+def test_never_more_than_allowed_whatever_is_seen(
+    observations: list[tuple[str, int, float]], limits: DetectionLimits
+) -> None:
     detector, now_s = FailureDetector(limits), 0.0
     for peer in range(1, 6):
         detector.watch(peer, peer, now_s)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from aiocontroller.core.failure_detector import FailureDetector, Limits
+from aiocontroller.core.failure_detector import DetectionLimits, FailureDetector
 
 STEP_S = 0.5
 SILENCE_S = 1.0
@@ -63,7 +63,7 @@ def _play(detector: FailureDetector, step: Step, now_s: float) -> Verdicts:
     return Verdicts({peer: found.reason for peer, found in detector.suspects().items()}, detector.held)
 
 
-def _watching(limits: Limits, free: int = 1) -> FailureDetector:
+def _watching(limits: DetectionLimits, free: int = 1) -> FailureDetector:
     detector = FailureDetector(limits)
     for peer in range(1, free + STEADY + 1):
         detector.watch(peer, 1, 0.0)
@@ -72,7 +72,7 @@ def _watching(limits: Limits, free: int = 1) -> FailureDetector:
 
 
 def _histories(
-    limits: Limits, free: int, length: int, kinds: tuple[str, ...]
+    limits: DetectionLimits, free: int, length: int, kinds: tuple[str, ...]
 ) -> Iterator[tuple[list[Step], list[Verdicts]]]:
     """Every history, each once; of two with the same beginning, that is played once."""
     detector = _watching(limits, free)
@@ -125,7 +125,7 @@ def _is_recent(steps_ago: int, actions: list[str], silence_s: float) -> bool:
     return steps_ago < len(actions) and steps_ago * STEP_S <= silence_s / 2
 
 
-def _check(steps: list[Step], verdicts: list[Verdicts], limits: Limits) -> None:
+def _check(steps: list[Step], verdicts: list[Verdicts], limits: DetectionLimits) -> None:
     """The last verdict follows from the history."""
     before = verdicts[-2].suspected if len(verdicts) > 1 else {}
     after, held = verdicts[-1]
@@ -165,7 +165,7 @@ def _check(steps: list[Step], verdicts: list[Verdicts], limits: Limits) -> None:
     "free, length, kinds", [(1, 7, ACTIONS), (2, 4, ACTIONS), (1, 6, WITNESSED), (2, 3, WITNESSED)]
 )
 def test_every_short_history(silence_s: float | None, free: int, length: int, kinds: tuple[str, ...]) -> None:
-    limits = Limits(silence_s=silence_s, trust_s=TRUST_S)
+    limits = DetectionLimits(silence_s=silence_s, trust_s=TRUST_S)
     histories = 0
     for steps, verdicts in _histories(limits, free, length, kinds):
         histories += 1
@@ -179,7 +179,7 @@ def test_a_witness_that_speaks_for_the_living_never_delays_an_alarm(length: int)
 
     From the last answer to either of them, the first suspects the peer as soon as without a witness.
     """
-    limits = Limits(silence_s=SILENCE_S, trust_s=TRUST_S)
+    limits = DetectionLimits(silence_s=SILENCE_S, trust_s=TRUST_S)
     alarms = 0
     for heard in product((True, False), repeat=length):
         for heard_elsewhere in product((True, False), repeat=length):

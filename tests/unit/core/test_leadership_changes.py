@@ -13,7 +13,7 @@ from aiocontroller.core.election import Strategy, UncleanPolicy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.events import AlterPartitionReceived
-from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, Written
 from aiocontroller.core.partition_state_machine import EpochRise, Initialization, LeaderElection
 from aiocontroller.core.replica_state_machine import IsrShrinking
 from aiocontroller.core.request_content import AlterPartition
@@ -23,11 +23,15 @@ from tests.builders import ctx, lead, leadership
 Online = PartitionState.OnlinePartition
 
 
-NO_FACTS = Facts()
+NO_FACTS = LeadershipFacts()
 
 
 def carry_out(
-    context: ControllerContext, change: Change[Any], facts: Facts = NO_FACTS, *, refused: tuple[int, ...] = ()
+    context: ControllerContext,
+    change: LeadershipChange[Any],
+    facts: LeadershipFacts = NO_FACTS,
+    *,
+    refused: tuple[int, ...] = (),
 ) -> Effects:
     """One piece, as the driver takes it: all is written but the refused rows, which conflict."""
     rows, change.undecided = change.undecided, []
@@ -43,14 +47,14 @@ def carry_out(
 def test_a_plan_changes_nothing() -> None:
     context = ctx(brokers=[2], topics={"t": [[1, 2], [1, 2]]})
     before = [context.table.leadership(row) for row in (0, 1)]
-    changes: list[Change[Any]] = [
+    changes: list[LeadershipChange[Any]] = [
         LeaderElection([0, 1], Strategy.OFFLINE),
         IsrShrinking({1: [0, 1]}),
         EpochRise([0, 1]),
         Initialization([0, 1]),
     ]
     for change in changes:
-        plans = [change.plan(context, change.undecided, Facts()) for _ in range(2)]
+        plans = [change.plan(context, change.undecided, LeadershipFacts()) for _ in range(2)]
         assert plans[0] == plans[1]
         assert plans[0].decisions.rows == [0, 1]
     assert [context.table.leadership(row) for row in (0, 1)] == before
@@ -70,10 +74,10 @@ def test_only_topics_that_need_an_unclean_leader_are_asked_for() -> None:
 
 def test_unclean_elections_need_a_policy_or_force() -> None:
     for facts, force, leader in (
-        (Facts(), False, 1),
-        (Facts(UncleanPolicy(False, {"t": True})), False, 2),
-        (Facts(UncleanPolicy(True, {"t": False})), False, 1),
-        (Facts(), True, 2),
+        (LeadershipFacts(), False, 1),
+        (LeadershipFacts(UncleanPolicy(False, {"t": True})), False, 2),
+        (LeadershipFacts(UncleanPolicy(True, {"t": False})), False, 1),
+        (LeadershipFacts(), True, 2),
     ):
         context = ctx(brokers=2, topics={"t": [[1, 2]]}, dead=[1])
         lead(context, "t-0", 1, (1,))
@@ -89,7 +93,9 @@ def test_old_brokers_do_not_know_the_recovery_state() -> None:
         context = ctx(brokers=2, topics={"t": [[1, 2]]}, dead=[1])
         lead(context, "t-0", 1, (1,))
         carry_out(
-            context, LeaderElection([0], Strategy.OFFLINE, force_unclean=True), Facts(recovery_supported=supported)
+            context,
+            LeaderElection([0], Strategy.OFFLINE, force_unclean=True),
+            LeadershipFacts(recovery_supported=supported),
         )
         assert context.table.recovery_state[0] == int(supported)
 
@@ -162,7 +168,7 @@ def test_leaders_requests_are_answered_partition_by_partition() -> None:
     taken = take_disjoint(context, deque([event]))
     change = IsrChange(taken.requests)
     assert change.undecided == [0, 1, 2]
-    plan = change.plan(context, change.undecided, Facts())
+    plan = change.plan(context, change.undecided, LeadershipFacts())
     assert change.needs_confirmation(plan), "an unknown partition is one only for the active controller"
     effects = carry_out(context, change, refused=(1,))
     assert effects.isrs == [0]
@@ -184,6 +190,6 @@ def test_leaders_requests_are_answered_partition_by_partition() -> None:
 def test_what_zookeeper_refuses_for_another_reason_is_an_unknown_error() -> None:
     context = ctx(brokers=2, topics={"t": [[1, 2]]})
     event = request(1, alter(0, (1,)), answers=[])
-    plan = IsrChange(take_disjoint(context, deque([event])).requests).plan(context, [0], Facts())
+    plan = IsrChange(take_disjoint(context, deque([event])).requests).plan(context, [0], LeadershipFacts())
     [(_, answer)] = plan.effects(context, Written(Decisions.none())).answers
     assert answer == [AlterPartitionResult("t", 0, KafkaErrorCode.UNKNOWN_SERVER_ERROR)]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.moving import (
     CALM_LOOKS,
-    Bounds,
     Health,
+    MoveBounds,
+    MovePace,
+    MovePhase,
+    MoveView,
     Now,
-    Pace,
-    Phase,
-    View,
     adapted,
     exceeded,
     first_pace,
@@ -28,12 +28,12 @@ from aiocontroller.core.moving import (
 )
 
 T = [TopicPartition("t", number) for number in range(6)]
-BOUNDS = Bounds(
+BOUNDS = MoveBounds(
     at_once=2, rate=800, least_rate=100, absent=0, under_replicated=0, answer_ms=500, patience_s=60, hold_s=600
 )
 WELL = Health((), 0, 0, 1.0)
 LIVE = frozenset({1, 2, 3, 4})
-PACE = Pace(200)
+PACE = MovePace(200)
 
 
 def at(*replicas: int, leader: int | None = None, isr: tuple[int, ...] | None = None) -> Now:
@@ -47,28 +47,28 @@ def under_way(origin: tuple[int, ...], target: tuple[int, ...], isr: tuple[int, 
 @pytest.mark.parametrize(
     "now, expected",
     [
-        (at(3, 2), Phase.DONE),
-        (at(1, 2), Phase.WAITING),
-        (at(2, 3), Phase.WAITING),
-        (under_way((1, 2), (3, 2)), Phase.MOVING),
-        (under_way((3, 2), (1, 2)), Phase.OPPOSITE),
-        (under_way((1, 2), (4, 2)), Phase.BUSY),
-        (at(1, 2, leader=-1), Phase.LEADERLESS),
-        (None, Phase.GONE),
+        (at(3, 2), MovePhase.DONE),
+        (at(1, 2), MovePhase.WAITING),
+        (at(2, 3), MovePhase.WAITING),
+        (under_way((1, 2), (3, 2)), MovePhase.MOVING),
+        (under_way((3, 2), (1, 2)), MovePhase.OPPOSITE),
+        (under_way((1, 2), (4, 2)), MovePhase.BUSY),
+        (at(1, 2, leader=-1), MovePhase.LEADERLESS),
+        (None, MovePhase.GONE),
     ],
 )
-def test_a_partition_is_in_one_phase(now: Now | None, expected: Phase) -> None:
+def test_a_partition_is_in_one_phase(now: Now | None, expected: MovePhase) -> None:
     assert phase((3, 2), (1, 2), now, LIVE) is expected
 
 
 def test_a_partition_waits_for_a_new_broker_that_is_away_and_for_no_other() -> None:
-    assert phase((3, 2), None, at(1, 2), {1, 2}) is Phase.AWAY
-    assert phase((3, 2), None, at(1, 2), {1, 3}) is Phase.WAITING
+    assert phase((3, 2), None, at(1, 2), {1, 2}) is MovePhase.AWAY
+    assert phase((3, 2), None, at(1, 2), {1, 3}) is MovePhase.WAITING
 
 
 def test_health_counts_what_the_bounds_are_about() -> None:
-    before = View({T[0]: at(1, 2), T[1]: at(1, 2), T[2]: at(1, 5), T[3]: under_way((1, 2), (3, 2))}, LIVE)
-    now = View(
+    before = MoveView({T[0]: at(1, 2), T[1]: at(1, 2), T[2]: at(1, 5), T[3]: under_way((1, 2), (3, 2))}, LIVE)
+    now = MoveView(
         {
             T[0]: at(1, 2, isr=(1,)),  # has lost a live replica
             T[1]: at(1, 2),
@@ -84,9 +84,9 @@ def test_health_counts_what_the_bounds_are_about() -> None:
 
 def test_a_replica_that_a_move_removes_does_not_count() -> None:
     leaving = under_way((1, 2), (1, 3), (1, 3))
-    assert health(View({T[0]: leaving}, LIVE), View({T[0]: under_way((1, 2), (1, 3), (1, 2, 3))}, LIVE)) == Health(
-        (), 0, 0, 0
-    )
+    assert health(
+        MoveView({T[0]: leaving}, LIVE), MoveView({T[0]: under_way((1, 2), (1, 3), (1, 2, 3))}, LIVE)
+    ) == Health((), 0, 0, 0)
 
 
 def test_each_exceeded_bound_is_said() -> None:
@@ -98,8 +98,8 @@ def test_each_exceeded_bound_is_said() -> None:
     )
 
 
-def view(*nows: Now, live: frozenset[int] = LIVE) -> View:
-    return View(dict(zip(T, nows, strict=False)), live)
+def view(*nows: Now, live: frozenset[int] = LIVE) -> MoveView:
+    return MoveView(dict(zip(T, nows, strict=False)), live)
 
 
 def test_few_at_once_begin_and_brokers_take_turns() -> None:
@@ -155,7 +155,7 @@ def test_a_move_is_over_when_all_is_moved_or_gone_and_preferred_leaders_are_elec
     found = next_step(plan, {}, view(at(3, 1, leader=1), at(3, 1, leader=1, isr=(1,))), BOUNDS, PACE, WELL, 0)
     assert found.over
     assert found.elect == [T[0]], "only who is in sync can lead"
-    assert found.phases[T[5]] is Phase.GONE
+    assert found.phases[T[5]] is MovePhase.GONE
 
 
 def test_the_rate_falls_at_once_and_rises_slowly() -> None:
@@ -165,7 +165,7 @@ def test_the_rate_falls_at_once_and_rises_slowly() -> None:
         pace = adapted(pace, WELL, BOUNDS, held=False, at_s=0)
     assert pace.rate == 300
     assert adapted(pace, Health((), 0, 1, 0), BOUNDS, held=False, at_s=0).rate == 150
-    assert adapted(pace, Health((9,), 0, 0, 0), BOUNDS, held=True, at_s=5) == Pace(100, 0, 5, ((9, 5),))
+    assert adapted(pace, Health((9,), 0, 0, 0), BOUNDS, held=True, at_s=5) == MovePace(100, 0, 5, ((9, 5),))
 
 
 @given(st.lists(st.builds(Health, st.just(()), st.integers(0, 1), st.integers(0, 2), st.floats(0, 1000))))
@@ -182,9 +182,9 @@ def test_no_step_exceeds_what_may_move_at_once(data: st.DataObject) -> None:
     drawn = [data.draw(st.sampled_from(nows)) for _ in T]
     plan = dict.fromkeys(T, (3,))
     found = next_step(plan, {}, view(*drawn), BOUNDS, PACE, WELL, 0)
-    moving = [each is Phase.MOVING for each in found.phases.values()]
+    moving = [each is MovePhase.MOVING for each in found.phases.values()]
     assert sum(moving) + len(found.begin) <= max(BOUNDS.at_once, sum(moving))
-    assert all(found.phases[tp] is Phase.WAITING for tp in found.begin)
+    assert all(found.phases[tp] is MovePhase.WAITING for tp in found.begin)
     assert found.over == all(now == at(3) for now in drawn)
 
 
@@ -198,7 +198,7 @@ def test_what_somebody_moves_on_is_left_to_them() -> None:
     plan, opposite = {T[0]: (3,), T[1]: (3,), T[2]: (3,)}, dict.fromkeys(T[:3], (1,))
     now = view(at(2), under_way((3,), (1,)), at(3))
     found = next_step(plan, opposite, now, BOUNDS, PACE, WELL, 0, arrived=plan.keys())
-    assert list(found.phases.values()) == [Phase.TAKEN, Phase.TAKEN, Phase.DONE]
+    assert list(found.phases.values()) == [MovePhase.TAKEN, MovePhase.TAKEN, MovePhase.DONE]
     assert (found.begin, found.take_back, found.held) == ({}, [], ())
     assert found.over
 
@@ -214,15 +214,15 @@ def test_who_begins_agrees_with_the_dumb_way(data: st.DataObject) -> None:
     for tp in partitions:
         origin = data.draw(brokers)
         nows[tp] = under_way(origin, plan[tp]) if tp in moving and origin != plan[tp] else at(*origin)
-    now = View(nows, frozenset(range(1, 6)))
+    now = MoveView(nows, frozenset(range(1, 6)))
     bounds = BOUNDS._replace(at_once=data.draw(st.integers(1, 12)))
     found = next_step(plan, {}, now, bounds, PACE, WELL, 0)
     receiving = Counter(
-        broker for tp in partitions if found.phases[tp] is Phase.MOVING for broker in nows[tp].assignment.adding
+        broker for tp in partitions if found.phases[tp] is MovePhase.MOVING for broker in nows[tp].assignment.adding
     )
-    waiting = [tp for tp in partitions if found.phases[tp] is Phase.WAITING]
+    waiting = [tp for tp in partitions if found.phases[tp] is MovePhase.WAITING]
     expected = []
-    for _ in range(bounds.at_once - sum(each is Phase.MOVING for each in found.phases.values())):
+    for _ in range(bounds.at_once - sum(each is MovePhase.MOVING for each in found.phases.values())):
         if waiting:
             new = {tp: [b for b in plan[tp] if b not in nows[tp].assignment.replicas] for tp in waiting}
             tp = min(waiting, key=lambda tp: max((receiving[b] for b in new[tp]), default=0))

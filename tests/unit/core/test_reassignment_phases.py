@@ -32,13 +32,13 @@ from aiocontroller.core.steps import (
     ReadRequestedReassignments,
     ReasonAgainstSize,
     RecordReassigned,
-    Report,
     ResumeDeletions,
     Schedule,
     SendMetadata,
     ShrinkIsrs,
     WriteAssignments,
     WriteRequestedReassignments,
+    WriteToLog,
 )
 from tests.builders import ctx, lead
 from tests.unit.core.playing import Answers, Played
@@ -116,7 +116,7 @@ def test_nothing_is_removed_where_no_target_replica_can_lead() -> None:
     lead(context, "t-0", 2, (4, 2))
     context.begin_reassignments([0])
     played = Played(context, phases.maybe_complete_reassignment(context, [0]))
-    assert Report("warning", "No target replica can lead t-0 yet; nothing is removed") in played.steps
+    assert WriteToLog("warning", "No target replica can lead t-0 yet; nothing is removed") in played.steps
     assert played.of(ShrinkIsrs) == []
     assert played.of(WriteAssignments) == [WriteAssignments({}, {})]
     assert list(context.partitions_being_reassigned) == [0]
@@ -125,7 +125,7 @@ def test_nothing_is_removed_where_no_target_replica_can_lead() -> None:
 def test_a_target_that_zookeeper_refuses_is_tried_again_later() -> None:
     context = moving()
     played = Played(context, phases.maybe_complete_reassignment(context, [0]), {WriteAssignments: refuse_all})
-    assert Report("error", "Not reassigned: t-0: ZooKeeper refused it") in played.steps
+    assert WriteToLog("error", "Not reassigned: t-0: ZooKeeper refused it") in played.steps
     later = Schedule("uncommitted reassignments", phases.COMMIT_AGAIN_S, UncommittedReassignments())
     assert later in played.steps
     assert context.table.assignment(0) == MOVE, "the context says what ZooKeeper holds"
@@ -273,7 +273,7 @@ def test_moves_are_listed(asked: tuple[TopicPartition, ...] | None, found: dict[
 def test_an_entry_that_cannot_start_is_removed() -> None:
     context = ctx(3, {"t": [[1, 2], [1, 2]]})
     played = Played(context, phases.zk_partition_reassignment(context), asked_for((T0, (3, 1)), (T1, (1, 1))))
-    assert Report("error", "Reassignment of t-1 to (1, 1) is impossible: removed from the request") in played.steps
+    assert WriteToLog("error", "Reassignment of t-1 to (1, 1) is impossible: removed from the request") in played.steps
     assert list(context.partitions_being_reassigned) == [0]
     assert played.of(WriteRequestedReassignments) == [WriteRequestedReassignments({T0: (3, 1)})]
 
@@ -350,4 +350,4 @@ def test_a_replica_of_a_controller_that_holds_the_only_copy_stays() -> None:
     context.controllers = frozenset({9})
     context.partitions_being_reassigned.clear()
     [step] = Played(context, phases.move_replicas_of_controllers(context)).steps[:1]
-    assert isinstance(step, Report | ReasonAgainstSize)
+    assert isinstance(step, WriteToLog | ReasonAgainstSize)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
-from aiocontroller.core.moving import Now, View
-from aiocontroller.core.rolling import Gate, Restarted, gate, order, resumed, returned
+from aiocontroller.core.moving import MoveView, Now
+from aiocontroller.core.rolling import Restarted, RestartGate, gate, order, resumed, returned
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 WELL = Now(ReplicaAssignment((1, 2)), 1, (2, 1))
@@ -14,7 +14,7 @@ LIVE = frozenset({1, 2, 3})
 
 
 def test_the_gate_is_open_while_all_is_well() -> None:
-    found = gate(View({A: WELL}, LIVE), {1, 2, 3})
+    found = gate(MoveView({A: WELL}, LIVE), {1, 2, 3})
     assert found.open
     assert found.reasons() == ()
 
@@ -29,13 +29,13 @@ def test_the_gate_is_open_while_all_is_well() -> None:
     ],
 )
 def test_the_gate_is_shut_with_its_reason(now: Now, live: frozenset[int], known: tuple[int, ...], reason: str) -> None:
-    found = gate(View({A: now, B: WELL}, live), known)
+    found = gate(MoveView({A: now, B: WELL}, live), known)
     assert not found.open
     assert reason in found.reasons()
 
 
 def test_what_would_be_lost_is_said() -> None:
-    assert Gate((), (), (), (A,), (A, B)).reasons() == (
+    assert RestartGate((), (), (), (A,), (A, B)).reasons() == (
         "1 partitions that would have no leader (t-0)",
         "2 partitions that would be below min.insync.replicas (t-0, …)",
     )
@@ -47,13 +47,13 @@ def test_the_controller_comes_last() -> None:
 
 
 def test_a_broker_is_back_when_it_has_registered_anew_and_is_in_sync() -> None:
-    view = View({A: WELL}, LIVE)
+    view = MoveView({A: WELL}, LIVE)
     assert returned(view, 1, 8, 7)
     assert returned(view, 1, 8, None)
     assert not returned(view, 1, 7, 7)
     assert not returned(view, 1, None, 7)
-    assert not returned(View({A: WELL._replace(isr=(2,))}, LIVE), 1, 8, 7)
-    assert returned(View({A: WELL._replace(isr=(2,))}, LIVE), 3, 8, 7), "others are not its business"
+    assert not returned(MoveView({A: WELL._replace(isr=(2,))}, LIVE), 1, 8, 7)
+    assert returned(MoveView({A: WELL._replace(isr=(2,))}, LIVE), 3, 8, 7), "others are not its business"
 
 
 def test_a_roll_goes_on_where_it_was_cut_off() -> None:

@@ -12,9 +12,9 @@ from aiocontroller.core.election import Strategy, elect
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.leader_preferences import LeaderPreferences
-from aiocontroller.core.leadership_changes import Facts
+from aiocontroller.core.leadership_changes import LeadershipFacts
 from aiocontroller.core.request_content import AlterPartition
-from aiocontroller.core.sick_brokers import MinIsr, SickReplicas, held_by
+from aiocontroller.core.sick_brokers import MinIsrs, SickReplicas, held_by
 from tests.builders import ctx, lead, row_of
 
 SICK = 2
@@ -29,8 +29,8 @@ def sick_context(*replicas: list[int], brokers: int = 4) -> ControllerContext:
 
 def relieved(context: ControllerContext, min_isr: int = 1) -> dict[int, tuple[int, tuple[int, ...]]]:
     """Row -> (leader, ISR) of what would be written."""
-    change = SickReplicas(SICK, held_by(context, SICK), MinIsr(min_isr, {}))
-    decisions = change.plan(context, list(change.undecided), Facts()).decisions
+    change = SickReplicas(SICK, held_by(context, SICK), MinIsrs(min_isr, {}))
+    decisions = change.plan(context, list(change.undecided), LeadershipFacts()).decisions
     for row, leadership in zip(decisions.rows, decisions.leaderships, strict=True):
         assert leadership.leader_epoch == context.table.leader_epoch[row] + 1
         assert leadership.partition_epoch == context.table.partition_epoch[row]
@@ -50,9 +50,9 @@ def test_never_below_min_isr(min_isr: int, expected: tuple[int, tuple[int, ...]]
 
 def test_a_topic_may_have_a_min_isr_of_its_own() -> None:
     context = ctx(4, {"t": [[2, 1, 3]], "u": [[2, 1, 3]]})
-    change = SickReplicas(SICK, held_by(context, SICK), MinIsr(3, {"u": 2}))
-    assert change.plan(context, [0, 1], Facts()).decisions.rows == [row_of(context, "u-0")]
-    assert MinIsr(0, {}).of("t") == 1
+    change = SickReplicas(SICK, held_by(context, SICK), MinIsrs(3, {"u": 2}))
+    assert change.plan(context, [0, 1], LeadershipFacts()).decisions.rows == [row_of(context, "u-0")]
+    assert MinIsrs(0, {}).of("t") == 1
 
 
 def test_members_that_are_not_online_do_not_count() -> None:

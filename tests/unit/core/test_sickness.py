@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.core.sickness import CHANGE_S, CPU, DISK, NETWORK_IN, NETWORK_OUT, PAUSE_S, PER_HOUR, Limits
+from aiocontroller.core.sickness import CHANGE_S, CPU, DISK, NETWORK_IN, NETWORK_OUT, PAUSE_S, PER_HOUR, SicknessLimits
 from tests.unit.core.sick_cluster import DISK as SLOW_DISK
 from tests.unit.core.sick_cluster import FAR, FROZEN, MUTE, SLOW, STEP_S, STUCK, WELL, SickCluster
 
 
-def settled(brokers: tuple[int, ...] = (1, 2, 3), limits: Limits | None = None) -> SickCluster:
+def settled(brokers: tuple[int, ...] = (1, 2, 3), limits: SicknessLimits | None = None) -> SickCluster:
     it = SickCluster(brokers, limits)
     assert it.run(10) == []
     return it
@@ -237,7 +237,7 @@ def test_a_sick_broker_that_registers_again_is_another_one() -> None:
 
 
 def test_verdicts_are_rare() -> None:
-    it = settled(limits=Limits(healthy_s=1.0))
+    it = settled(limits=SicknessLimits(healthy_s=1.0))
     verdicts = 0
     for broker in (1, 2, 3) * 6:
         it.condition[broker] = SLOW_DISK
@@ -267,7 +267,7 @@ def test_a_broken_way_between_two_brokers_is_no_sickness() -> None:
 
 
 def test_a_sick_broker_that_has_new_leaders_is_not_well_before_they_are_known() -> None:
-    it = settled(limits=Limits(healthy_s=1.0))
+    it = settled(limits=SicknessLimits(healthy_s=1.0))
     it.condition[2] = SLOW_DISK
     it.run(3)
     for _ in range(3):

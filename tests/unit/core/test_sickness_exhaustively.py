@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiocontroller.core.sickness import Limits
+from aiocontroller.core.sickness import SicknessLimits
 from tests.unit.core.sick_cluster import DISK, FAR, FROZEN, MUTE, SLOW, WELL, SickCluster
 
 RESTART, SLEEP = "restart", "we sleep"
@@ -98,7 +98,7 @@ STEPS = st.tuples(st.sampled_from((1, 2, 3, 4)), st.sampled_from(ALL), st.intege
 @settings(max_examples=25)
 @given(st.lists(STEPS, min_size=1, max_size=6), st.booleans())
 def test_nobody_is_judged_without_a_fault_of_its_own(steps: list[tuple[int, str, int]], idle: bool) -> None:
-    it = SickCluster((1, 2, 3, 4), Limits(healthy_s=1.0))
+    it = SickCluster((1, 2, 3, 4), SicknessLimits(healthy_s=1.0))
     it.idle = idle
     it.run(8)
     faulty = set[int]()

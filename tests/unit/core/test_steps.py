@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.core.steps import Breathe, RaiseLeaderEpochs, Report, SendMetadata, ShrinkIsrs, Steps
+from aiocontroller.core.steps import Breathe, RaiseLeaderEpochs, SendMetadata, ShrinkIsrs, Steps, WriteToLog
 
 
 def raising(rows: list[int]) -> Steps[str]:
@@ -27,14 +27,14 @@ def test_what_came_of_a_step_goes_back_to_where_it_was_decided() -> None:
 def test_steps_within_steps_come_in_one_row() -> None:
     def outer() -> Steps[None]:
         text = yield from raising([1])
-        yield Report("info", text)
+        yield WriteToLog("info", text)
 
     steps = outer()
     assert [next(steps), steps.send(None), steps.send([1]), steps.send({})] == [
         Breathe(),
         RaiseLeaderEpochs([1]),
         ShrinkIsrs({1: [1]}),
-        Report("info", "[1] raised, {}"),
+        WriteToLog("info", "[1] raised, {}"),
     ]
 
 

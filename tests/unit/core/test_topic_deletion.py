@@ -14,8 +14,8 @@ from aiocontroller.core.states import ReplicaState
 from aiocontroller.core.topic_deletion import (
     Answered,
     Deletion,
+    DeletionProgress,
     Failure,
-    Progress,
     answered,
     being_deleted,
     blocked_at_failover,
@@ -52,7 +52,7 @@ def queued(topics: dict[str, list[Replicas]], *names: str, dead: tuple[int, ...]
 
 
 def steps(context: ControllerContext) -> tuple[list[str], dict[int, list[int]], list[str]]:
-    found: Progress = progress(context)
+    found: DeletionProgress = progress(context)
     return [t.name for t in found.complete], found.retry, [t.name for t in found.start]
 
 

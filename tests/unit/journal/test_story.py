@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from aiocontroller.journal.records import Record
-from aiocontroller.journal.story import Story
+from aiocontroller.journal.story import PartitionStory
 
 
 def chapters(*records: dict[str, Any]) -> list[str]:
-    story = Story("t", 0)
+    story = PartitionStory("t", 0)
     made = (Record(1, n, 1, 9, n, **({"kind": "partition"} | fields)) for n, fields in enumerate(records))
     return [chapter.text for record in made if (chapter := story.chapter_of(record)) is not None]
 

@@ -11,7 +11,7 @@ from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.migration.answers import VOTERS
 from aiocontroller.migration.asking import Asker
 from aiocontroller.migration.report import Bootstrap, examine, look, summary
-from aiocontroller.migration.rules import Step
+from aiocontroller.migration.rules import MigrationStep
 from aiocontroller.migration.watching import looks
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode, encode_migration
@@ -78,9 +78,9 @@ async def test_what_moves_between_two_looks_is_no_finding() -> None:
         assert report.findings == ()
 
 
-@pytest.mark.parametrize("step", list(Step))
+@pytest.mark.parametrize("step", list(MigrationStep))
 @virtual_time
-async def test_each_step_can_be_checked_for_in_any_phase(step: Step) -> None:
+async def test_each_step_can_be_checked_for_in_any_phase(step: MigrationStep) -> None:
     async with stage() as it:
         migrate(await it.add_broker(1))
         report = await examine(it.zk, Asker(it.world), it.world.clock, Bootstrap(), before=step)

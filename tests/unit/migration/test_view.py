@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aiocontroller.migration.view import Phase
+from aiocontroller.migration.view import MigrationPhase
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode
 from tests.unit.migration.views import (
     COPYING,
@@ -28,31 +28,31 @@ from tests.unit.migration.views import (
 @pytest.mark.parametrize(
     "change, phase",
     [
-        (NOT_BEGUN, Phase.NOT_BEGUN),
-        (WAITING, Phase.WAITING),
-        (COPYING, Phase.COPYING),
-        (tree(), Phase.DUAL_WRITE),
-        (in_kraft_mode(1), Phase.MOVING_BROKERS),
-        (READY, Phase.READY_TO_FINALIZE),
-        (FINALIZED, Phase.FINALIZED),
-        (ROLLED_BACK, Phase.ROLLED_BACK),
-        (tree(holder=None), Phase.ROLLED_BACK),
-        (tree(holder=None, migration=None), Phase.NOT_BEGUN),
-        (tree(migration=None), Phase.COPYING),
+        (NOT_BEGUN, MigrationPhase.NOT_BEGUN),
+        (WAITING, MigrationPhase.WAITING),
+        (COPYING, MigrationPhase.COPYING),
+        (tree(), MigrationPhase.DUAL_WRITE),
+        (in_kraft_mode(1), MigrationPhase.MOVING_BROKERS),
+        (READY, MigrationPhase.READY_TO_FINALIZE),
+        (FINALIZED, MigrationPhase.FINALIZED),
+        (ROLLED_BACK, MigrationPhase.ROLLED_BACK),
+        (tree(holder=None), MigrationPhase.ROLLED_BACK),
+        (tree(holder=None, migration=None), MigrationPhase.NOT_BEGUN),
+        (tree(migration=None), MigrationPhase.COPYING),
     ],
 )
-def test_the_phase_is_told_by_zookeeper_and_the_modes_of_brokers(change: Change, phase: Phase) -> None:
+def test_the_phase_is_told_by_zookeeper_and_the_modes_of_brokers(change: Change, phase: MigrationPhase) -> None:
     assert change(view()).phase is phase
 
 
 def test_one_controller_that_is_not_ready_yet_is_no_end() -> None:
-    assert nodes(controllers={3001: controller(3001, ready=False)})(view()).phase is Phase.DUAL_WRITE
+    assert nodes(controllers={3001: controller(3001, ready=False)})(view()).phase is MigrationPhase.DUAL_WRITE
 
 
 def test_silent_controllers_change_no_phase() -> None:
     quiet = msgspec.structs.replace(view(), answers=view().answers._replace(controllers={}))
     assert (quiet.phase, quiet.behind_records, quiet.quorum, quiet.metadata_version) == (
-        Phase.DUAL_WRITE,
+        MigrationPhase.DUAL_WRITE,
         None,
         None,
         None,

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
-from aiocontroller.migration.answers import IBP, VOTERS, Answers, Node
+from aiocontroller.migration.answers import IBP, VOTERS, MigrationAnswers, Node
 from aiocontroller.migration.carried import What
-from aiocontroller.migration.view import View
+from aiocontroller.migration.view import MigrationView
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.messages import MetadataPartition, MetadataResponse, MetadataTopic
 from aiocontroller.wire.quorum import DescribedQuorum, QuorumReplica
@@ -37,7 +37,7 @@ NOTHING: dict[What, frozenset[str]] = dict.fromkeys(What, frozenset())
 """Beside topics."""
 AT = Endpoint("PLAINTEXT", "h", 1, "PLAINTEXT")
 
-Change = Callable[[View], View]
+Change = Callable[[MigrationView], MigrationView]
 
 
 def broker(number: int, **changes: Any) -> Node:
@@ -51,7 +51,7 @@ def controller(number: int, **changes: Any) -> Node:
     return msgspec.structs.replace(node, **changes)
 
 
-def view() -> View:
+def view() -> MigrationView:
     """Dual write: brokers 1 and 2 are in migration mode, and have topic a."""
     assignment = ReplicaAssignment((1, 2))
     tree = ClusterTree(
@@ -75,7 +75,9 @@ def view() -> View:
         cluster_id="c",
         bad=[],
     )
-    return View(tree, Answers({n: broker(n) for n in (1, 2)}, {n: controller(n) for n in VOTER_IDS}, {}), NOTHING)
+    return MigrationView(
+        tree, MigrationAnswers({n: broker(n) for n in (1, 2)}, {n: controller(n) for n in VOTER_IDS}, {}), NOTHING
+    )
 
 
 def tree(**fields: object) -> Change:
@@ -85,7 +87,7 @@ def tree(**fields: object) -> Change:
 def nodes(brokers: Mapping[int, Node] | None = None, controllers: Mapping[int, Node] | None = None) -> Change:
     """These in the place of those that there are."""
 
-    def change(view: View) -> View:
+    def change(view: MigrationView) -> MigrationView:
         answers = view.answers._replace(
             brokers=view.answers.brokers | (brokers or {}), controllers=view.answers.controllers | (controllers or {})
         )
@@ -97,7 +99,7 @@ def nodes(brokers: Mapping[int, Node] | None = None, controllers: Mapping[int, N
 def gone(*numbers: int) -> Change:
     """Brokers that do not answer and are not registered."""
 
-    def change(view: View) -> View:
+    def change(view: MigrationView) -> MigrationView:
         brokers = {n: node for n, node in view.answers.brokers.items() if n not in numbers}
         registered = {n: b for n, b in view.tree.brokers.items() if n not in numbers}
         return tree(brokers=registered)(msgspec.structs.replace(view, answers=view.answers._replace(brokers=brokers)))
@@ -108,7 +110,7 @@ def gone(*numbers: int) -> Change:
 def in_kraft_mode(*numbers: int) -> Change:
     """Brokers that were restarted in KRaft mode."""
 
-    def change(view: View) -> View:
+    def change(view: MigrationView) -> MigrationView:
         registered = {n: b for n, b in view.tree.brokers.items() if n not in numbers}
         kraft = {n: broker(n, versions=OF_KRAFT, ready=False, settings={}) for n in numbers}
         return nodes(kraft)(tree(brokers=registered)(view))
@@ -117,7 +119,7 @@ def in_kraft_mode(*numbers: int) -> Change:
 
 
 def all_of(*changes: Change) -> Change:
-    def change(view: View) -> View:
+    def change(view: MigrationView) -> MigrationView:
         for each in changes:
             view = each(view)
         return view

@@ -8,17 +8,17 @@ from typing import Any
 
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
-from aiocontroller.core.moving import Bounds, Now, View
+from aiocontroller.core.moving import MoveBounds, MoveView, Now
 from aiocontroller.core.throttles import FOLLOWER_REPLICAS, NAMES, RATES, Entity, Settings, replicas
 from aiocontroller.moves.audit import NotWrittenError
 from aiocontroller.moves.history import Assignment, History, history
-from aiocontroller.moves.mover import Change, Mover, Records, Result
+from aiocontroller.moves.mover import Mover, MoverChange, MoveResult, Records
 from aiocontroller.net.real import RealClock
 
 PLAN = {TopicPartition("t", number): (3, 2) for number in range(5)}
 BEFORE = dict.fromkeys(PLAN, (1, 2))
 FIRST = TopicPartition("t", 0)
-BOUNDS = Bounds(
+BOUNDS = MoveBounds(
     at_once=2, rate=800, least_rate=100, absent=0, under_replicated=0, answer_ms=500, patience_s=5, hold_s=30
 )
 
@@ -77,14 +77,14 @@ class Memory:
         if self.release_is_old:
             raise BadInputError("the controller serves no reassignments")
 
-    async def look(self) -> View:
+    async def look(self) -> MoveView:
         self._call()
         throttles = {
             entity: {name: value for name, value in settings.items() if name in NAMES and value is not None}
             for entity, settings in self.configs.items()
         }
         self.looks += 1
-        found = View(dict(self.nows), frozenset(self.live), throttles=throttles)
+        found = MoveView(dict(self.nows), frozenset(self.live), throttles=throttles)
         moving = [tp for tp, now in self.nows.items() if now.assignment.being_reassigned]
         self.most = max(self.most, len(moving))
         for tp in moving:
@@ -122,7 +122,7 @@ class Memory:
             self.nows[tp] = self.nows[tp]._replace(leader=self.nows[tp].assignment.replicas[0])
         return {}
 
-    async def change(self, entity: Entity, change: Change) -> None:
+    async def change(self, entity: Entity, change: MoverChange) -> None:
         self._call()
         present = {name: value for name, value in self.configs.get(entity, {}).items() if value is not None}
         merged = {**present, **change(present)}
@@ -150,13 +150,13 @@ class Memory:
     ) -> Mover:
         past = history(records, "digest", reverse=reverse)
 
-        def bounds(past: History) -> Bounds:
+        def bounds(past: History) -> MoveBounds:
             return BOUNDS._replace(absent=past.absent, under_replicated=past.under_replicated)
 
         return Mover(self, to, VirtualClock(), plan, "digest", past, bounds, reverse=reverse, **options)
 
 
-async def moved(memory: Memory, *, stop: bool = False, **options: Any) -> Result:
+async def moved(memory: Memory, *, stop: bool = False, **options: Any) -> MoveResult:
     return await memory.mover(**options).run(stop=stop)
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.moving import Phase
+from aiocontroller.core.moving import MovePhase
 from aiocontroller.core.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS, RATES, Entity, Settings
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.moves.audit import NotWrittenError
 from aiocontroller.moves.history import Assignment, History, history, is_under_way
 from aiocontroller.moves.mover import AGAIN_S, STOPPING
-from aiocontroller.moves.progress import Progress
+from aiocontroller.moves.progress import MoveProgress
 from tests.unit.moves.memory import BEFORE, FIRST, PLAN, Memory, killed_after, moved
 
 
@@ -25,7 +25,7 @@ async def test_a_plan_is_carried_out_in_small_steps_under_throttles() -> None:
     memory = Memory()
     shown = []
     found = await moved(memory, on_progress=shown.append)
-    assert (found.result, set(found.phases.values()), found.refused) == ("moved", {Phase.DONE}, {})
+    assert (found.result, set(found.phases.values()), found.refused) == ("moved", {MovePhase.DONE}, {})
     assert memory.replicas() == PLAN
     assert memory.most == 2
     assert sorted(memory.elected) == list(PLAN)
@@ -63,7 +63,7 @@ async def test_throttles_go_when_an_old_controller_takes_over(ends: bool) -> Non
     """Kafka 2.2 ends no move that it was not asked for, so ``move`` asked it nothing and waited for ever."""
     memory = Memory()
 
-    def fails_over(progress: Progress) -> None:
+    def fails_over(progress: MoveProgress) -> None:
         memory.ends = ends
         memory.release_is_old = ends or sum(now.assignment.being_reassigned for now in memory.nows.values()) == 2
 
@@ -100,7 +100,7 @@ async def test_who_is_stopped_takes_back_what_moves() -> None:
     memory.ends = False
     held = []
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: MoveProgress) -> None:
         held.append(progress.held)
         if progress.moving:
             mover.stopping.set()
@@ -243,7 +243,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_no_reason_to_stop() -> None:
     memory = Memory()
     found = await moved(memory, on_progress=lambda progress: progress.moving and memory.nows.pop(FIRST, None))
     assert found.result == "moved"
-    assert found.phases[FIRST] is Phase.GONE
+    assert found.phases[FIRST] is MovePhase.GONE
     assert memory.throttles() == {}
     assert (await moved(memory, reverse=True)).result == "reversed"
     with pytest.raises(BadInputError, match="the plan: found t-0, expected a partition that exists"):

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
-from aiocontroller.core.moving import Now, Phase
+from aiocontroller.core.moving import MovePhase, Now
 from aiocontroller.core.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS, RATES, Entity, Settings, replicas
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.moves.history import Assignment
-from aiocontroller.moves.progress import Progress
+from aiocontroller.moves.progress import MoveProgress
 from tests.unit.moves.memory import BEFORE, FIRST, PLAN, Memory, killed_after, moved
 
 
@@ -134,7 +134,7 @@ async def test_a_partition_that_somebody_moves_on_stays_theirs(there: bool) -> N
     """Two plans that disagree would move it back and forth for ever."""
     memory = Memory()
 
-    def move_on(progress: Progress) -> None:
+    def move_on(progress: MoveProgress) -> None:
         if progress.done and not theirs:
             theirs[FIRST] = (2, 1)
             moving = memory.nows[FIRST].assignment.reassign_to((2, 1))
@@ -143,7 +143,7 @@ async def test_a_partition_that_somebody_moves_on_stays_theirs(there: bool) -> N
     theirs: Assignment = {}
     found = await moved(memory, on_progress=move_on)
     assert (found.result, found.reasons) == ("incomplete", ("moved away by another client: 1 partitions",))
-    assert found.phases[FIRST] is Phase.TAKEN
+    assert found.phases[FIRST] is MovePhase.TAKEN
     assert memory.replicas() == {**PLAN, **theirs}
     assert memory.throttles() == {}
     assert (await moved(memory)).result == "moved", "whoever asks again means it"
@@ -154,7 +154,7 @@ async def test_a_partition_that_somebody_moves_on_stays_theirs(there: bool) -> N
 async def test_who_stops_does_not_take_back_what_others_move_back() -> None:
     memory = Memory()
 
-    def move_back(progress: Progress) -> None:
+    def move_back(progress: MoveProgress) -> None:
         if progress.done:
             memory.ends = False
             memory.nows[FIRST] = Now(memory.nows[FIRST].assignment.reassign_to(BEFORE[FIRST]), 3, PLAN[FIRST])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.moving import Phase
+from aiocontroller.core.moving import MovePhase
 from aiocontroller.moves.progress import WINDOW_S, Meter
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 BEFORE = {A: (1, 2), B: (1, 2), C: (1, 2)}
 PLAN = {A: (3, 2), B: (3, 4), C: (2, 1)}
-PHASES = {A: Phase.MOVING, B: Phase.WAITING, C: Phase.DONE}
+PHASES = {A: MovePhase.MOVING, B: MovePhase.WAITING, C: MovePhase.DONE}
 
 
 def test_bytes_of_new_replicas_count_and_their_speed_tells_how_long() -> None:

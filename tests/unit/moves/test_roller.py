@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
-from aiocontroller.core.moving import Now, View
-from aiocontroller.core.rolling import Gate, resumed
+from aiocontroller.core.moving import MoveView, Now
+from aiocontroller.core.rolling import RestartGate, resumed
 from aiocontroller.lab.virtual_time import virtual_time
-from aiocontroller.moves.roller import Result, Roller, Seen
+from aiocontroller.moves.roller import Roller, RollResult, Seen
 from aiocontroller.net.commands import CommandResult
 from tests.unit.moves.memory import Killed, VirtualClock
 
@@ -30,7 +30,7 @@ class Memory:
         self.records: list[dict[str, Any]] = []
         self.code: int | None = 0
         self.output = "said"
-        self.without_gate = Gate((), (), ())
+        self.without_gate = RestartGate((), (), ())
         self.behind = False
         self.elections = 0
         self.calls_left: int | None = None
@@ -55,9 +55,9 @@ class Memory:
         assert len(isr) >= 2 or self.behind, "two brokers were down at the same time"
         nows = {T: Now(ReplicaAssignment(REPLICAS), isr[0], isr)}
         epochs = {b: self.epochs[b] for b in sorted(live)}
-        return Seen(View(nows, frozenset(live)), epochs, {b: (f"host{b}", 9092) for b in sorted(live)}, 1)
+        return Seen(MoveView(nows, frozenset(live)), epochs, {b: (f"host{b}", 9092) for b in sorted(live)}, 1)
 
-    async def without(self, broker: int) -> Gate:
+    async def without(self, broker: int) -> RestartGate:
         self._call()
         return self.without_gate
 
@@ -72,7 +72,7 @@ class Memory:
             self.restarted_s[broker] = asyncio.get_running_loop().time()
         return CommandResult(self.code, self.output)
 
-    async def roll(self, wanted: list[int] | None = None, **options: Any) -> Result:
+    async def roll(self, wanted: list[int] | None = None, **options: Any) -> RollResult:
         roller = Roller(self, self, VirtualClock(), self.run, wait_s=30, **options)
         return await roller.roll(wanted, resumed(self.records))
 
@@ -80,12 +80,12 @@ class Memory:
 @virtual_time
 async def test_brokers_go_one_after_the_other_and_the_controller_last() -> None:
     memory, shown = Memory(), list[str]()
-    assert await memory.roll(show=shown.append, elect=True) == Result("rolled", (), (2, 3, 1), ())
+    assert await memory.roll(show=shown.append, elect=True) == RollResult("rolled", (), (2, 3, 1), ())
     assert memory.restarts == [2, 3, 1]
     assert memory.elections == 3
     assert shown[:2] == ["broker 2: restarting", "broker 2: back, and in sync"]
     assert memory.records[0]["addresses"] == [(1, "host1", 9092), (2, "host2", 9092), (3, "host3", 9092)]
-    assert await memory.roll([3]) == Result("rolled", (), (3,), ())
+    assert await memory.roll([3]) == RollResult("rolled", (), (3,), ())
 
 
 @virtual_time
@@ -93,9 +93,9 @@ async def test_a_gate_that_does_not_open_ends_the_roll() -> None:
     memory = Memory()
     memory.behind = True
     found = await memory.roll()
-    assert found == Result("held", ("1 partitions with replicas that are not in sync (t-0)",), (), (2, 3, 1))
+    assert found == RollResult("held", ("1 partitions with replicas that are not in sync (t-0)",), (), (2, 3, 1))
     memory.behind = False
-    memory.without_gate = Gate((), (), (), (T,))
+    memory.without_gate = RestartGate((), (), (), (T,))
     assert (await memory.roll()).reasons == ("1 partitions that would have no leader (t-0)",)
     assert memory.restarts == []
 
@@ -105,7 +105,7 @@ async def test_a_gate_that_does_not_open_ends_the_roll() -> None:
 async def test_a_command_that_fails_ends_the_roll_and_is_run_again_later(code: int | None, problem: str) -> None:
     memory = Memory()
     memory.code, memory.output = code, "\n sa\n\n id\n"
-    assert await memory.roll() == Result("failed", (f"the command for broker 2 {problem}",), (), (2, 3, 1))
+    assert await memory.roll() == RollResult("failed", (f"the command for broker 2 {problem}",), (), (2, 3, 1))
     memory.code = 0
     assert (await memory.roll()).restarted == (2, 3, 1)
     assert memory.restarts == [2, 2, 3, 1]
@@ -133,10 +133,10 @@ async def test_who_is_asked_to_stop_ends_before_the_next_broker() -> None:
         roller.stopping.set()
 
     roller = Roller(memory, memory, VirtualClock(), memory.run, wait_s=30, show=stop)
-    assert await roller.roll(None, None) == Result("stopped", (), (2,), (3, 1))
+    assert await roller.roll(None, None) == RollResult("stopped", (), (2,), (3, 1))
     assert shown == ["broker 2: restarting", "broker 2: stopping once it is back", "broker 2: back, and in sync"]
     shown_again: list[str] = []
-    assert await memory.roll(show=shown_again.append) == Result("rolled", (), (2, 3, 1), ())
+    assert await memory.roll(show=shown_again.append) == RollResult("rolled", (), (2, 3, 1), ())
     assert shown_again[0] == "going on: restarted already: 2 (another --audit begins anew)", "it may be an old record"
 
 

@@ -17,12 +17,12 @@ from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import actions as module
 from aiocontroller.server.actions import CONFIRMED_WITHIN_S, Actions
-from aiocontroller.server.actor_check import Actors, NotAllowedError, Peer
+from aiocontroller.server.actor_check import Actors, HttpPeer, NotAllowedError
 from aiocontroller.server.commands import CommandRefusedError
 from aiocontroller.service import Service
 from tests.unit.controller.virtual_cluster import Stage, begin, stage
 
-HERE = Peer("127.0.0.1", False, None)
+HERE = HttpPeer("127.0.0.1", False, None)
 ANNA = {"name": "anna", "password": "sesame"}
 
 
@@ -78,7 +78,7 @@ async def test_a_confirmation_holds_once_for_one_actor_and_a_short_time() -> Non
         assert await refused(actions.confirm(HERE, body(confirmation=first, name="bob"))) == unknown
         assert await refused(actions.confirm(HERE, body(confirmation=first))) == unknown, "bob has used it up"
         elsewhere = await shown()
-        assert await refused(actions.confirm(Peer("::1", False, None), body(confirmation=elsewhere))) == unknown
+        assert await refused(actions.confirm(HttpPeer("::1", False, None), body(confirmation=elsewhere))) == unknown
         late = await shown()
         await it.sleep(CONFIRMED_WITHIN_S + 1)
         assert await refused(actions.confirm(HERE, body(confirmation=late))) == unknown

@@ -6,10 +6,10 @@ import pytest
 
 from aiocontroller.authorizer.principals import PrincipalError
 from aiocontroller.server import actor_check
-from aiocontroller.server.actor_check import Actors, NotAllowedError, Peer
+from aiocontroller.server.actor_check import Actors, HttpPeer, NotAllowedError
 
-HERE = Peer("127.0.0.1", False, None)
-AWAY = Peer("10.0.0.9", True, None)
+HERE = HttpPeer("127.0.0.1", False, None)
+AWAY = HttpPeer("10.0.0.9", True, None)
 OPS = "User:CN=ops"
 
 
@@ -35,7 +35,7 @@ def actors(clock: Clock, password: str = "sesame", principals: tuple[str, ...] =
     return Actors(password, principals, principal_of, clock)  # type: ignore[arg-type]
 
 
-def refused(of: Actors, peer: Peer, name: str = "anna", password: str = "") -> str:
+def refused(of: Actors, peer: HttpPeer, name: str = "anna", password: str = "") -> str:
     with pytest.raises(NotAllowedError) as error:
         of.who(peer, name, password)
     return str(error.value)

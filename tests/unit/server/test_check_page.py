@@ -20,11 +20,11 @@ from aiocontroller.net.real import real_world
 from aiocontroller.net.tasks import LooseTasks
 from aiocontroller.property_values import Secret
 from aiocontroller.server import check_page
-from aiocontroller.server.actor_check import Peer
+from aiocontroller.server.actor_check import HttpPeer
 from aiocontroller.server.check_page import Checks
 from aiocontroller.server.http import HttpServer, serve
 
-PEER = Peer("127.0.0.1", False, None)
+PEER = HttpPeer("127.0.0.1", False, None)
 FOUND = '{"count":3,"findings":[{"severity":"critical"},{"severity":"notice"},{"severity":"notice"}]}'
 
 
@@ -158,8 +158,8 @@ async def test_a_child_that_cannot_be_started(checks: Make) -> None:
 async def serving() -> AsyncIterator[Callable[[], tuple[HttpServer, list[bytes]]]]:
     bodies: list[bytes] = []
 
-    async def post(peer: Peer, body: bytes) -> dict[str, Any]:
-        assert peer == Peer("127.0.0.1", False, None)
+    async def post(peer: HttpPeer, body: bytes) -> dict[str, Any]:
+        assert peer == HttpPeer("127.0.0.1", False, None)
         bodies.append(body)
         return {"done": True}
 

@@ -187,7 +187,7 @@ def test_fetch_responses(topics: dict[str, dict[int, dict[str, Any]]], error_cod
     assert fetch.decode_fetch_response(body) == (
         error_code,
         {
-            TopicPartition(topic, p): fetch.EpochEnd(
+            TopicPartition(topic, p): fetch.EpochEndAnswer(
                 given["error_code"],
                 given["high_watermark"],
                 given["log_start_offset"],

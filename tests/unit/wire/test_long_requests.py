@@ -18,14 +18,14 @@ from aiocontroller.core.request_content import NewPartitions, NewTopic, TopicRes
 from aiocontroller.wire import cold, elect_leaders, reassignments, topic_messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError
-from aiocontroller.wire.long_requests import MAX_NAMED, Outcome
+from aiocontroller.wire.long_requests import MAX_NAMED, CodeAndMessage
 from aiocontroller.wire.primitives import MAX_TAGGED_FIELDS, NO_TAGS, array_length, string, unsigned_varint
 from tests.unit.wire.generated import assignments, int32, kio_bytes, names, versions
 
 numbers = st.lists(int32, max_size=4, unique=True).map(tuple)
 timeouts = st.integers(0, 2**31 - 1)
 codes = st.sampled_from([0, 3, 29, 41, 84])
-outcomes: st.SearchStrategy[Outcome] = st.tuples(codes, st.one_of(st.just(""), names))
+outcomes: st.SearchStrategy[CodeAndMessage] = st.tuples(codes, st.one_of(st.just(""), names))
 partitions = st.lists(st.builds(TopicPartition, names, int32), max_size=8, unique=True)
 
 
@@ -62,7 +62,7 @@ def test_elect_leaders_requests(version: int, asked: list[TopicPartition] | None
     assert got.election_type == (kind if version else 0)
 
 
-def partition_results(results: dict[TopicPartition, Outcome], name: str, listed: str, number: str) -> Any:
+def partition_results(results: dict[TopicPartition, CodeAndMessage], name: str, listed: str, number: str) -> Any:
     return [
         {
             name: topic,
@@ -89,7 +89,7 @@ results_of_partitions = st.dictionaries(st.builds(TopicPartition, names, int32),
 @pytest.mark.parametrize("version", versions(ApiKey.ELECT_LEADERS))
 @settings(max_examples=30, deadline=None)
 @given(results=results_of_partitions, code=codes)
-def test_elect_leaders_responses(version: int, results: dict[TopicPartition, Outcome], code: int) -> None:
+def test_elect_leaders_responses(version: int, results: dict[TopicPartition, CodeAndMessage], code: int) -> None:
     listed = partition_results(results, "topic", "partition_result", "partition_id")
     expected = by_kio(ApiKey.ELECT_LEADERS, version, error_code=code, replica_election_results=listed)
     assert elect_leaders.encode_elect_leaders_response(version, code, results) == expected
@@ -119,7 +119,7 @@ def test_alter_partition_reassignments_requests(
 @settings(max_examples=30, deadline=None)
 @given(results=results_of_partitions, code=codes, message=st.one_of(st.just(""), names))
 def test_alter_partition_reassignments_responses(
-    results: dict[TopicPartition, Outcome], code: int, message: str
+    results: dict[TopicPartition, CodeAndMessage], code: int, message: str
 ) -> None:
     listed = partition_results(results, "name", "partitions", "partition_index")
     api = ApiKey.ALTER_PARTITION_REASSIGNMENTS

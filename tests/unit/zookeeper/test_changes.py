@@ -2,11 +2,11 @@
 
 import pytest
 
-from aiocontroller.zookeeper.changes import Change, translate
+from aiocontroller.zookeeper.changes import ZNodeChange, translate
 from aiocontroller.zookeeper.watches import CHANGED, CHILD, CREATED, DELETED
 
 KINDS = (CREATED, DELETED, CHANGED, CHILD)
-C = Change
+C = ZNodeChange
 PARENTS = {
     "/brokers/ids": C.BROKER_IDS,
     "/brokers/topics": C.TOPICS,
@@ -54,4 +54,4 @@ def test_session_events_mean_nothing():
 
 
 def test_every_change_can_happen():
-    assert {change for change, _ in EXPECTED.values()} == set(Change)
+    assert {change for change, _ in EXPECTED.values()} == set(ZNodeChange)

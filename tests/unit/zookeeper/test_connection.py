@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aiocontroller.net.real import RealClock
 from aiocontroller.zookeeper import codec
-from aiocontroller.zookeeper.connection import Connection, Counters, Progress
+from aiocontroller.zookeeper.connection import Connection, Counters, SeenZxids
 from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError
 
 BODY = codec.path_and_watch(codec.EXISTS, "/a", False)
@@ -37,7 +37,7 @@ class Wire:
 
 class Subject:
     def __init__(self) -> None:
-        self.wire, self.progress, self.counters = Wire(), Progress(), Counters()
+        self.wire, self.progress, self.counters = Wire(), SeenZxids(), Counters()
         self.log: list[Any] = []
         self.conn = Connection(
             RealClock(), self.progress, self.counters, lambda *event: self.log.append(event), lambda: None

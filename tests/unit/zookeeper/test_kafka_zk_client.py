@@ -9,7 +9,7 @@ from typing import Any
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.zookeeper import paths, znodes
-from aiocontroller.zookeeper.changes import Change
+from aiocontroller.zookeeper.changes import ZNodeChange
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -61,13 +61,13 @@ async def test_a_state_that_is_not_there_is_none_and_one_that_may_not_be_read_is
 async def test_a_watched_state_reports_its_next_change() -> None:
     async with connected() as client:
         zk = await with_states(client, t=STATE, u=STATE)
-        heard: list[tuple[Change, Any]] = []
+        heard: list[tuple[ZNodeChange, Any]] = []
         zk.on_change = lambda *change: heard.append(change)
         await watch_topic_partition_states(client, ["t"], [0])
         for topic in ("t", "u", "t"):
             await client.set(f"/brokers/topics/{topic}/partitions/0/state", STATE, -1)
         assert await client.exists("/")
-        assert [change for change, *_ in heard] == [Change.PARTITION_STATE]
+        assert [change for change, *_ in heard] == [ZNodeChange.PARTITION_STATE]
 
 
 @virtual_time

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aiocontroller.java import SMALL_JVM, find_java
-from aiocontroller.lab.cluster.load.tally import Tally, Verdict
+from aiocontroller.lab.cluster.load.tally import LoadVerdict, Tally
 from aiocontroller.lab.cluster.processes import Child, ChildFailedError
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, kafka_jars
 
@@ -174,7 +174,7 @@ class Load:
         found = ((t, e) for t, tally in self.tallies().items() for e in tally.errors if e.at_us >= since_us)
         return [f"{topic}: {error.who}: {error.message}" for topic, error in found]
 
-    async def finish(self, within_s: float = END_TIMEOUT_S) -> dict[str, Verdict]:
+    async def finish(self, within_s: float = END_TIMEOUT_S) -> dict[str, LoadVerdict]:
         """Stop, wait until all records have been read back, and return verdicts by kind of client.
 
         Raises TimeoutError.
@@ -199,6 +199,6 @@ class Load:
         return silent
 
 
-def kept_its_word(verdicts: Mapping[str, Verdict]) -> bool:
+def kept_its_word(verdicts: Mapping[str, LoadVerdict]) -> bool:
     """Whether the cluster lost, duplicated or reordered no record, except duplicates made by the clients themselves."""
     return not any(v.lost or v.reordered or (v.doubled and kind not in RESENDS) for kind, v in verdicts.items())

@@ -24,7 +24,7 @@ EXACT_CONSUMERS = ("plain", "readback")
 CONSUMERS = (*EXACT_CONSUMERS, "group")
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class LoadVerdict(msgspec.Struct, frozen=True):
     """Counts of records, summed over partitions and, for the second to fourth field, over consumers."""
 
     acknowledged: int
@@ -161,10 +161,10 @@ class Tally:
                 lost += sum(s >= len(read) or not read[s] for s in self._sequences[partition][span])
         return lost
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LoadVerdict:
         lost = self.lost_between(0, 1 << 62)
         exact = [reading for who in EXACT_CONSUMERS for reading in self._readings[who]]
-        return Verdict(
+        return LoadVerdict(
             acknowledged=sum(map(len, self._sequences)),
             lost=lost,
             doubled=sum(reading.doubled for reading in exact),

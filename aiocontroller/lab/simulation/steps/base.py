@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.lab.scenarios.arguments import StepArgumentError, known_number, naming
 from aiocontroller.lab.scenarios.background import BackgroundTasks
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 from aiocontroller.lab.scenarios.shapes import Given
 from aiocontroller.lab.scenarios.verbs import VERBS, verb_of
 
@@ -42,7 +42,7 @@ class StepTaker(BackgroundTasks):
         self._moves: dict[TopicPartition, int] = {}
         """How many moves of each partition were requested."""
 
-    async def take(self, step: Step) -> None:
+    async def take(self, step: ScenarioStep) -> None:
         self.chance = random.Random(step.seed)
         self.taken[step.kind] = self.taken.get(step.kind, 0) + 1
         log.info("%.3f %s", self.simulation.clock.monotonic(), step.kind)

@@ -15,7 +15,7 @@ import pytest
 
 from aiocontroller.controller import brokers, heartbeats
 from aiocontroller.core.failure_detector import FailureDetector
-from aiocontroller.lab.scenarios.plan import Plan, Step
+from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
 from aiocontroller.server import kafka_channel
@@ -147,7 +147,10 @@ def test_a_simulation_reads_the_wire_and_looks_for_leaders(monkeypatch: pytest.M
     async def do_nothing(shell: object, ids: object) -> None:
         pass
 
-    steps = (Step("create_topic", 1, 3.0, ("orders", "1,2", "2,1")), Step("kill_broker", 2, 30.0, ("1",)))
+    steps = (
+        ScenarioStep("create_topic", 1, 3.0, ("orders", "1,2", "2,1")),
+        ScenarioStep("kill_broker", 2, 30.0, ("1",)),
+    )
     made = simulation.Simulation(Plan(1, brokers=2, controllers=1, shared_id=False, takeover=False, steps=steps))
     monkeypatch.setattr(brokers, "on_broker_failure", do_nothing)
     monkeypatch.setattr(simulation, "AUDIT_INTERVAL_MS", 0)  # or the audit would notice
@@ -156,7 +159,7 @@ def test_a_simulation_reads_the_wire_and_looks_for_leaders(monkeypatch: pytest.M
     assert made.wire.requests > 10
 
 
-LINK_CUT = (Step("create_topic", 1, 3.0, ("orders", "1,2,3", "2,1,3")), Step("block", 2, 4.0, ("1",)))
+LINK_CUT = (ScenarioStep("create_topic", 1, 3.0, ("orders", "1,2,3", "2,1,3")), ScenarioStep("block", 2, 4.0, ("1",)))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from aiocontroller.lab.cluster.load.clients import kept_its_word
-from aiocontroller.lab.cluster.load.tally import Tally, Verdict
+from aiocontroller.lab.cluster.load.tally import LoadVerdict, Tally
 
 READ_BY_ALL = [f"c {who} 0 0 9 5000" for who in ("plain", "group", "readback")]
 
@@ -24,7 +24,7 @@ def tally_of(*lines: str, partitions: int = 1) -> Tally:
 
 def test_what_all_have_read_once_and_in_order_is_whole() -> None:
     tally = tally_of(*acks(range(10)), *READ_BY_ALL, "end")
-    assert tally.verdict() == Verdict(10, 0, 0, 0, 0, ())
+    assert tally.verdict() == LoadVerdict(10, 0, 0, 0, 0, ())
     assert tally.verdict().ok
     assert tally.ended
 
@@ -64,7 +64,7 @@ def test_doubled_is_a_fault_but_for_the_group() -> None:
 def test_a_number_that_comes_after_a_higher_one_is_out_of_order() -> None:
     turned = ["c plain 0 0 3 1", "c plain 0 5 9 1", "c plain 0 4 4 1"]
     tally = tally_of(*acks(range(10)), *READ_BY_ALL[1:], *turned)
-    assert tally.verdict() == Verdict(10, 0, 0, 1, 0, ())
+    assert tally.verdict() == LoadVerdict(10, 0, 0, 1, 0, ())
 
 
 def test_errors_and_noise_are_distinguished() -> None:
@@ -77,17 +77,17 @@ def test_errors_and_noise_are_distinguished() -> None:
 @pytest.mark.parametrize(
     "kind, verdict, kept",
     [
-        ("java", Verdict(9, 0, 0, 0, 3, ("an error",)), True),
-        ("java", Verdict(9, 1, 0, 0, 0, ()), False),
-        ("java", Verdict(9, 0, 1, 0, 0, ()), False),
-        ("java", Verdict(9, 0, 0, 1, 0, ()), False),
-        ("librdkafka", Verdict(9, 0, 1, 0, 0, ()), True),
-        ("librdkafka", Verdict(9, 1, 1, 0, 0, ()), False),
+        ("java", LoadVerdict(9, 0, 0, 0, 3, ("an error",)), True),
+        ("java", LoadVerdict(9, 1, 0, 0, 0, ()), False),
+        ("java", LoadVerdict(9, 0, 1, 0, 0, ()), False),
+        ("java", LoadVerdict(9, 0, 0, 1, 0, ()), False),
+        ("librdkafka", LoadVerdict(9, 0, 1, 0, 0, ()), True),
+        ("librdkafka", LoadVerdict(9, 1, 1, 0, 0, ()), False),
     ],
 )
-def test_a_cluster_keeps_its_word(kind: str, verdict: Verdict, kept: bool) -> None:
+def test_a_cluster_keeps_its_word(kind: str, verdict: LoadVerdict, kept: bool) -> None:
     """What librdkafka sends twice under two producer epochs is its own doing."""
-    assert kept_its_word({"java": Verdict(1, 0, 0, 0, 0, ()), kind: verdict}) == kept
+    assert kept_its_word({"java": LoadVerdict(1, 0, 0, 0, 0, ()), kind: verdict}) == kept
 
 
 def test_acknowledged_since_asks_when_the_record_was_sent() -> None:

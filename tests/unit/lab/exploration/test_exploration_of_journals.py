@@ -20,7 +20,7 @@ def _journals(monkeypatch: pytest.MonkeyPatch, seed: int) -> list[list[Record]]:
     seen: list[simulation.Simulation] = []
     report = simulation.Simulation._report
 
-    def reporting(self: simulation.Simulation, taken: dict[str, int]) -> simulation.Report:
+    def reporting(self: simulation.Simulation, taken: dict[str, int]) -> simulation.SimulationReport:
         seen.append(self)
         return report(self, taken)
 

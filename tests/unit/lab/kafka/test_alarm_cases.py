@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from aiocontroller.lab.cluster.load.tally import Verdict
+from aiocontroller.lab.cluster.load.tally import LoadVerdict
 from aiocontroller.lab.kafka.alarm_cases import CASES, Case, Fault, Outcome, misses_of
 from aiocontroller.lab.storms.alarms import Report, show
 
@@ -65,7 +65,7 @@ def test_what_a_case_may_cost(case: Case, changes: dict[str, float], missed: int
 def test_a_miss_is_shown_and_is_a_violation() -> None:
     missed = msgspec.structs.replace(CHEAP, case=CUT.name, detected_s=2.0)
     missed = msgspec.structs.replace(missed, misses=misses_of(missed, CUT))
-    fine = Verdict(acknowledged=9, lost=0, doubled=0, reordered=0, redelivered=0, errors=())
+    fine = LoadVerdict(acknowledged=9, lost=0, doubled=0, reordered=0, redelivered=0, errors=())
     report = Report("3.9.1", {}, [CHEAP, missed], {"java": fine}, "")
     assert not report.ok
     assert Report("3.9.1", {}, [CHEAP], {"java": fine}, "").ok

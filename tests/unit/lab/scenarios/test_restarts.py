@@ -13,7 +13,7 @@ from aiocontroller.lab.cli.simulate import simulate
 from aiocontroller.lab.scenarios.plan import ELIGIBLE, Plan, draw, restarts
 from aiocontroller.lab.scenarios.restarts import EVERY, is_of_restarts, next_of_restarts
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
-from aiocontroller.lab.simulation.simulation import Report, simulate_plan
+from aiocontroller.lab.simulation.simulation import SimulationReport, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
 
@@ -66,7 +66,7 @@ def test_all_numbers_of_replicas_in_sync_are_needed() -> None:
 
 
 @functools.cache
-def simulated(seed: int) -> Report:
+def simulated(seed: int) -> SimulationReport:
     return simulate_plan(restarts(seed))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aiocontroller.lab.scenarios.plan import SICKNESS_SHARES, Plan, Step, draw
+from aiocontroller.lab.scenarios.plan import SICKNESS_SHARES, Plan, ScenarioStep, draw
 from aiocontroller.lab.scenarios.restarts import is_of_restarts
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
 from aiocontroller.lab.scenarios.sick_brokers import FEWEST_BROKERS, TOPICS, draw_passages
@@ -49,10 +49,12 @@ def test_nothing_interferes_until_the_broker_is_sick() -> None:
 def sicknesses(*, data: bool) -> set[str]:
     """Which links are slow, or that a disk is."""
     passages = [each for seed in range(60) for each in draw_passages(seed, 3, 2, data=data)]
-    return {how(tuple(Step(kind, 0, pause_s, arguments) for kind, pause_s, arguments in each)) for each in passages}
+    return {
+        how(tuple(ScenarioStep(kind, 0, pause_s, arguments) for kind, pause_s, arguments in each)) for each in passages
+    }
 
 
-def how(passage: tuple[Step, ...]) -> str:
+def how(passage: tuple[ScenarioStep, ...]) -> str:
     lags = [step.arguments for step in passage if step.kind == "lag"]
     if not lags:
         return "disk"

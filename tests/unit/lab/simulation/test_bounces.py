@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.plan import ScenarioStep
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.bounces import AS_ONE_CHANGE, AS_TWO_CHANGES
-from aiocontroller.lab.simulation.simulation import Report, Simulation
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
 
 STORY = """
 cluster brokers=3 controllers=1{more}
@@ -18,7 +18,7 @@ create-topic orders 2,1,3 then=2
 """
 
 
-def played(steps: str, more: str = "") -> tuple[Report, list[str]]:
+def played(steps: str, more: str = "") -> tuple[SimulationReport, list[str]]:
     """Return the report, and what the journals say of brokers from the last steps on."""
     told: list[str] = []
     begins: list[int] = []
@@ -27,7 +27,7 @@ def played(steps: str, more: str = "") -> tuple[Report, list[str]]:
         records = (record for journal in made.journals for record in journal.records)
         return [f"{record.detail} {record.broker}" for record in records if record.kind == "broker"]
 
-    def on_step(step: Step | None, at_s: float) -> None:
+    def on_step(step: ScenarioStep | None, at_s: float) -> None:
         if step is not None and step.kind == "create_topic":
             begins.append(len(list(brokers())))
         elif step is None:

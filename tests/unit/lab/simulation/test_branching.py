@@ -27,7 +27,7 @@ from aiocontroller.lab.simulation.campaign import HASH_SEEDS, Summary, digest_el
 from aiocontroller.lab.simulation.chance import Lookout
 from aiocontroller.lab.simulation.course import Course
 from aiocontroller.lab.simulation.results import Results, merge
-from aiocontroller.lab.simulation.simulation import Report, Simulation, simulate, simulate_plan
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport, simulate, simulate_plan
 
 SEED = 14
 FUTURES = 2
@@ -50,7 +50,7 @@ def all_but_one(seed: int) -> set[str]:
 
 
 @cache
-def branched(seed: int = SEED) -> list[Report]:
+def branched(seed: int = SEED) -> list[SimulationReport]:
     return Branching(draw(seed), all_but_one(seed), FUTURES).run()
 
 
@@ -122,7 +122,7 @@ def test_a_future_without_an_end_is_a_result(
 ) -> None:
     report = Simulation._report
 
-    def ended(self: Simulation, taken: dict[str, int]) -> Report:
+    def ended(self: Simulation, taken: dict[str, int]) -> SimulationReport:
         if self.chance.forks:
             end()
         return report(self, taken)
@@ -165,7 +165,7 @@ def test_a_recipe_shrinks_to_the_steps_that_were_taken(monkeypatch: pytest.Monke
     assert wrong not in draw(SEED).steps
     found = Simulation._report
 
-    def complaining(self: Simulation, taken: dict[str, int]) -> Report:
+    def complaining(self: Simulation, taken: dict[str, int]) -> SimulationReport:
         return msgspec.structs.replace(found(self, taken), violations=["I1"] * (wrong in self.plan.steps))
 
     monkeypatch.setattr(simulation.Simulation, "_report", complaining)
@@ -202,8 +202,8 @@ def test_words_that_do_not_go_together(words: list[str], found: str) -> None:
 # -- campaigns ---------------------------------------------------------------------------------------------------------
 
 
-def campaign(jobs: int, earlier: Sequence[Report] = ()) -> tuple[Summary, list[Report]]:
-    arrived: list[Report] = []
+def campaign(jobs: int, earlier: Sequence[SimulationReport] = ()) -> tuple[Summary, list[SimulationReport]]:
+    arrived: list[SimulationReport] = []
     size, course.ROUND = course.ROUND, 2
     try:
         summary, _ = run_course(
@@ -215,7 +215,7 @@ def campaign(jobs: int, earlier: Sequence[Report] = ()) -> tuple[Summary, list[R
 
 
 @cache
-def whole() -> list[Report]:
+def whole() -> list[SimulationReport]:
     summary, reports = campaign(1)
     assert (summary.seeds, summary.forked, summary.failures) == (3, len(reports) - 3, {})
     return reports

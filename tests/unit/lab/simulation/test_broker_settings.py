@@ -12,7 +12,7 @@ from aiocontroller.lab.scenarios.plan import DELETION, DRAWN, SETTING_CHANGES, U
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.broker_settings import BrokerSettings
-from aiocontroller.lab.simulation.simulation import Report, Simulation
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
 from aiocontroller.lab.zookeeper.zookeeper_tree import ZNode
 
 SEEDS = range(400)
@@ -51,7 +51,7 @@ expect leader orders-0 any
 """
 
 
-def played(text: str) -> tuple[Report, Simulation]:
+def played(text: str) -> tuple[SimulationReport, Simulation]:
     made = Simulation(parse_scenario(text))
     return run(made.run()), made
 

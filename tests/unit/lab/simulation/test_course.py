@@ -17,19 +17,19 @@ from aiocontroller.lab.simulation import course
 from aiocontroller.lab.simulation.campaign import run_course, run_zoo
 from aiocontroller.lab.simulation.course import FIRST_NEIGHBOUR, LEADS, ROUND, Course, Task
 from aiocontroller.lab.simulation.results import Results
-from aiocontroller.lab.simulation.simulation import Report, simulate_plan
+from aiocontroller.lab.simulation.simulation import SimulationReport, simulate_plan
 
 AT = 500
 """The await points before a mark."""
 
 
-def made_up(task: Task, *marks: str) -> Report:
+def made_up(task: Task, *marks: str) -> SimulationReport:
     reached = ("common", *marks)
     rare = {mark: AT for mark in reached if mark not in task.common}
-    return Report(task.seed, [], 1.0, 2, 3, 4, 2 * AT, {}, dict.fromkeys(reached, 1), "", task.forks, rare)
+    return SimulationReport(task.seed, [], 1.0, 2, 3, 4, 2 * AT, {}, dict.fromkeys(reached, 1), "", task.forks, rare)
 
 
-def played(steered: Course, reports: Callable[[Task], Report]) -> list[list[Task]]:
+def played(steered: Course, reports: Callable[[Task], SimulationReport]) -> list[list[Task]]:
     rounds = []
     while tasks := steered.round():
         rounds.append(tasks)
@@ -37,11 +37,11 @@ def played(steered: Course, reports: Callable[[Task], Report]) -> list[list[Task
     return rounds
 
 
-def seed_7_is_rare(task: Task) -> Report:
+def seed_7_is_rare(task: Task) -> SimulationReport:
     return made_up(task, *(["rare"] if task.recipe == "7" else []))
 
 
-def random_marks(task: Task) -> Report:
+def random_marks(task: Task) -> SimulationReport:
     chance = random.Random(task.recipe)
     return made_up(task, *(f"mark {n}" for n in range(20) if chance.random() < 1 / (n + 2) ** 2))
 
@@ -68,7 +68,7 @@ def test_a_share_of_the_runs_are_neighbours(steer: int, neighbours: int) -> None
 
 
 def test_a_mark_that_many_runs_have_reached_is_not_rare_any_more() -> None:
-    def reports(task: Task) -> Report:
+    def reports(task: Task) -> SimulationReport:
         return made_up(task, *(["rare"] if task.seed == 7 else []))
 
     second, third = played(Course(range(1, 1 + 3 * ROUND), steer=50), reports)[1:]
@@ -77,7 +77,7 @@ def test_a_mark_that_many_runs_have_reached_is_not_rare_any_more() -> None:
 
 
 def test_a_neighbour_that_reaches_something_rare_after_its_fork_has_neighbours() -> None:
-    def reports(task: Task) -> Report:
+    def reports(task: Task) -> SimulationReport:
         if task.recipe == "7":
             return made_up(task, "rare")
         is_first = task.forks.endswith(f":{FIRST_NEIGHBOUR + 1}")
@@ -106,9 +106,9 @@ def test_rounds_follow_from_the_options_and_earlier_rounds() -> None:
 
 
 @cache
-def steered(jobs: int) -> dict[str, Report]:
+def steered(jobs: int) -> dict[str, SimulationReport]:
     size, course.ROUND = course.ROUND, 2
-    arrived: list[Report] = []
+    arrived: list[SimulationReport] = []
     try:
         summary, _ = run_course(Course(range(2, 6), steer=50), jobs, lambda _, report: arrived.append(report))
     finally:

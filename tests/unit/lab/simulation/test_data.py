@@ -12,7 +12,7 @@ from aiocontroller.lab.scenarios.restarts import is_of_restarts
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.coverage import PROBES_OF_DATA
-from aiocontroller.lab.simulation.simulation import DATA_RULES, Report, Simulation, simulate_plan
+from aiocontroller.lab.simulation.simulation import DATA_RULES, Simulation, SimulationReport, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import DATA_BUGS
 
@@ -21,7 +21,7 @@ WITH_DATA = [*[n for n in range(200, 260) if draw(n).data and not is_of_restarts
 
 
 @functools.cache
-def simulated(seed: int) -> Report:
+def simulated(seed: int) -> SimulationReport:
     return simulate_plan(draw(seed))
 
 
@@ -60,7 +60,7 @@ start-broker 1 then=10
 """
 
 
-def played(text: str) -> tuple[Report, Simulation, Plan]:
+def played(text: str) -> tuple[SimulationReport, Simulation, Plan]:
     plan = parse_scenario(text)
     made = Simulation(plan)
     return run(made.run()), made, plan

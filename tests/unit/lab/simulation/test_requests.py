@@ -9,18 +9,18 @@ import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.request_content import TopicResult
-from aiocontroller.lab.scenarios.plan import Plan, Step
-from aiocontroller.lab.simulation.simulation import Report, simulate_plan
+from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
+from aiocontroller.lab.simulation.simulation import SimulationReport, simulate_plan
 
 
-def play(*kinds: str | tuple[str, ...], times: int = 1, controllers: int = 2) -> Report:
+def play(*kinds: str | tuple[str, ...], times: int = 1, controllers: int = 2) -> SimulationReport:
     """Take the steps in order, as often as ``times``."""
     named = [(kind, ()) if isinstance(kind, str) else (kind[0], kind[1:]) for kind in kinds] * times
-    steps = tuple(Step(kind, number, 0.5, arguments) for number, (kind, arguments) in enumerate(named))
+    steps = tuple(ScenarioStep(kind, number, 0.5, arguments) for number, (kind, arguments) in enumerate(named))
     return simulate_plan(Plan(1, brokers=3, controllers=controllers, shared_id=False, takeover=False, steps=steps))
 
 
-def reached(report: Report) -> set[str]:
+def reached(report: SimulationReport) -> set[str]:
     return {mark.removeprefix("probe/") for mark in report.marks if mark.startswith("probe/")}
 
 

@@ -16,17 +16,19 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.scenarios.limits import SMALL, draw_limits, in_force
 from aiocontroller.lab.simulation.campaign import Stop, run_seeds
 from aiocontroller.lab.simulation.results import Results, merge
-from aiocontroller.lab.simulation.simulation import Report
+from aiocontroller.lab.simulation.simulation import SimulationReport
 from aiocontroller.zookeeper import writes
 
 WAIT_S = 300.0
 
 
-def report(seed: int, *violations: str) -> Report:
-    return Report(seed, list(violations), 1.0, 2, 3, 4, 5, {"wait": 1}, {"event/BrokerChange/done/-": 1}, "digest")
+def report(seed: int, *violations: str) -> SimulationReport:
+    return SimulationReport(
+        seed, list(violations), 1.0, 2, 3, 4, 5, {"wait": 1}, {"event/BrokerChange/done/-": 1}, "digest"
+    )
 
 
-def kept(file: Path, first: int, *reports: Report) -> Path:
+def kept(file: Path, first: int, *reports: SimulationReport) -> Path:
     with Results(file, first, 3) as results:
         for each in reports:
             results.add(each)

@@ -12,7 +12,7 @@ from aiocontroller.lab.cluster.replication import FetchAnswer
 from aiocontroller.lab.scenarios.plan import RETAINED, RETENTION_SHARE, draw, restarts
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
-from aiocontroller.lab.simulation.simulation import Report, Simulation
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
 
 LATE = """
 cluster brokers=4 controllers=1 retained={retained} data releases=3.9,3.9,3.9,{last}
@@ -30,7 +30,7 @@ BEGINS = "probe/a follower begins where its leader's log begins"
 DELETED = "probe/old records deleted"
 
 
-def played(text: str) -> tuple[Report, dict[int, list[Any]]]:
+def played(text: str) -> tuple[SimulationReport, dict[int, list[Any]]]:
     made = Simulation(parse_scenario(text))
     report = run(made.run())
     assert made.data is not None

@@ -12,7 +12,7 @@ from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import sickness
 from aiocontroller.lab.simulation.coverage import SICKNESS, everything
-from aiocontroller.lab.simulation.simulation import Report, Simulation, simulate
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport, simulate
 
 PER_MODE = 4
 MODES = [(mode, data) for mode in ("advise", "act") for data in (False, True)]
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(600)  # a busy machine takes long for a seed
 
 
 @functools.cache
-def simulated(seed: int) -> Report:
+def simulated(seed: int) -> SimulationReport:
     return simulate(seed)
 
 
@@ -58,7 +58,7 @@ expect leader orders-1 {leader}
 """
 
 
-def played(mode: str, leader: int) -> Report:
+def played(mode: str, leader: int) -> SimulationReport:
     return run(Simulation(parse_scenario(STORY.format(mode=mode, leader=leader))).run())
 
 

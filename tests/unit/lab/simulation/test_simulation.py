@@ -17,7 +17,7 @@ from aiocontroller.controller.auditor import Auditor
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.observers import check_journal
-from aiocontroller.lab.scenarios.plan import BY_HAND, DELETION, Plan, Step, draw
+from aiocontroller.lab.scenarios.plan import BY_HAND, DELETION, Plan, ScenarioStep, draw
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
 from aiocontroller.lab.simulation.campaign import HASH_SEEDS, digest_elsewhere, shrink
@@ -81,7 +81,7 @@ def _policies(made: simulation.Simulation) -> dict[int, tuple[bool, bool]]:
 def test_topics_stay_where_brokers_forbid_deletion(value: str) -> None:
     """And where a controller deletes them all the same, as if it were configured otherwise, that is seen."""
     kinds = ("create_topic", "wait", "delete_topic", "wait")
-    steps = tuple(Step(kind, number, 2.0) for number, kind in enumerate(kinds))
+    steps = tuple(ScenarioStep(kind, number, 2.0) for number, kind in enumerate(kinds))
     plan = Plan(
         1, brokers=2, controllers=1, shared_id=False, takeover=False, steps=steps, settings=((DELETION, value),)
     )
@@ -202,10 +202,10 @@ def test_coverage_knows_what_was_not_reached() -> None:
 def by_hand(seed: int, *others: str) -> Plan:
     """Three topics, and an operator who writes by hand among other things that happen."""
     chance = random.Random(seed)
-    topics = [Step("create_topic", chance.randrange(1 << 32), 1.0) for _ in range(3)]
+    topics = [ScenarioStep("create_topic", chance.randrange(1 << 32), 1.0) for _ in range(3)]
     kinds = (*BY_HAND, *others)
     pauses_s = (0.0, 0.05, 0.5, 3.0)
-    steps = [Step(chance.choice(kinds), chance.randrange(1 << 32), chance.choice(pauses_s)) for _ in kinds * 2]
+    steps = [ScenarioStep(chance.choice(kinds), chance.randrange(1 << 32), chance.choice(pauses_s)) for _ in kinds * 2]
     return Plan(seed, 3, 2, shared_id=False, takeover=False, steps=(*topics, *steps))
 
 

@@ -12,7 +12,7 @@ from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
-from aiocontroller.lab.simulation.simulation import Report, Simulation
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
 from aiocontroller.lab.simulation.zoo import injected
 from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
 
@@ -33,7 +33,7 @@ start-broker 3 then=10
 """The logs of brokers 1, 2 and 3 end at 20, 35 and 45; broker 3 was alone in the ISR."""
 
 
-def played(text: str) -> tuple[Report, Simulation]:
+def played(text: str) -> tuple[SimulationReport, Simulation]:
     made = Simulation(parse_scenario(text))
     return run(made.run()), made
 

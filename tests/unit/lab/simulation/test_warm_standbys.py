@@ -9,7 +9,7 @@ import pytest
 from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
-from aiocontroller.lab.simulation.simulation import Report, Simulation, simulate_plan
+from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, injected, invariant_of
 from aiocontroller.lab.simulation.zoo_standby import STANDBY_BUGS
 
@@ -18,7 +18,7 @@ SEEDS = [seed for seed in range(1, 40) if draw(seed).warm][:10]
 
 
 @functools.cache
-def simulated(seed: int) -> Report:
+def simulated(seed: int) -> SimulationReport:
     return simulate_plan(draw(seed))
 
 
@@ -52,7 +52,7 @@ start-broker 1 then=5
 """
 
 
-def played(text: str) -> Report:
+def played(text: str) -> SimulationReport:
     return run(Simulation(parse_scenario(text)).run())
 
 

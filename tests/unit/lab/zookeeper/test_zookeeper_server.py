@@ -12,7 +12,7 @@ from aiocontroller.lab.simulated_net import SimulatedNetwork, run, simulated_wor
 from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.zookeeper.client import Create, SessionEvent, ZooKeeperClient
-from aiocontroller.zookeeper.kafka_zk_client import Change, ControllerZNode, KafkaZkClient
+from aiocontroller.zookeeper.kafka_zk_client import ControllerZNode, KafkaZkClient, ZNodeChange
 
 
 class Stage:
@@ -52,7 +52,7 @@ def on_stage(play):
 def test_a_role_falls_vacant_when_its_session_is_silent() -> None:
     async def play(stage: Stage) -> None:
         first, second = await stage.connect(), await stage.connect()
-        heard: list[tuple[Change, str, float]] = []
+        heard: list[tuple[ZNodeChange, str, float]] = []
         second.on_change = lambda change, name: heard.append((change, name, stage.now()))
         assert await first.register_controller_and_increment_controller_epoch(1, 0) == (1, 1)
         holder = await second.get_controller()
@@ -66,7 +66,7 @@ def test_a_role_falls_vacant_when_its_session_is_silent() -> None:
         while not heard:
             await stage.world.clock.sleep(0.1)
         change, _, at = heard[0]
-        assert change is Change.CONTROLLER_DELETED
+        assert change is ZNodeChange.CONTROLLER_DELETED
         assert 6.0 <= at - began <= 7.1
         assert await second.register_controller_and_increment_controller_epoch(1, 0) == (2, 2)
         with pytest.raises(ControllerMovedError):
@@ -93,7 +93,7 @@ def test_writes_and_watches_survive_broken_links() -> None:
         await zk.create_top_level_paths()
         _, fence = await zk.register_controller_and_increment_controller_epoch(1, 0)
         await zk.client.write_many([Create("/brokers/topics/t", b"{}")], fence=fence)
-        heard: list[tuple[Change, str]] = []
+        heard: list[tuple[ZNodeChange, str]] = []
         zk.on_change = lambda change, name: heard.append((change, name))
         await zk.get_all_topics_in_cluster()
         cutting = True
@@ -118,7 +118,7 @@ def test_writes_and_watches_survive_broken_links() -> None:
         assert heard == []
         await other.client.write_many([Create("/brokers/topics/u", b"{}")], fence=None)
         await zk.client.sync("/")
-        assert heard == [(Change.TOPICS, "")]
+        assert heard == [(ZNodeChange.TOPICS, "")]
 
     on_stage(play)
 
