@@ -55,7 +55,7 @@ class Imbalances:
         if table.topics_deleting:
             rows = [row for row in rows if not table.topic(row).deleting]
         assignments, leaders = take(rows, table.assignment_of, table.leader)
-        for assignment in set(assignments) - heads.keys():
+        for assignment in sorted(set(assignments) - heads.keys()):
             replicas = table.assignments.values[assignment].replicas
             heads[assignment] = self._order(replicas)[0] if replicas else -1
         preferred = list(map(heads.__getitem__, assignments))

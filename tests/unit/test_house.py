@@ -20,6 +20,12 @@ CORE_MAY_IMPORT = {
     "__future__", "abc", "array", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib", "heapq",
     "itertools", "json", "math", "msgspec", "operator", "re", "struct", "types", "typing", "aiocontroller.core",
 }  # fmt: skip
+NOT_IN_CORE = {"__import__", "breakpoint", "compile", "eval", "exec", "hash", "input", "open", "print"}
+"""Builtins; ``hash`` of a text differs between processes."""
+IN_ORDER = {
+    "chain", "deque", "dict", "enumerate", "extend", "fromkeys", "iter", "join", "list", "map", "tuple", "zip",
+}  # fmt: skip
+"""Functions and methods that keep their arguments' order."""
 MAX_FUNCTION_LINES = 70
 MAX_FILE_LINES = 600
 
@@ -41,14 +47,25 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", CORE, ids=name_of)
-def test_core_imports_only_data_tools(path: Path) -> None:
-    strange = [
-        f"line {line}: {module}"
-        for line, module in imported_modules(tree(path))
-        if module.split(".")[0] not in CORE_MAY_IMPORT and not module.startswith("aiocontroller.core")
+def reaches_outside(module: ast.Module) -> list[str]:
+    """Return what is more than data: other modules, builtins that do I/O or run text, and ``await``."""
+    found = [
+        (line, name)
+        for line, name in imported_modules(module)
+        if name.split(".")[0] not in CORE_MAY_IMPORT and not f"{name}.".startswith("aiocontroller.core.")
     ]
-    assert strange == []
+    colour = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
+    for node in ast.walk(module):
+        if isinstance(node, colour):
+            found.append((node.lineno, type(node).__name__))
+        elif isinstance(node, ast.Name) and node.id in NOT_IN_CORE:
+            found.append((node.lineno, node.id))
+    return [f"line {line}: {name}" for line, name in found]
+
+
+@pytest.mark.parametrize("path", CORE, ids=name_of)
+def test_core_does_no_io(path: Path) -> None:
+    assert reaches_outside(tree(path)) == []
 
 
 @pytest.mark.parametrize("path", CORE, ids=name_of)
@@ -57,28 +74,116 @@ def test_core_knows_neither_time_nor_chance(path: Path) -> None:
     words = ("asyncio.sleep", "time.time", "random")
     lines = enumerate(path.read_text().splitlines(), 1)
     assert [f"line {n}: {line.strip()}" for n, line in lines if any(word in line for word in words)] == []
-    colour = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
-    assert [node.lineno for node in ast.walk(tree(path)) if isinstance(node, colour)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time as t",
+        "from os import environ as settings",
+        "from aiocontroller import net",
+        "from aiocontroller.corelike import a",
+        "def f():\n    import socket",
+        "def f(): return open('file')",
+        "write = print",
+        "clock = __import__('time')",
+        "key = hash('text')",
+        "async def f(): ...",
+    ],
+)
+def test_io_in_core_is_found(text: str) -> None:
+    assert len(reaches_outside(ast.parse(text))) == 1
+
+
+def of_sets(module: ast.Module) -> list[str]:
+    """Return where something is made in the order of a set, by a loop or otherwise.
+
+    A set is what is written as one, what is computed from one by an operator or method, and a name that its function
+    binds to nothing else.
+    """
+    found = []
+    functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+    for scope in (module, *functions):
+        sets = names_of_sets(scope)
+        for node in ast.walk(scope):
+            found += [value for value in iterated(node) if is_set(value, sets)]
+    return list(dict.fromkeys(f"line {value.lineno}: {ast.unparse(value)[:80]}; sort it" for value in found))
+
+
+def iterated(node: ast.AST) -> list[ast.expr]:
+    """Return what a node takes in order; what is only summed, sorted or put into another set has no order."""
+    if isinstance(node, ast.For):
+        return [node.iter]
+    if isinstance(node, ast.ListComp | ast.DictComp):
+        return [generator.iter for generator in node.generators]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [each.value for each in node.elts if isinstance(each, ast.Starred)]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+        called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+        if called in IN_ORDER:
+            return node.args
+    return []
+
+
+def is_set(value: ast.expr, names: set[str]) -> bool:
+    if isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Name):
+            return value.func.id in ("set", "frozenset")
+        combines = ("union", "intersection", "difference", "symmetric_difference", "copy")
+        return isinstance(value.func, ast.Attribute) and value.func.attr in combines and is_set(value.func.value, names)
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor):
+        return is_set(value.left, names) or is_set(value.right, names)
+    return isinstance(value, ast.Set | ast.SetComp) or (isinstance(value, ast.Name) and value.id in names)
+
+
+def names_of_sets(scope: ast.AST) -> set[str]:
+    """Return the names to which the scope assigns sets, and nothing else."""
+    bound: dict[str, list[bool]] = {}
+    for _ in range(2):  # a name may be bound to a set of another name
+        sets = {name for name, kinds in bound.items() if all(kinds)}
+        bound = {}
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    if isinstance(target, ast.Name):
+                        bound.setdefault(target.id, []).append(is_set(node.value, sets))
+            elif isinstance(node, ast.For | ast.comprehension):
+                for name in ast.walk(node.target):
+                    if isinstance(name, ast.Name):
+                        bound.setdefault(name.id, []).append(False)
+            elif isinstance(node, ast.arg):
+                bound.setdefault(node.arg, []).append(False)
+    return {name for name, kinds in bound.items() if all(kinds)}
 
 
 @pytest.mark.parametrize("path", CORE, ids=name_of)
 def test_core_emits_nothing_in_the_order_of_a_set(path: Path) -> None:
-    """Finds loops over a set that is written in place; sets with names are left to the tests with equal seeds."""
-    makes_set = {"set", "frozenset"}
-    found = []
-    for node in ast.walk(tree(path)):
-        iterated = []
-        if isinstance(node, ast.For):
-            iterated = [node.iter]
-        elif isinstance(node, ast.ListComp | ast.GeneratorExp | ast.DictComp):
-            iterated = [g.iter for g in node.generators]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("list", "tuple"):
-            iterated = node.args
-        for value in iterated:
-            by_call = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in makes_set
-            if by_call or isinstance(value, ast.Set | ast.SetComp):
-                found.append(f"line {value.lineno}: {ast.unparse(value)[:80]}; sort it")
-    assert found == []
+    """Sets that come from elsewhere are left to the tests with equal seeds."""
+    assert of_sets(tree(path)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for each in set(rows): f(each)",
+        "found = [f(each) for each in {1, 2}]",
+        "found = list({row for row in rows})",
+        "def f(rows):\n    seen = set(rows)\n    for row in seen: g(row)",
+        "def f(rows):\n    seen = set(rows)\n    kept = seen - gone\n    return [*kept]",
+        "found = tuple(set(rows).union(more))",
+        "text = ','.join({'a', 'b'})",
+        "found.extend(set(rows))",
+    ],
+)
+def test_the_order_of_a_set_is_found(text: str) -> None:
+    assert of_sets(ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["for row in sorted(set(rows)): f(row)", "n = len({*rows})", "s = {f(r) for r in set(a)}"]
+)
+def test_a_set_without_order_may_be_used(text: str) -> None:
+    assert not of_sets(ast.parse(text))
 
 
 def test_functions_and_files_stay_short() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import dotted, imports
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "aiocontroller").rglob("*.py"))
 
@@ -72,31 +74,46 @@ LABORATORY = {
 WORDS = ("create_task", "ensure_future", "gather", "call_later", "call_at")
 
 
-def calls(path: Path) -> Iterator[tuple[str, str, ast.Call, bool]]:
-    """Yield (function, method called, call, whether its result is dropped)."""
+STARTS = ("create_task", "ensure_future")
 
-    def walk(node: ast.AST, owner: str) -> Iterator[tuple[str, str, ast.Call, bool]]:
+
+def calls(module: ast.Module) -> Iterator[tuple[str, str, str, bool]]:
+    """Yield (function, method called, what it is a method of, whether its result is dropped); imports are resolved.
+
+    A method that starts tasks counts where it is only named, too: it may be called by another name.
+    """
+    names = imports(module)
+
+    def walk(node: ast.AST, owner: str) -> Iterator[tuple[str, str, str, bool]]:
         for child in ast.iter_child_nodes(node):
-            named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            name = f"{owner}.{child.name}".lstrip(".") if named else owner
-            if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute | ast.Name):
-                method = child.func.attr if isinstance(child.func, ast.Attribute) else child.func.id
-                yield name, method, child, isinstance(node, ast.Expr)
+            scope = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            name = f"{owner}.{child.name}".lstrip(".") if scope else owner
+            called = isinstance(child, ast.Call)
+            target = child.func if called else child
+            if isinstance(target, ast.Attribute | ast.Name) and (called or not is_called(node, child)):
+                of, _, method = (dotted(target, names) or ast.unparse(target)).rpartition(".")
+                if called or method in STARTS:
+                    yield name, method, of, isinstance(node, ast.Expr)
             yield from walk(child, name)
 
-    yield from walk(ast.parse(path.read_text()), "")
+    yield from walk(module, "")
 
 
-def callee(call: ast.Call) -> str:
-    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+def is_called(parent: ast.AST, child: ast.AST) -> bool:
+    return isinstance(parent, ast.Call) and parent.func is child
 
 
-def in_group(call: ast.Call) -> bool:
-    return callee(call).endswith("tasks")
-
-
-def by_clock(call: ast.Call) -> bool:
-    return callee(call).lower().endswith("clock")
+def kinds(module: ast.Module, *, laboratory: bool) -> Iterator[tuple[str, str]]:
+    """Yield (kind of exception, function)."""
+    for function, method, of, dropped in calls(module):
+        if (method == "gather" and of == "asyncio" and not laboratory) or (
+            method in STARTS and not of.endswith("tasks")
+        ):
+            yield "tasks", function
+        elif method in ("call_later", "call_at") and not of.lower().endswith("clock") and of != "self":
+            yield "timers", function
+        elif method in ("call_later", "call_at") and dropped:
+            yield "unkept", function
 
 
 def found(*, laboratory: bool) -> dict[str, set[str]]:
@@ -107,15 +124,8 @@ def found(*, laboratory: bool) -> dict[str, set[str]]:
         lab = file.startswith("lab/")
         if lab is not laboratory or not any(word in path.read_text() for word in WORDS):
             continue
-        for function, method, call, dropped in calls(path):
-            place = file if lab else f"{file} {function}"
-            gathers = method == "gather" and callee(call) == "asyncio" and not lab
-            if gathers or (method in ("create_task", "ensure_future") and not in_group(call)):
-                places["tasks"].add(place)
-            elif method in ("call_later", "call_at") and not by_clock(call) and callee(call) != "self":
-                places["timers"].add(place)
-            elif method in ("call_later", "call_at") and dropped:
-                places["unkept"].add(place)
+        for kind, function in kinds(ast.parse(path.read_text()), laboratory=lab):
+            places[kind].add(file if lab else f"{file} {function}")
     return places
 
 
@@ -130,3 +140,26 @@ def test_background_work_of_the_laboratory_has_a_reason() -> None:
     places = set().union(*found(laboratory=True).values())
     assert sorted(places - LABORATORY.keys()) == []
     assert sorted(LABORATORY.keys() - places) == [], "the list names what is no longer there"
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("import asyncio\nasyncio.create_task(f())", "tasks"),
+        ("import asyncio as a\na.ensure_future(f())", "tasks"),
+        ("from asyncio import create_task as spawn\nspawn(f())", "tasks"),
+        ("from asyncio import gather\nasync def g(): await gather(f())", "tasks"),
+        ("spawn = loop.create_task\nspawn(f())", "tasks"),
+        ("start(loop.create_task)", "tasks"),
+        ("loop.call_later(1, f)", "timers"),
+        ("from asyncio import get_running_loop as loop\nloop().call_at(1, f)", "timers"),
+        ("self.clock.call_later(1, f)", "unkept"),
+    ],
+)
+def test_background_work_without_an_owner_is_found(text: str, kind: str) -> None:
+    assert kind in {found for found, _ in kinds(ast.parse(text), laboratory=False)}
+
+
+def test_background_work_with_an_owner_is_none() -> None:
+    text = "self._tasks.create_task(f())\ntimer = clock.call_later(1, f)\ndef create_task(): ..."
+    assert list(kinds(ast.parse(text), laboratory=False)) == []

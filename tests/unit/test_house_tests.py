@@ -74,11 +74,23 @@ OF_NO_MODULE = {
 
 
 def modules(room: str) -> list[str]:
-    return [f"{room}/{path.stem}" for path in sorted((ROOT / "aiocontroller" / room).glob("[!_]*.py"))]
+    return [name for name in below(ROOT / "aiocontroller", room) if not name.rpartition("/")[2].startswith("_")]
 
 
 def covered(room: str) -> list[str]:
-    return [f"{room}/{path.stem.removeprefix('test_')}" for path in (ROOT / "tests/unit" / room).glob("test_*.py")]
+    names = (name.rpartition("/") for name in below(ROOT / "tests/unit", room))
+    return [f"{folder}/{stem.removeprefix('test_')}" for folder, _, stem in names if stem.startswith("test_")]
+
+
+def below(place: Path, room: str) -> list[str]:
+    """Return ``room/module``, or ``room/folder/module``, of each file."""
+    return sorted(path.relative_to(place).with_suffix("").as_posix() for path in (place / room).rglob("*.py"))
+
+
+def test_modules_of_subfolders_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "core/inner").mkdir(parents=True)
+    (tmp_path / "core/inner/a.py").touch()
+    assert below(tmp_path, "core") == ["core/inner/a"]
 
 
 @pytest.mark.parametrize("room", ROOMS)
