@@ -3,22 +3,13 @@
 The checker sees each write in the order in which ZooKeeper applied it: the path, the data, the writer, and whether the
 write carried the fence.
 
- * I1: partition states are written under the fence, by the session that won the current controller epoch; a session
-   that won an earlier epoch writes nothing.  With a protocol without AlterPartition, the leader writes its ISR, and
-   nothing else of the state.
- * I2: leader epochs, controller epochs and versions never go back, and go up by one; a state carries the current
-   controller epoch; a topic keeps its id.
- * I3: a leader is in its ISR; the ISR is not empty, and contains no broker that was never a replica.  (Between the
-   write that removes a replica and the one that removes it from the ISR, the ISR contains more than the replicas, as
-   in Kafka.)  Within a leader epoch, the ISR changes only to what the leader asked for.
+docs/chaos.md ("What is checked") has the rules: I1 to I4, I8, alive, one leader, deleted.  Two are checked as follows.
+
+ * I3: the ISR contains no broker that was never a replica.  Between the write that removes a replica and the one that
+   removes it from the ISR, the ISR contains more than the replicas, as in Kafka.
  * I4: while unclean elections are off, a new leader was in the ISR or is eligible; or it has reported where its log
    ends, and either so has a live ISR member while no live replica is known to have lost nothing, or the partition has
    waited for the ISR as long as ``Aggressive`` makes it wait.
- * alive: a new leader is registered, or was until a moment ago.
- * one leader for each (partition, leader epoch).
- * I8: a partition's state is deleted only if the topic's deletion was requested and brokers allow it; so is its topic,
-   and no topic loses a partition.
- * deleted: no broker deletes a replica that is in sync, unless its topic is to be deleted.
 
 Requests to brokers and answers to them are compared with the same history (``received``, ``placed``, ``acknowledged``).
 """

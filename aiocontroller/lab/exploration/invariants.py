@@ -1,17 +1,12 @@
 """The invariants: what must hold in every state of the specification, and at every step.
 
-The names are those of docs/chaos.md.  I13 and I14 are about data.
+docs/chaos.md ("What is checked") has the rules: I1 to I6, one leader, I13 and I14.  In the specification
 
- * I1: only the active controller writes.
- * I2: versions grow by one, and leader epochs never go back.
- * I3: a leader is in its ISR; the ISR is not empty; it changes within a leader epoch only as its leader requested, and
-   grows in no other way; the answer to a leader is the state in ZooKeeper.
- * I4: a new leader was in the ISR.
- * one leader: for each leader epoch, in ZooKeeper and among the replicas.
- * I5: the state of a partition that brokers receive is in ZooKeeper when it is sent.
- * I6: the controller that ``/controller`` names knows that it is active.
- * I13: no acknowledged record is lost: every member of the ISR, which may lead at any time, has all of them.
- * I14: replicas do not diverge below the high watermark of a leader.
+ * I3 includes that an ISR grows only as its leader requested, and that the answer to a leader is the state in
+   ZooKeeper;
+ * I4 has no exception, since unclean elections are off;
+ * I6 means that the controller which ``/controller`` names knows that it is active;
+ * I13 is asked of every member of the ISR, which may lead at any time.
 """
 
 from __future__ import annotations
