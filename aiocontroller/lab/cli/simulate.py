@@ -19,8 +19,8 @@ from aiocontroller.core.words import plural
 if TYPE_CHECKING:
     from aiocontroller.lab.simulation.campaign import Stop, Summary
     from aiocontroller.lab.simulation.coverage import Coverage
+    from aiocontroller.lab.simulation.report import SimulationReport
     from aiocontroller.lab.simulation.results import Results
-    from aiocontroller.lab.simulation.simulation import SimulationReport
     from aiocontroller.lab.simulation.zoo import Hunt
 
 PROGRESS_EVERY_S = 2.0

@@ -27,7 +27,8 @@ from aiocontroller.lab.simulation.branching import failed
 from aiocontroller.lab.simulation.course import Course, perform
 from aiocontroller.lab.simulation.coverage import Coverage
 from aiocontroller.lab.simulation.on_spark import on_spark
-from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport, simulate, simulate_plan
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import Simulation, simulate, simulate_plan
 from aiocontroller.lab.simulation.zoo import MOST_SEEDS, TRIES, Hunt, attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import ALL_BUGS
 

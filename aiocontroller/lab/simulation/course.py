@@ -16,7 +16,7 @@ import msgspec
 from aiocontroller.lab.scenarios.forks import Fork, format_forks, parse_forks, recipe
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.simulation.branching import Branching
-from aiocontroller.lab.simulation.simulation import SimulationReport
+from aiocontroller.lab.simulation.report import SimulationReport
 
 ROUND = 20
 """New seeds in each round."""

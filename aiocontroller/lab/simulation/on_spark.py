@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from aiocontroller.lab.simulation.simulation import SimulationReport
+from aiocontroller.lab.simulation.report import SimulationReport
 
 RUNS_PER_CORE = 8
 """Runs of a batch for each core: so many that a long run hardly delays the others."""

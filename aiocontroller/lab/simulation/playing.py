@@ -7,7 +7,8 @@ from typing import Any
 from aiocontroller.lab.scenarios.facts import NOTHING, changes
 from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
 from aiocontroller.lab.simulated_net import run
-from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import Simulation
 
 
 def play(plan: Plan) -> tuple[SimulationReport, list[str]]:

@@ -14,7 +14,7 @@ import msgspec
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.scenarios.restarts import EVERY, next_of_restarts
-from aiocontroller.lab.simulation.simulation import SimulationReport
+from aiocontroller.lab.simulation.report import SimulationReport
 
 SEEDS = 100
 

@@ -25,20 +25,17 @@ from aiocontroller.config import Config, load_config
 from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.events import TakeOver
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.invariants import violations
 from aiocontroller.core.mirror import MirroredCluster
-from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.history import ZNodeHistory
 from aiocontroller.lab.checkers.leaderless import LeaderWatch
 from aiocontroller.lab.checkers.mirrored import stale_parts
 from aiocontroller.lab.checkers.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.lab.checkers.wire_observer import WireObserver
-from aiocontroller.lab.checkers.witnesses import WitnessWatch
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
 from aiocontroller.lab.exploration.journals import first_stray, unrecorded
 from aiocontroller.lab.scenarios.facts import Facts
 from aiocontroller.lab.scenarios.fleet import Fleet
-from aiocontroller.lab.scenarios.forks import format_forks, recipe
+from aiocontroller.lab.scenarios.forks import format_forks
 from aiocontroller.lab.scenarios.limits import in_force
 from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, ScenarioStep, draw
 from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, run, running_loop
@@ -53,6 +50,8 @@ from aiocontroller.lab.simulation.observed_journal import ObservedJournal
 from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.lab.simulation.peace import Peace
 from aiocontroller.lab.simulation.process import Process
+from aiocontroller.lab.simulation.record_checks import RecordChecks
+from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.sickness import SicknessWatch
 from aiocontroller.lab.simulation.steps.steps import Steps
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
@@ -79,48 +78,7 @@ AUTHORIZER = {
     "super.users": "User:ANONYMOUS",
 }
 LOGIN = "secret"
-LAST_LOOK_MS = 2_000
-"""How long before a vacancy the controller that fills it may have last looked.  An answer may be late by two thirds of
-a session (of 3 s); then the client gives up the connection."""
 DATA_RULES = ("I13", "I14")
-
-
-class SimulationReport(msgspec.Struct, frozen=True):
-    seed: int
-    violations: list[str]
-    virtual_s: float
-    events: int
-    """Controller events that all controllers processed."""
-    znode_writes: int
-    controller_writes: int
-    """Write requests of the controllers to ZooKeeper; traps count the same."""
-    awaits: int
-    """Await points that the controllers' handlers reached."""
-    steps: dict[str, int]
-    marks: dict[str, int]
-    """See ``coverage``."""
-    digest: str
-    """Over all journals and all znode writes."""
-    forks: str = ""
-    """Those that took place; see ``scenarios.forks``."""
-    rare: dict[str, int] = {}
-    """See ``Chance``."""
-
-    @property
-    def recipe(self) -> str:
-        return recipe(self.seed, self.forks)
-
-    def same(self, other: SimulationReport) -> bool:
-        """Return whether the runs were the same.
-
-        ``rare`` depends on the campaign.  ``marks`` count pieces that overtook others, whose number is not quite the
-        same in each run of a seed.
-        """
-        return msgspec.structs.replace(self, rare=other.rare, marks=other.marks) == other
-
-    @property
-    def ok(self) -> bool:
-        return not self.violations
 
 
 class Simulation:
@@ -193,8 +151,8 @@ class Simulation:
         self.wire = WireObserver(self.history.complain, lambda: self.history.controller_epoch)
         self.wire.watch(self.network)
         self.data = SimulatedData(self) if plan.data else None
-        self.leader_watch, self.sickness, self._witnesses = LeaderWatch(self), SicknessWatch(self), WitnessWatch(self)
-        self.bounces = Bounces(self)
+        self.leader_watch, self.sickness = LeaderWatch(self), SicknessWatch(self)
+        self.bounces, self._checks = Bounces(self), RecordChecks(self)
         self._begun = 0
         """Steps that have begun."""
         self.processes: list[Process] = []
@@ -426,7 +384,9 @@ class Simulation:
         )
 
         async def serve(world: World) -> None:
-            journal = ObservedJournal(config.aiocontroller_id, self.clock, lambda r: self._recorded(service, r))
+            journal = ObservedJournal(
+                config.aiocontroller_id, self.clock, lambda r: self._checks.take(number, service, r)
+            )
             self.journals.append(journal)
             service = Service(config, world, journal=journal, with_http=False)
             self._services.append((number, service))
@@ -525,52 +485,6 @@ class Simulation:
     def _broker_of(self, session_id: int) -> int:
         """Return the broker that owns the session, or -1 if no broker does."""
         return next((broker.config.id for broker in self._all_brokers if broker.session_id == session_id), -1)
-
-    def _recorded(self, service: Service, record: Record) -> None:
-        self._witnesses.recorded(service, record)
-        self.bounces.recorded(record)
-        if record.kind == "suspicion":
-            self.marks[f"suspicion/{record.state}/{record.event}/{record.detail}"] += 1
-        if record.kind == "sickness":
-            self.sickness.recorded(record)
-        if record.kind == "debt":
-            self.history.probe(f"debt {record.event}")
-        if record.kind == "finding":
-            self.marks[f"finding/{record.event}"] += 1
-            if not self.foreign_writes:
-                self.problems.append(f"audit: {record.event} of {record.detail}, without a foreign write")
-        if record.kind == "loaded":
-            self.history.loads += 1
-        if record.kind == "elected":
-            self._check_permitted(service)
-        if record.kind == "recovery" and self.data is not None:
-            self.data.note_recovery(service.shell.context, record)
-        if record.kind != "event":
-            return
-        outcome = str(record.detail or "done").partition(":")[0]
-        for fault in self.faults() or ["-"]:
-            self.marks[f"event/{record.event}/{outcome}/{fault}"] += 1
-        if service.controller.election.active and record.detail is None:
-            # topics with foreign writes may be inconsistent until the audit has read them
-            by_hand = tuple(f"{topic}-" for topic in self.history.written_by_hand)
-            wrong = [each for each in violations(service.shell.context) if not each.startswith(by_hand)]
-            self.problems += [f"context after {record.event}: {problem}" for problem in wrong if not self.problems]
-        elif not service.controller.election.active and service.queue.statistics().deferred:
-            self.problems.append(f"I12: a timer is set after {record.event} while not active")
-
-    def _check_permitted(self, service: Service) -> None:
-        """Check that an elected controller has looked at the cluster for this election, and that its file has no
-        setting that no broker has had, unless it knew no broker when it was elected."""
-        number = next(number for number, each in self._services if each is service)
-        unseen_ms = self.model.unseen_ms(service.client.session_id)
-        if unseen_ms > LAST_LOOK_MS:
-            self.problems.append(
-                f"settings: controller {number} has taken the role, and last looked {unseen_ms} ms earlier"
-            )
-        for setting in self.settings.forbidden(number) if service.shell.settings.brokers else ():
-            self.problems.append(
-                f"settings: controller {number} has taken the role with {setting}, which no broker has had"
-            )
 
     def faults(self) -> list[str]:
         """Return the names of the faults that are in force."""

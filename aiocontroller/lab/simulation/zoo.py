@@ -18,7 +18,8 @@ import msgspec
 
 from aiocontroller.lab.scenarios.plan import Plan, draw, restarts
 from aiocontroller.lab.simulation.course import Course, perform
-from aiocontroller.lab.simulation.simulation import DATA_RULES, SimulationReport, simulate_plan
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import DATA_RULES, simulate_plan
 
 Patch = tuple[Any, Any, Any]
 """(object or dict, attribute or key, replacement)"""

@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 
 from aiocontroller.lab.simulation import course
 from aiocontroller.lab.simulation.campaign import run_course, run_seeds
-from aiocontroller.lab.simulation.simulation import SimulationReport, simulate
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import simulate
 
 SEEDS = (3, 7, 18)
 

@@ -9,6 +9,7 @@ from aiocontroller.journal.records import Record
 from aiocontroller.lab.exploration.journals import first_stray
 from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.simulation import simulation
+from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.zoo import injected
 from aiocontroller.lab.simulation.zoo_bugs import BUGS
 
@@ -20,7 +21,7 @@ def _journals(monkeypatch: pytest.MonkeyPatch, seed: int) -> list[list[Record]]:
     seen: list[simulation.Simulation] = []
     report = simulation.Simulation._report
 
-    def reporting(self: simulation.Simulation, taken: dict[str, int]) -> simulation.SimulationReport:
+    def reporting(self: simulation.Simulation, taken: dict[str, int]) -> SimulationReport:
         seen.append(self)
         return report(self, taken)
 

@@ -13,7 +13,8 @@ from aiocontroller.lab.cli.simulate import simulate
 from aiocontroller.lab.scenarios.plan import ELIGIBLE, Plan, draw, restarts
 from aiocontroller.lab.scenarios.restarts import EVERY, is_of_restarts, next_of_restarts
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
-from aiocontroller.lab.simulation.simulation import SimulationReport, simulate_plan
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
 

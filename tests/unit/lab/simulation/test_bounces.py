@@ -9,7 +9,8 @@ from aiocontroller.lab.scenarios.plan import ScenarioStep
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.bounces import AS_ONE_CHANGE, AS_TWO_CHANGES
-from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import Simulation
 
 STORY = """
 cluster brokers=3 controllers=1{more}

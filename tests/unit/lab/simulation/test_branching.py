@@ -26,8 +26,9 @@ from aiocontroller.lab.simulation.branching import Branching
 from aiocontroller.lab.simulation.campaign import HASH_SEEDS, Summary, digest_elsewhere, replay, run_course, shrink_seed
 from aiocontroller.lab.simulation.chance import Lookout
 from aiocontroller.lab.simulation.course import Course
+from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.results import Results, merge
-from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport, simulate, simulate_plan
+from aiocontroller.lab.simulation.simulation import Simulation, simulate, simulate_plan
 
 SEED = 14
 FUTURES = 2

@@ -12,7 +12,8 @@ from aiocontroller.lab.scenarios.plan import DELETION, DRAWN, SETTING_CHANGES, U
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.broker_settings import BrokerSettings
-from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import Simulation
 from aiocontroller.lab.zookeeper.zookeeper_tree import ZNode
 
 SEEDS = range(400)

@@ -16,8 +16,9 @@ from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.simulation import course
 from aiocontroller.lab.simulation.campaign import run_course, run_zoo
 from aiocontroller.lab.simulation.course import FIRST_NEIGHBOUR, LEADS, ROUND, Course, Task
+from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.results import Results
-from aiocontroller.lab.simulation.simulation import SimulationReport, simulate_plan
+from aiocontroller.lab.simulation.simulation import simulate_plan
 
 AT = 500
 """The await points before a mark."""

@@ -12,7 +12,8 @@ from aiocontroller.lab.scenarios.restarts import is_of_restarts
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.coverage import PROBES_OF_DATA
-from aiocontroller.lab.simulation.simulation import DATA_RULES, Simulation, SimulationReport, simulate_plan
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import DATA_RULES, Simulation, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import DATA_BUGS
 

@@ -10,7 +10,8 @@ import pytest
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.request_content import TopicResult
 from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
-from aiocontroller.lab.simulation.simulation import SimulationReport, simulate_plan
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import simulate_plan
 
 
 def play(*kinds: str | tuple[str, ...], times: int = 1, controllers: int = 2) -> SimulationReport:

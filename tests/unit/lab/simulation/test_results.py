@@ -15,8 +15,8 @@ import pytest
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.scenarios.limits import SMALL, draw_limits, in_force
 from aiocontroller.lab.simulation.campaign import Stop, run_seeds
+from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.results import Results, merge
-from aiocontroller.lab.simulation.simulation import SimulationReport
 from aiocontroller.zookeeper import writes
 
 WAIT_S = 300.0

@@ -12,7 +12,8 @@ from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
-from aiocontroller.lab.simulation.simulation import Simulation, SimulationReport
+from aiocontroller.lab.simulation.report import SimulationReport
+from aiocontroller.lab.simulation.simulation import Simulation
 from aiocontroller.lab.simulation.zoo import injected
 from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
 
