@@ -13,7 +13,7 @@ import pytest
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.lab.cluster.controller_requests import alter_partition_version
 from aiocontroller.lab.cluster.generations import GENERATIONS, Protocol, generation, protocol_of
-from aiocontroller.lab.cluster.replica_manager import IsrChange, Partition
+from aiocontroller.lab.cluster.partition import IsrChange, Partition
 from aiocontroller.lab.recording_brokers.recording_broker import SERVED, Received
 from aiocontroller.lab.scenarios.fleet import PROTOCOLS, Version, knows
 from aiocontroller.lab.scenarios.verbs import parse_line

@@ -20,8 +20,8 @@ from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.history import Leadership, Partition
 from aiocontroller.lab.checkers.records import DataChecker
 from aiocontroller.lab.cluster.broker_requests import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
-from aiocontroller.lab.cluster.replica_manager import Fetcher, IsrChange
-from aiocontroller.lab.cluster.replica_manager import Partition as Replica
+from aiocontroller.lab.cluster.partition import Fetcher, IsrChange
+from aiocontroller.lab.cluster.partition import Partition as Replica
 from aiocontroller.lab.cluster.replication import FetchAnswer
 from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
 from aiocontroller.zookeeper.znode_json import topic_id_to_text

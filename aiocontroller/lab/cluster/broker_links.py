@@ -23,7 +23,8 @@ from aiocontroller.lab.cluster.controller_requests import (
     encode_controlled_shutdown,
 )
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
-from aiocontroller.lab.cluster.replica_manager import Fetcher, IsrChange, Partition, ReplicaManager, ReportVerdict
+from aiocontroller.lab.cluster.partition import Fetcher, IsrChange, Partition, ReportVerdict
+from aiocontroller.lab.cluster.replica_manager import ReplicaManager
 from aiocontroller.lab.cluster.replication import FetchAnswer
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey

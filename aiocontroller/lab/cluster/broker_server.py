@@ -48,7 +48,8 @@ from aiocontroller.lab.cluster.client_requests import PRODUCE, READ, ClientReque
 from aiocontroller.lab.cluster.log_answers import answer_fetch, answer_list_offsets
 from aiocontroller.lab.cluster.logs import Log
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
-from aiocontroller.lab.cluster.replica_manager import Follower, ReplicaManager
+from aiocontroller.lab.cluster.partition import Follower
+from aiocontroller.lab.cluster.replica_manager import ReplicaManager
 from aiocontroller.lab.cluster.simulated_settings import Settings
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey, VersionRange, check_supported

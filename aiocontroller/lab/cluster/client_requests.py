@@ -13,7 +13,8 @@ import msgspec
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.lab.cluster.logs import NO_OFFSET, Run
-from aiocontroller.lab.cluster.replica_manager import Partition, ReplicaManager, ReportVerdict, judge
+from aiocontroller.lab.cluster.partition import Partition, ReportVerdict, judge
+from aiocontroller.lab.cluster.replica_manager import ReplicaManager
 from aiocontroller.lab.cluster.replication import ALL
 from aiocontroller.net.ports import World
 from aiocontroller.wire.errors import FrameError

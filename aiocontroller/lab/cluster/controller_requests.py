@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED
-from aiocontroller.lab.cluster.replica_manager import IsrChange
+from aiocontroller.lab.cluster.partition import IsrChange
 from aiocontroller.wire.apis import ApiKey, is_flexible
 from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, int32_array, string
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.lab.cluster.broker_links import Signal
-from aiocontroller.lab.cluster.replica_manager import IsrChange, ReplicaManager
+from aiocontroller.lab.cluster.partition import IsrChange
+from aiocontroller.lab.cluster.replica_manager import ReplicaManager
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.errors import Code, SessionExpiredError

@@ -20,7 +20,7 @@ from typing import Any
 import uvloop
 
 from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment
-from aiocontroller.lab.cluster.replica_manager import IsrChange
+from aiocontroller.lab.cluster.partition import IsrChange
 from aiocontroller.lab.recording_brokers.isr import IsrAsker, isr_change
 from aiocontroller.lab.recording_brokers.timed_broker import TimedBroker
 from aiocontroller.lab.recording_brokers.views import Views

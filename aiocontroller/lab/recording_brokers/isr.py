@@ -13,7 +13,7 @@ from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr
 from aiocontroller.lab.cluster.broker_requests import IntArrays, decode_leader_and_isr, run_to_end
 from aiocontroller.lab.cluster.controller_requests import decode_alter_partition_response, encode_alter_partition
-from aiocontroller.lab.cluster.replica_manager import IsrChange, Partition
+from aiocontroller.lab.cluster.partition import IsrChange, Partition
 from aiocontroller.net.real import real_world
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import decode_request_header, decode_response_header, encode_request_header

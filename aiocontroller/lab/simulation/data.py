@@ -21,8 +21,8 @@ from aiocontroller.lab.cluster import client_requests
 from aiocontroller.lab.cluster.data_client import Acknowledged, Address, DataClient
 from aiocontroller.lab.cluster.generations import generation, protocol_of
 from aiocontroller.lab.cluster.logs import Disk, Log, Run
-from aiocontroller.lab.cluster.replica_manager import Fetcher
-from aiocontroller.lab.cluster.replica_manager import Partition as Replica
+from aiocontroller.lab.cluster.partition import Fetcher
+from aiocontroller.lab.cluster.partition import Partition as Replica
 from aiocontroller.lab.cluster.replication import ALL, FetchAnswer
 from aiocontroller.lab.cluster.simulated_broker import LOOPBACK, SimulatedBroker
 from aiocontroller.lab.scenarios.plan import MIN_ISR

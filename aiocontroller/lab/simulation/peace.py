@@ -12,7 +12,7 @@ from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.lab.checkers.inspection import inspect
 from aiocontroller.lab.checkers.mirrored import stale_parts
 from aiocontroller.lab.checkers.recovery_checks import what_is_missing
-from aiocontroller.lab.cluster.replica_manager import Partition as Replica
+from aiocontroller.lab.cluster.partition import Partition as Replica
 from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
 from aiocontroller.lab.simulation.sickness import still_sick
 from aiocontroller.lab.simulation.steps.base import Targets

@@ -14,7 +14,8 @@ from aiocontroller.core.election import ElectionOutcome
 from aiocontroller.lab.cluster import replica_manager, replication
 from aiocontroller.lab.cluster.client_requests import ClientRequests
 from aiocontroller.lab.cluster.logs import Disk, Log
-from aiocontroller.lab.cluster.replica_manager import Partition, ReplicaManager
+from aiocontroller.lab.cluster.partition import Partition
+from aiocontroller.lab.cluster.replica_manager import ReplicaManager
 from aiocontroller.lab.cluster.replication import FetchAnswer, Leading
 from aiocontroller.lab.simulation.zoo import Bug, Patch
 from aiocontroller.lab.simulation.zoo_bugs import BUGS

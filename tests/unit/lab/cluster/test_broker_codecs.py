@@ -11,7 +11,7 @@ from aiocontroller.core.ids import NO_EPOCH, NO_TOPIC_ID, Endpoint
 from aiocontroller.lab.cluster import broker_requests, broker_responses, controller_requests
 from aiocontroller.lab.cluster.broker_requests import IntArrays, LiveBroker, PartitionState, run_to_end
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
-from aiocontroller.lab.cluster.replica_manager import IsrChange, Partition
+from aiocontroller.lab.cluster.partition import IsrChange, Partition
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError

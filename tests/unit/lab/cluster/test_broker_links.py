@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.lab.cluster.broker_links import FetcherLink
-from aiocontroller.lab.cluster.replica_manager import ReportVerdict
+from aiocontroller.lab.cluster.partition import ReportVerdict
 from tests.unit.lab.cluster.test_replica_manager import become, manager, the_partition
 
 NOT_LEADER, FENCED = ReportVerdict.NOT_LEADER, ReportVerdict.FENCED_LEADER_EPOCH

@@ -15,7 +15,8 @@ from aiocontroller.lab.cluster.broker_requests import (
 )
 from aiocontroller.lab.cluster.generations import GENERATIONS
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
-from aiocontroller.lab.cluster.replica_manager import IsrChange, Partition, ReplicaManager, ReportVerdict
+from aiocontroller.lab.cluster.partition import IsrChange, Partition, ReportVerdict
+from aiocontroller.lab.cluster.replica_manager import ReplicaManager
 
 LAG_MS = 1000
 ID = b"T" * 16

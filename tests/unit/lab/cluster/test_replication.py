@@ -16,7 +16,8 @@ from aiocontroller.lab.cluster.broker_requests import (
 from aiocontroller.lab.cluster.generations import GENERATIONS, Protocol
 from aiocontroller.lab.cluster.logs import Disk, Log, Run, deleted
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
-from aiocontroller.lab.cluster.replica_manager import Partition, ReplicaManager
+from aiocontroller.lab.cluster.partition import Partition
+from aiocontroller.lab.cluster.replica_manager import ReplicaManager
 
 LAG_MS = 1000
 OLD = Protocol(2, 4, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.cluster.generations import generation
-from aiocontroller.lab.cluster.replica_manager import IsrChange, Partition
+from aiocontroller.lab.cluster.partition import IsrChange, Partition
 from aiocontroller.lab.cluster.zk_isr_manager import ZkIsrManager
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.zookeeper.errors import Code
