@@ -322,10 +322,10 @@ class Service:
             of_zookeeper = tls_context(self.config)
             self.shell.security.read_again()
         except ConfigError as error:
-            log.error("Certificates stay as they are: %s", error)
+            log.error("Keeping the old certificates: %s", error)
             return
         self.client.ssl = of_zookeeper
-        log.info("Certificates were read again, for new connections")
+        log.info("Reloaded the certificates, for new connections")
         self._warn_of_ended_certificates()
 
     def _warn_of_ended_certificates(self) -> None:

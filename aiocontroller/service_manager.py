@@ -51,7 +51,9 @@ class ServiceManager:
         address = environ.get("NOTIFY_SOCKET", "")
         if address[:1] not in ("/", "@"):
             if address:
-                log.warning("NOTIFY_SOCKET is %r, expected a path or @NAME: the service manager is not told", address)
+                log.warning(
+                    "NOTIFY_SOCKET is %r, expected a path or @NAME: the service manager is not notified", address
+                )
             return None
         return cls(address, _watchdog_s(environ))
 
@@ -60,7 +62,7 @@ class ServiceManager:
         try:
             self._socket.sendto("\n".join(lines).encode("utf-8", "backslashreplace"), self._address)
         except OSError as error:
-            log.debug("The service manager was not told %s: %s", lines, error)
+            log.debug("Could not notify the service manager of %s: %s", lines, error)
 
     async def report(self, clock: Clock, status: Callable[[], str]) -> None:
         """Send the status, and that the loop runs, until cancelled."""

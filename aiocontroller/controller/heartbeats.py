@@ -148,7 +148,7 @@ class Heartbeats:
         before, held, elsewhere = self.detector.suspects(), self.detector.held, self.detector.heard_elsewhere
         changed = self.detector.judge(self.world.clock.monotonic())
         for peer in sorted(self.detector.heard_elsewhere - elsewhere):
-            log.warning("The link to %s %d is cut: it is silent to us and answers a standby", self.kind, peer)
+            log.warning("The link to %s %d is cut: we hear nothing from it, but a standby does", self.kind, peer)
             epoch = self.detector.peers[peer].epoch
             self.journal.append("suspicion", event="heard elsewhere", state=self.kind, broker=peer, broker_epoch=epoch)
         if self.detector.held and not held:

@@ -125,7 +125,7 @@ class Mirror:
         if cluster is None or not cluster.is_whole or not self._armed:
             return None
         if cluster.behind > max(MOST_BEHIND, len(cluster.context.table) // 2):
-            log.info("The copy of the cluster has %d parts to be read again: reading it anew", cluster.behind)
+            log.info("%d parts of the copy of the cluster are out of date: reading all of it again", cluster.behind)
             return None
         return cluster
 

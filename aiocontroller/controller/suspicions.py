@@ -102,5 +102,5 @@ async def _take_back(shell: ControllerShell, brokers: Sequence[int]) -> None:
             broker=broker,
             broker_epoch=context.brokers[broker].epoch,
         )
-    log.warning("Brokers %s answer again and are trusted again", list(brokers))
+    log.warning("Brokers %s answer again and are no longer suspected", list(brokers))
     await on_broker_startup(shell, [broker for broker in brokers if broker in context.live])

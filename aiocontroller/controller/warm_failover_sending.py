@@ -52,7 +52,7 @@ async def go_on(shell: ControllerShell) -> None:
         shell.let_copy_go()
         duration_us = int((shell.world.clock.monotonic() - work.started_s) * 1e6)
         shell.journal.append("failover", event=FULL_METADATA, duration_us=duration_us)
-        log.info("All brokers have been sent all %d partitions", work.rows)
+        log.info("Sent all %d partitions to all brokers", work.rows)
         return
     shell.queue.schedule(FULL_METADATA, WAIT_S, FailoverStep(FULL_METADATA))
 

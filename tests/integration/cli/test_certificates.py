@@ -118,12 +118,12 @@ def test_a_changed_certificate_is_shown_and_a_broken_one_is_refused(start: Start
 
     pem.write_bytes(second)
     assert controller.certificate() == certificate_in(first)
-    controller.hang_up("Certificates were read again")
+    controller.hang_up("Reloaded the certificates")
     assert controller.certificate() == certificate_in(second)
 
     for broken in (b"", first[:200], first[: first.index(b"-----END")], second[:1000] + certificate_in(first).encode()):
         pem.write_bytes(broken)
-        controller.hang_up(f"Certificates stay as they are: ssl.keystore.location: found '{pem}' (")
+        controller.hang_up(f"Keeping the old certificates: ssl.keystore.location: found '{pem}' (")
         assert controller.certificate() == certificate_in(second)
     pem.unlink()
     controller.hang_up("No such file or directory), expected a certificate and its key in PEM")
@@ -134,7 +134,7 @@ def test_a_changed_certificate_is_shown_and_a_broken_one_is_refused(start: Start
     pem.unlink()
 
     pem.write_bytes(first)
-    controller.hang_up("Certificates were read again")
+    controller.hang_up("Reloaded the certificates")
     assert controller.certificate() == certificate_in(first)
 
     controller.process.send_signal(signal.SIGTERM)
@@ -152,7 +152,7 @@ def test_https_shows_the_changed_one_too_and_commands_need_none(start: Start, tm
     assert page.startswith("https://127.0.0.1:")
     assert controller.certificate(page) == certificate_in(first)
     pem.write_bytes(second)
-    controller.hang_up("Certificates were read again")
+    controller.hang_up("Reloaded the certificates")
     assert controller.certificate(page) == certificate_in(second)
     command = [sys.executable, "-m", "aiocontroller", "settings", "--json", "--data", str(tmp_path / "data")]
     assert json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["id"] == 1_000_001

@@ -175,7 +175,7 @@ def test_its_program_becomes_the_controller_and_answers_the_probes(
     assert subprocess.run([sys.executable, *health[1:]], check=False).returncode == 0
     assert (tmp_path / "data" / "journal").is_dir()
     process.send_signal(signal.SIGHUP)
-    while "Certificates were read again" not in (tmp_path / "log").read_text():
+    while "Reloaded the certificates" not in (tmp_path / "log").read_text():
         assert process.poll() is None, (tmp_path / "log").read_text()
         assert time.monotonic() < deadline, (tmp_path / "log").read_text()
         time.sleep(0.05)

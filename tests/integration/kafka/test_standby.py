@@ -60,7 +60,7 @@ class Instances:
 
         async def is_over() -> bool:
             logged = log.read_text()
-            return "All brokers have been sent all" in logged or self._standby == "cold"
+            return "partitions to all brokers" in logged or self._standby == "cold"
 
         await until(is_over, "the failover is over")
         return "Failing over with the copy of the cluster" in log.read_text()
