@@ -74,3 +74,27 @@ def test_the_glossary_is_sorted_and_each_term_is_used_where_it_says() -> None:
         for place in places:
             files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
             assert any(word.search(file.read_text(encoding="utf-8")) for file in files), f"{term}: not in {place}"
+
+
+PIPELINES_OWN = ("I5", "I8", "I9", "I10", "I11")
+
+
+def rows(page: str) -> list[str]:
+    """Return the invariants that have a row in a table of the page."""
+    return re.findall(r"^\| (I\d+) \|", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def named_in(folder: str) -> set[str]:
+    """Return the invariants that texts of these modules begin with: ``I2`` or ``I2: epoch 3``."""
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "aiocontroller" / folder).rglob("*.py"))
+    return {name for source in sources for name in re.findall(r"[\"'](I\d+)\b", source)}
+
+
+def test_there_is_one_list_of_invariants() -> None:
+    """docs/chaos.md has it; docs/gold.md has only those that mean something else in the pipeline's tables."""
+    listed = rows("chaos.md")
+    assert len(listed) == len(set(listed))
+    assert named_in("lab") == set(listed)
+    assert tuple(rows("gold.md")) == PIPELINES_OWN
+    assert named_in("analytics/gold") - set(listed) <= set(PIPELINES_OWN)
+    assert rows("exploration.md") == []
