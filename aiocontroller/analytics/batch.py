@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aiocontroller.analytics import compaction, stream
 from aiocontroller.analytics.dataframes import SparkSession
+from aiocontroller.analytics.fingerprints import CHANGED, fingerprints, has_changed
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.session import suit
 from aiocontroller.analytics.source_files import Found, SourceFile
@@ -50,7 +51,7 @@ def _begin(store: Store, found: Found, step: Step, most_quarantined: float, gone
     suit(store.spark, sum(file.size for file in found.files))
     store.begin()
     remarks = found.remarks() | ({GONE: list(gone)} if gone else {})
-    note = {"files": _sizes(found.files), "given": _given(found), "remarks": remarks, "lacks": found.lacks_as_rows()}
+    note = {"given": _given(found), "remarks": remarks, "lacks": found.lacks_as_rows()} | _read(found.files)
     stream.add(
         store, found.files, note, step, most_quarantined=most_quarantined, when_read=lambda: refuse_replaced(found)
     )
@@ -70,7 +71,8 @@ def run_incremental(
     """Process only what ``out`` does not hold yet: the same tables as from ``run``, at less cost.
 
     A journal that has grown or reappears is read again, without the records already known.  Log lines have no numbers,
-    and all clocks are computed together, so a new or grown log forces a whole run.  What an earlier run read and is not
+    and all clocks are computed together, so a new or grown log forces a whole run; so does a file that was changed
+    (``fingerprints``).  What an earlier run read and is not
     given again then is no longer in the tables; a remark names it.
     """
     store = Store(spark, out)
@@ -80,7 +82,10 @@ def run_incremental(
         commit = store.last_commit()
         known = {} if commit is None else commit["files"]
         new = tuple(file for file in found.files if known.get(file.path) != file.size)
-        if commit is None or any(file.source != "journal" for file in new):
+        changed = [file.name for file in found.files if commit is not None and has_changed(file, commit)]
+        if changed:
+            step(f"{CHANGED}: {plural(len(changed), 'file')}, {changed[0]} for example")
+        if commit is None or changed or any(file.source != "journal" for file in new):
             gone = sorted({*({} if commit is None else commit).get("given", ())} - {*_given(found)})
             if gone:
                 step(f"{GONE}: {plural(len(gone), 'file')}, {gone[0]} for example")
@@ -92,7 +97,11 @@ def run_incremental(
         lacks = _lacks(commit, found)
         if new or lacks != commit.get("lacks", []):
             given = sorted({*commit.get("given", ()), *_given(found)})
-            note = {"files": known | _sizes(new), "given": given, "remarks": found.remarks(), "lacks": lacks}
+            read = _read(new)
+            note = {
+                "files": known | read["files"], "prints": commit.get("prints", {}) | read["prints"], "given": given,
+                "remarks": found.remarks(), "lacks": lacks,
+            }  # fmt: skip
             stream.add(
                 store, new, note, step, most_quarantined=most_quarantined, when_read=lambda: refuse_replaced(found)
             )
@@ -122,5 +131,6 @@ def _given(found: Found) -> list[str]:
     return sorted({file.name.replace("_journal-", "journal-") for file in found.files})
 
 
-def _sizes(files: Sequence[SourceFile]) -> dict[str, int]:
-    return {file.path: file.size for file in files}
+def _read(files: Sequence[SourceFile]) -> dict[str, Any]:
+    """Return what a commit says of the files that it includes: their sizes and fingerprints, by path."""
+    return {"files": {file.path: file.size for file in files}, "prints": fingerprints(files)}

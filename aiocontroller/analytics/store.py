@@ -90,10 +90,12 @@ class _CommitNeeds(TypedDict):
 
 
 class _Commit(_CommitNeeds, total=False):
-    """A complete batch; ``parts`` are (batch, level), ``files`` those that were read, with their sizes."""
+    """A complete batch; ``parts`` are (batch, level), ``files`` those that were read, with their sizes, and ``prints``
+    their fingerprints."""
 
     engine: Literal["spark", "duckdb"]
     given: list[str]
+    prints: dict[str, str]
     remarks: dict[str, list[str]]
     lacks: list[_Lack]
     followed: int

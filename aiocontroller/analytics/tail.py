@@ -85,7 +85,8 @@ def follow(
         batch.persist()
         try:
             if not batch.isEmpty():
-                note = {"files": before["files"], "lacks": before.get("lacks", []), "followed": number}
+                kept: dict[str, Any] = {name: before[name] for name in ("files", "prints") if name in before}
+                note = {**kept, "lacks": before.get("lacks", []), "followed": number}
                 stream.add(store, journal_records(batch), note, step)
                 stream.publish(store, step)
                 compaction.compact(store, step)

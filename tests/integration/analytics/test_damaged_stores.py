@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +13,8 @@ import pytest
 
 from aiocontroller.analytics import batch
 from aiocontroller.analytics.dataframes import DUCKDB, SPARK, computing_by
+from aiocontroller.analytics.fingerprints import CHANGED
+from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.report import write_report
 from aiocontroller.analytics.small.session import SmallSession
 from aiocontroller.analytics.store import Store
@@ -372,3 +375,44 @@ def test_files_that_a_run_from_scratch_lost_are_named(tmp_path: Path, journal: P
         batch.run_incremental(session, [str(log.parent)], out, told.append)
         assert Store(session, out).remarks()[batch.GONE] == [gone.name]
     assert f"{batch.GONE}: 1 file, {gone.name} for example" in told
+
+
+def test_files_edited_in_place_make_all_tables_anew(tmp_path: Path, journal: Path) -> None:
+    """Such a file kept its size and its time, and counted as nothing new."""
+    log, out = tmp_path / "logs" / "server.log", str(tmp_path / "out")
+    log.parent.mkdir()
+    log.write_text("[2024-03-18 05:33:09,123] INFO [KafkaServer id=1] started (kafka.server.KafkaServer)\n")
+    (segment,) = journal.iterdir()
+    inputs = [str(journal), str(log.parent)]
+
+    def edit(file: Path, old: bytes, new: bytes) -> None:
+        before = file.stat()
+        content = file.read_bytes()
+        assert old in content
+        file.write_bytes(content.replace(old, new))
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+    def again(manifest: Manifest | None = None) -> list[str]:
+        told: list[str] = []
+        batch.run_incremental(session, inputs, out, told.append, manifest=manifest)
+        return told
+
+    with computing_by(DUCKDB):
+        session = cast(Any, SmallSession())
+        again()
+        assert "nothing new" in again()
+        edit(log, b"05:33:09,123", b"05:33:08,123")
+        assert f"{CHANGED}: 1 file, server.log for example" in again()
+        assert "nothing new" in again()
+        edit(segment, b'"duration_us":2}', b'"duration_us":3}')
+        assert f"{CHANGED}: 1 file, {segment.name} for example" in again()
+        with segment.open("ab") as more:
+            more.write(segment.read_bytes().splitlines(keepends=True)[-1])
+        assert not any("anew" in words for words in again())  # it has only grown
+        moved = Manifest([{"glob": "server.log", "time_zone": "Asia/Kolkata"}])
+        assert f"{CHANGED}: 1 file, server.log for example" in again(moved)
+        rows = session.read.parquet(*Store(session, out).published_batches("bronze/events")).where(
+            "source <> 'journal'"
+        )
+        assert [row.ts // 1_000_000 % 86_400 for row in rows.collect()] == [(5 - 5) * 3600 + (33 - 30) * 60 + 8]
