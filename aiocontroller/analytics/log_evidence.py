@@ -34,30 +34,31 @@ def with_evidence(lines: DataFrame, gaps: DataFrame) -> DataFrame:
 
 
 def _log_ends(lines: DataFrame) -> DataFrame:
-    """Return a ``log_end`` for each life of each node; lines without a node are left out."""
-    narrow = with_lives(lines.where("node IS NOT NULL"))
+    """Return a ``log_end`` for each life of each node; lines without a node are left out.
+
+    Only the few columns that tell the lives apart are sorted; the last lines themselves are looked up afterwards.
+    """
     in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", "seq")
-    in_life = Window.partitionBy("cluster", "node", "life").orderBy("ts_us", "seq")
-    starts = F.expr(STARTS)
-    shuts_down = F.expr("kind = 'broker' AND detail = 'shut down'")
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    placed = narrow.withColumns(
-        {
-            "is_last": F.coalesce(F.lead(starts).over(in_order), F.lit(True)),
-            "said": F.max(shuts_down).over(in_life.rowsBetween(-_LAST_WORDS, Window.currentRow)),
-            "pause_us": F.when(starts, 0).otherwise(F.col("ts_us") - F.lag("ts_us").over(in_order)),
-            "written": F.count("ts_us").over(so_far),
-        }
+    pause_us = F.when(F.expr(STARTS), 0).otherwise(F.col("ts_us") - F.lag("ts_us").over(in_order))
+    narrow = lines.where("node IS NOT NULL").select("cluster", "node", "file", "ts_us", "seq", "kind", "detail")
+    placed = with_lives(narrow).withColumns({"place": F.row_number().over(in_order), "pause_us": pause_us})
+    said = "kind = 'broker' AND detail = 'shut down'"
+    by_life = placed.groupBy("cluster", "node", "life").agg(
+        F.max("place").alias("written"), F.max(F.expr(f"if({said}, place, NULL)")).alias("said_at"),
+        F.max("pause_us").alias("longest_us"), F.max_by(F.struct("file", "seq"), "place").alias("last"),
+    )  # fmt: skip
+    so_far = Window.partitionBy("cluster", "node").orderBy("life").rowsBetween(Window.unboundedPreceding, 0)
+    ends = by_life.withColumn("longest_us", F.max("longest_us").over(so_far)).selectExpr(
+        "cluster", "node", "written", "said_at", "longest_us", "last.file AS file", "last.seq AS seq"
     )
-    last = placed.withColumn("longest_us", F.max("pause_us").over(so_far)).where("is_last")
     made = {
         "kind": F.lit("log_end"),
         "broker": F.col("node"),
-        "detail": F.when(F.col("said"), SHUT_DOWN).otherwise(ENDED),
+        "detail": F.expr(f"if(written - said_at <= {_LAST_WORDS}, '{SHUT_DOWN}', '{ENDED}')"),
         "count": F.col("written"),
         "duration_us": F.col("longest_us"),
     }
-    return rows(last, lines, made)
+    return rows(lines.join(F.broadcast(ends), ["cluster", "node", "file", "seq"]), lines, made)
 
 
 def _peers_lost(lines: DataFrame) -> DataFrame:
@@ -100,12 +101,10 @@ def _terms(lines: DataFrame) -> DataFrame:
 
 
 def with_lives(lines: DataFrame) -> DataFrame:
-    """Add ``lived_until_us``, the time of the last line, in any log, of the process that wrote the line."""
+    """Add ``life``, which counts the starts of the node until the line.  All lines are sorted: give few columns."""
     in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", "seq")
-    life = F.sum(F.expr(f"int({STARTS})")).over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
-    return lines.withColumn("life", life).withColumn(
-        "lived_until_us", F.max("ts_us").over(Window.partitionBy("cluster", "node", "life"))
-    )
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return lines.withColumn("life", F.sum(F.expr(f"int(coalesce({STARTS}, false))")).over(so_far))
 
 
 _WHERE: Final = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from aiocontroller.analytics.dataframes import Column, DataFrame, F, Window
-from aiocontroller.analytics.log_evidence import rows, with_lives
+from aiocontroller.analytics.log_evidence import STARTS, rows, with_lives
 from aiocontroller.analytics.schema import CONTROLLER_LOG, SERVER_LOG, STATE_CHANGE_LOG
 
 UNHEARD: Final = "unheard"
@@ -48,11 +48,18 @@ def unsent(lines: DataFrame) -> DataFrame:
     """
     sends = "kind IN ('request', 'told', 'partition', 'replica')"
     noticed = f"source = '{CONTROLLER_LOG}' AND kind = 'broker' AND detail IN ('dead', 'added', 'bounced')"
-    wrote = F.max(F.expr(f"source = '{STATE_CHANGE_LOG}'")).over(Window.partitionBy("cluster", "node"))
+    narrow = lines.select("cluster", "node", "ts_us", "seq", "kind", "detail", "source")
+    lived = (
+        with_lives(narrow)
+        .groupBy("cluster", "node", "life")
+        .agg(F.max("ts_us").alias("lived_until_us"), F.max(F.expr(f"source = '{STATE_CHANGE_LOG}'")).alias("states"))
+    )
+    wrote = F.max("states").over(Window.partitionBy("cluster", "node"))
+    chosen = f"{sends} OR kind = 'received' OR ({noticed})"
     named = (
-        with_lives(lines)
-        .withColumn("wrote", wrote)
-        .where(f"{sends} OR kind = 'received' OR ({noticed})")
+        with_lives(lines.where(f"{chosen} OR ({STARTS})"))
+        .where(chosen)
+        .join(F.broadcast(lived.withColumn("wrote", wrote).drop("states")), ["cluster", "node", "life"], "left")
         .withColumns(
             {
                 "controller": F.expr("if(kind = 'received', try_cast(detail AS INT), node)"),

@@ -191,7 +191,7 @@ def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
 
     def keep(name: str, rows: DataFrame) -> DataFrame:
         if engine() == DUCKDB:
-            return rows
+            return rows.persist()
         kept.append(f"{STAGES}/{name}")
         store.write(kept[-1], batch, rows)
         return store.read(kept[-1], [batch])

@@ -10,11 +10,12 @@ import re
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -166,15 +167,16 @@ def _write_log(number: int, file: SourceFile, events: str) -> Rejected:
     assert file.framing is not None
     rows: list[dict[str, Any]] = []
     part = 0
-    for made, text, reason in LogParser(file).records(_texts(file.path, file.framing.separator)):
+    parser = LogParser(file)
+    for made, text, reason in parser.records(_texts(file.path, file.framing.separator)):
         if reason is None:
             rows.append(made)
         else:
-            _reject(rejected, made, text, reason)
+            _reject(rejected, parser.origin, text, reason)
         if len(rows) >= _ROWS:
-            _write_rows(rows, events, f"log-{number:05d}-{part:05d}")
+            _write_rows(rows, events, f"log-{number:05d}-{part:05d}", parser.origin)
             rows, part = [], part + 1
-    _write_rows(rows, events, f"log-{number:05d}-{part:05d}")
+    _write_rows(rows, events, f"log-{number:05d}-{part:05d}", parser.origin)
     return rejected
 
 
@@ -203,13 +205,15 @@ def _split(text: str, separator: str | None) -> list[str]:
     return _LINES.split(text) if separator is None else text.split(separator)
 
 
-def _reject(rejected: Rejected, origin: dict[str, Any], text: str, reason: str) -> None:
+def _reject(rejected: Rejected, origin: Mapping[str, Any], text: str, reason: str) -> None:
     line = text[: schema.SAMPLE_CHARACTERS].replace("\0", "␀")
     known = rejected.setdefault((origin["file"], reason, origin["source"], origin["cluster"]), [line, 0])
     known[0], known[1] = min(known[0], line), known[1] + 1
 
 
-def _write_rows(rows: Sequence[dict[str, Any]], events: str, name: str) -> None:
+def _write_rows(
+    rows: Sequence[dict[str, Any]], events: str, name: str, same_in_all: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     by_day: dict[int | None, dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
         kinds = by_day.setdefault(None if row["ts"] is None else row["ts"] // DAY_US, {})
@@ -217,20 +221,20 @@ def _write_rows(rows: Sequence[dict[str, Any]], events: str, name: str) -> None:
     for day, kinds in by_day.items():
         folder = f"{events}/day={'__HIVE_DEFAULT_PARTITION__' if day is None else np.datetime64(day, 'D')}"
         os.makedirs(folder, exist_ok=True)
-        table = pa.Table.from_batches(list(map(_batch, kinds.values())))
+        table = pa.Table.from_batches([_batch(same, same_in_all) for same in kinds.values()])
         draft = f"{folder}/_{name}.parquet"
         pq.write_table(table, draft, compression="zstd", store_schema=False)
         os.replace(draft, f"{folder}/{name}.parquet")
 
 
-def _batch(same: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Return rows of one kind, which leave the same columns empty, as a batch."""
+def _batch(same: Sequence[dict[str, Any]], same_in_all: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return rows of one kind, which leave the same columns empty, as a batch with the columns ``same_in_all``."""
     fields = arrow_schema(schema.EVENTS_BRONZE)
     filled = set().union(*same)
     columns = [
         pa.array([row.get(field.name) for row in same], field.type)
         if field.name in filled
-        else pa.nulls(len(same), field.type)
+        else pa.repeat(pa.scalar(same_in_all.get(field.name), field.type), len(same))
         for field in fields
     ]
     return pa.RecordBatch.from_arrays(columns, schema=fields)

@@ -65,13 +65,15 @@ class LogParser:
         self._file = file
         self._framing = file.framing
         self._header = re.compile(as_python(file.framing.header), re.ASCII)
-        self._origin = {
+        self.origin: Final = {
             "source": file.source, "cluster": file.cluster, "process": file.process, "start_us": file.start_us,
             "file": file.name, "joined": False,
         }  # fmt: skip
+        """The columns that are the same in all records."""
 
     def records(self, texts: Sequence[str] | Iterator[str]) -> Iterator[tuple[dict[str, Any], str, str | None]]:
-        """Yield (``schema.EVENTS_BRONZE`` without nulls, the record's text, the reason if it is rejected)."""
+        """Yield (``schema.EVENTS_BRONZE`` without nulls and ``origin``, the record's text, the reason if it is
+        rejected)."""
         for position, value in enumerate(texts, self._file.first_position):
             text = value.rstrip(_WHITE)
             if text:
@@ -92,7 +94,7 @@ class LogParser:
             if day is not None:
                 when = f"{day} {time}.{fraction}" if fraction else f"{day} {time}"
                 utc = _utc(day, time, fraction or "", zone or self._file.time_zone)
-        made = self._origin | {"seq": position, "node": speaker, "ts": utc, "epoch": epoch}
+        made: dict[str, Any] = {"seq": position, "node": speaker, "ts": utc, "epoch": epoch}
         if when is not None:
             made["reference"] = f"{self._file.name}:{when.replace('.', ',')}"
         self._say(made, row, speaker, found is not None)

@@ -160,9 +160,10 @@ class Reader:
         if self._columns is None:
             return self._session.table(source, list(there))
         made = ", ".join(
-            f"CAST({quote(name) if name in there else 'NULL'} AS {kind}) AS {quote(name)}"
+            quote(name) if there.get(name) == kind
+            else f"CAST({quote(name) if name in there else 'NULL'} AS {kind}) AS {quote(name)}"
             for name, kind in self._columns
-        )
+        )  # fmt: skip
         text = f"SELECT {made} FROM {source}"
         return SmallFrame(self._session, lambda s: text, [], [name for name, _ in self._columns], cheap=True)
 

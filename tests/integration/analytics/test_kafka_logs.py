@@ -38,9 +38,10 @@ def read(spark: Any, folder: Path, manifest: Manifest | None = None) -> list[Any
         return list(read_logs(spark, found.files).orderBy("file", "seq").collect())
     rows = []
     for file in sorted(found.files, key=lambda file: file.name):
-        for fields, text, reason in LogParser(file).records(texts_of(file)):
-            line = None if reason is None else text
-            rows.append({**dict.fromkeys(schema.EVENTS_BRONZE.names), **fields, "line": line, "reason": reason})
+        parser = LogParser(file)
+        for fields, text, reason in parser.records(texts_of(file)):
+            whole = {**dict.fromkeys(schema.EVENTS_BRONZE.names), **parser.origin, **fields}
+            rows.append({**whole, "line": None if reason is None else text, "reason": reason})
     return rows
 
 
