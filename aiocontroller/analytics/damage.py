@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from aiocontroller.analytics.framing import LIKE_A_RECORD
+from aiocontroller.analytics.framing import LIKE_A_RECORD, precedes_message
 from aiocontroller.analytics.layouts import plain
 from aiocontroller.analytics.reading import (
     DamagedError,
@@ -34,9 +34,8 @@ CUT_OFF = "its last line has no newline, so more may have followed"
 _CLUSTER_ID = re.compile(rb"Cluster ID = ([\w-]{1,64})(?![\w-])(?=.)", re.DOTALL)
 """Every broker since 0.10.1 logs it at startup.  One more byte is required, since the id may continue in the next
 piece."""
-_CLUSTER_ID_IN_LINE = r"Cluster ID = ([\w-]{1,64})(?![\w-])"
-_LONGEST_BYTES = 128
-"""The longest match; a match may span two pieces."""
+_LONGEST_BYTES = 1000
+"""The most from the beginning of a line to the end of a cluster's id in it; they may span two pieces."""
 _FOR_SPARK = (".gz", ".bz2")
 
 
@@ -66,11 +65,11 @@ def _ids_of_remote(spark: SparkSession, files: Sequence[SourceFile]) -> dict[str
 
     lines = spark.read.text([as_glob(file.path) for file in files])
     named = lines.where(lines.value.contains("Cluster ID = ")).select(
-        "_metadata.file_path", functions.regexp_extract("value", _CLUSTER_ID_IN_LINE, 1).alias("id")
+        "_metadata.file_path", functions.substring("value", 1, _LONGEST_BYTES)
     )
     found: dict[str, set[str]] = {}
-    for path, each in named.where("id <> ''").distinct().collect():
-        found.setdefault(unquote(path), set()).add(each)
+    for path, line in named.collect():
+        found.setdefault(unquote(path), set()).update(_finder_of_ids()(f"{line}\n".encode()))
     return {file.path: frozenset(found.get(file.path, ())) for file in files}
 
 
@@ -103,18 +102,19 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
     if not packed and file.layout is None and not is_log:
         return Looked(file)
     ids: set[str] = set()
+    find_ids = _finder_of_ids()
     has_others = False
     differs = file.framing.finder_of_others() if file.framing is not None else lambda _: False
     read = 0
     problem = lost = ""
-    before = b""
+    last = b""
     try:
         for data in chunks(spark, file.path):
             read += len(data)
-            if is_log:
-                ids.update(found.decode() for found in _CLUSTER_ID.findall(before + data))
-                before = (before + data)[-_LONGEST_BYTES:]
-                has_others = file.layout is None and differs(data)
+            last = data[-1:]
+            if is_log and file.layout is None:
+                ids |= find_ids(data)
+                has_others = differs(data)
     except DamagedError as error:
         problem = str(error)
     if problem and not read:
@@ -124,14 +124,35 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
         lost = f"damaged: {read:,} bytes of it could be {how}, the rest is not read: {problem}"
     if file.layout is not None:
         file = _made_plain(spark, file, file.layout, temporary())
-        has_others = any(differs(data) for data in chunks(spark, file.path))
+        for data in chunks(spark, file.path):
+            ids |= find_ids(data)
+            has_others = differs(data)
     elif problem or (packed and not file.path.endswith(_FOR_SPARK)):
         file = _unpacked(spark, file, temporary())
     file = _line_by_line(file, has_others)
     if lost:
         file = replace(file, remarks=(*file.remarks, lost))
     looked = Looked(file, frozenset(ids), lost=lost)
-    return looked if problem or not is_log else _whole(looked, before[-1:])
+    return looked if problem or not is_log else _whole(looked, last)
+
+
+def _finder_of_ids() -> Callable[[bytes], set[str]]:
+    """Return a function that takes a file's pieces in order, and returns the cluster ids in messages of their own: a
+    group's name may look like one."""
+    before = b"\n"
+
+    def find(piece: bytes) -> set[str]:
+        nonlocal before
+        text = before + piece
+        before = text[-_LONGEST_BYTES:]
+        found = set()
+        for id_ in _CLUSTER_ID.finditer(text):
+            newline = text.rfind(b"\n", 0, id_.start())
+            if newline >= 0 and precedes_message(text[newline + 1 : id_.start()].decode("utf-8", "replace")):
+                found.add(id_[1].decode())
+        return found
+
+    return find
 
 
 def _whole(looked: Looked, last: bytes) -> Looked:

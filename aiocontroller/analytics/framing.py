@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from aiocontroller.analytics.kafka_logs import HEADER, HEADER_WITHOUT_DATE, as_python
+from aiocontroller.analytics.kafka_logs import BEFORE, HEADER, HEADER_WITHOUT_DATE, as_python
 
 MOSTLY = 0.9
 """The share of records that must begin alike."""
@@ -45,11 +45,10 @@ OF_KAFKA = (
     r"|\[Controller \d+\]|\[Kafka Server \d+\]"
 )
 _OF_KAFKA = re.compile(OF_KAFKA)
-_NODE = re.compile(
-    r"\[(?:Controller|Broker|KafkaServer) id=(\d+)|\[(?:Controller|Kafka Server) (\d+)\]"
-    r"|\[\S+ (?:controllerId|brokerId)=(\d+)"
-    r"|\[Partition \S+ broker=(\d+)|(?:TRACE|INFO|WARN|ERROR) (?:Controller|Broker) (\d+) |broker\.id = (\d+)"
-)
+_ONLY_BEFORE = re.compile(BEFORE)
+_BROKER_ID = re.compile(rf'(?:{_CRI}|[\w.-]+ +\| |\{{"log":")?(?:\\t|\s)*broker\.id = (?P<nodeA>\d+)')
+"""A broker's settings, which it logs when it starts."""
+_NODES = ("nodeA", "nodeB", "nodeC", "nodeD")
 
 
 @dataclass(frozen=True)
@@ -120,10 +119,21 @@ def is_of_kafka(head: bytes) -> bool:
 def node_of(head: bytes) -> int | None:
     """Return the broker that wrote the file, or None if no line names it."""
     for line in _lines(head):
-        found = _NODE.search(line)
-        if found is not None:
-            return int(next(group for group in found.groups() if group))
+        found = _BROKER_ID.match(line) or _header_of(line)
+        number = None if found is None else next(filter(None, map(found.groupdict().get, _NODES)), None)
+        if number is not None:
+            return int(number)
     return None
+
+
+def precedes_message(text: str) -> bool:
+    """Return whether a message begins after this beginning of a line: there is nothing that a client could choose."""
+    header = _header_of(text)
+    return header is not None and _ONLY_BEFORE.fullmatch(header["rest"]) is not None
+
+
+def _header_of(line: str) -> re.Match[str] | None:
+    return _DATED.match(line) or _DATELESS.match(line)
 
 
 def _lines(head: bytes) -> list[str]:

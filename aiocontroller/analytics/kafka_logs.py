@@ -169,9 +169,9 @@ AT_BROKERS: Final = (
     _p("isr", "ISR updated to ", rf"\[Partition {_TP} broker=\d+\] ISR updated to \[?(?<isr>[\d,]+)\]? "
        r"(?:\(under-min-isr\) )? ?and (?:zkVersion|version) updated to \[?(?<partitionEpoch>\d+)\]?", "1.0",
        event="updated", leader=SELF),
-    _p("isr", "Shrinking ISR ", rf"Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Shrinking ISR (?:for partition \S+ )?"
+    _p("isr", "Shrinking ISR ", rf"\[?Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Shrinking ISR (?:for partition \S+ )?"
        r"from (?<detail>[\d,]*) to (?<isr>[\d,]+)", "0.10", event="shrink", leader=SELF),
-    _p("isr", "Expanding ISR ", rf"Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Expanding ISR (?:for partition \S+ )?"
+    _p("isr", "Expanding ISR ", rf"\[?Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Expanding ISR (?:for partition \S+ )?"
        r"from (?<detail>[\d,]*) to (?<isr>[\d,]+)", "0.10", event="expand", leader=SELF),
 )  # fmt: skip
 """Messages in the brokers' state-change.log and server.log; in received, handled and stale, ``detail`` is the
@@ -196,14 +196,15 @@ CONTROLLER: Final = (
        r"(?<controllerEpoch>\d+)", "0.10", "1.0"),
     *(_p("failover", step, rf"(?<event>{re.escape(step)})".replace(r"\ ", " "), "0.10" if step[0] == "s" else "1.1")
       for step in FAILOVER_STEPS),
-    _p("loaded", "eady to serve as the new controller", r"eady to serve as the new controller with epoch "
+    _p("loaded", "eady to serve as the new controller", r"(?:is r|R)eady to serve as the new controller with epoch "
        r"(?<controllerEpoch>\d+)", "0.10"),
-    _p("resigned", "esigned", r"(?:\] Resigned|resigned as the controller)", "0.10"),
+    _p("resigned", "esigned", r"(?:Resigned|resigned as the controller)", "0.10"),
     _p("broker", "New broker startup callback for ", r"New broker startup callback for (?<brokers>[\d,]+)", "0.10",
        detail="added"),
     _p("broker", "Broker failure callback for ", r"Broker failure callback for (?<brokers>[\d,]+)", "0.10",
        detail="dead"),
-    _p("broker", "Newly added brokers: ", r"bounced brokers: (?<brokers>\d[\d,]*), all live brokers", "2.2",
+    _p("broker", "Newly added brokers: ", r"Newly added brokers: [\d,]*, deleted brokers: [\d,]*, bounced "
+       r"brokers: (?<brokers>\d[\d,]*), all live brokers", "2.2",
        detail="bounced"),
     _p("other", "[ControllerEventThread controllerId=", r"\[ControllerEventThread controllerId=\d+\] Starting", "1.1",
        event=EVENT_THREAD),
@@ -238,6 +239,14 @@ With ``.*``, such a line would take minutes."""
 _GROUP = r"(?<detail>.{1,1000}?)"
 _FETCHER = r"\[ReplicaFetcher replicaId=\d+, leaderId=(?<broker>\d+)"
 
+GROUPS: Final = (
+    _p("group_rebalance", "reparing to re", rf"Preparing to re(?:balance|stabilize) group {_GROUP} "
+       r"(?:in state \w+ )?with old generation \d+", "0.10", broker=SELF),
+    _p("group_stable", "Stabilized group ", rf"Stabilized group {_GROUP} generation \d+ \(__consumer_offsets-\d+\) "
+       r"with (?<count>\d+) members", "2.8", broker=SELF),
+)  # fmt: skip
+"""Messages in server.log with a group's name, which may look like any other message: they are looked for first."""
+
 EVIDENCE: Final = (
     _p("peer_lost", "Error sending fetch request ", rf"\[ReplicaFetcher {_NEAR}Error sending fetch request "
        rf"{_NEAR} to node (?<broker>\d+):", "1.1", event="fetch failed"),
@@ -248,19 +257,16 @@ EVIDENCE: Final = (
        "1.0", event="fetch failed"),
     _p("session", "have not heard from server in ", r"(?:Client session timed out, have|Have|have) not heard from "
        r"server in (?<durationMs>\d+) ?ms", "0.10", detail="TIMED_OUT"),
-    _p("session", "Session establishment complete", r"negotiated timeout = (?<durationMs>\d+)", "0.10",
+    _p("session", "Session establishment complete", r"Session establishment complete .{0,300}?"
+       r"negotiated timeout = (?<durationMs>\d+)", "0.10",
        detail="ESTABLISHED"),
     _p("cluster_id", "Cluster ID = ", r"Cluster ID = (?<detail>[\w-]+)", "0.10"),
     _p("broker", "Controller MBean", r"Registered .?kafka:type=kafka\.Log4jController.? MBean", "1.1",
        detail="starting", broker=SELF),
     _p("other", "Removed fetcher for partitions ", r"\[ReplicaFetcherManager on broker \d+\] Removed fetcher "
        "for partitions ", "0.10", event=FETCHERS),
-    _p("group_rebalance", "reparing to re", rf"Preparing to re(?:balance|stabilize) group {_GROUP} "
-       r"(?:in state \w+ )?with old generation \d+", "0.10", broker=SELF),
-    _p("group_stable", "Stabilized group ", rf"Stabilized group {_GROUP} generation \d+ \(__consumer_offsets-\d+\) "
-       r"with (?<count>\d+) members", "2.8", broker=SELF),
-    _p("known_bug", "Cached zkVersion ", rf"Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Cached zkVersion \[?\d+\]? not "
-       r"equal to that in zookeeper, skip updating ISR", "0.10", "2.7", event="KAFKA-2729", broker=SELF),
+    _p("known_bug", "Cached zkVersion ", rf"\[?Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Cached zkVersion \[?\d+\]? "
+       r"not equal to that in zookeeper, skip updating ISR", "0.10", "2.7", event="KAFKA-2729", broker=SELF),
     _p("known_bug", "node already exists and owner ", r"Error while creating ephemeral at /brokers/ids/(?<broker>\d+), "
        r"node already exists and owner", "1.1", event="KAFKA-7165"),
 )  # fmt: skip
@@ -270,13 +276,22 @@ EVIDENCE: Final = (
 clients are not used, since they also end when they are idle.
 """
 
-PATTERNS: Final = (*STATE_CHANGES, *REQUESTS, *AT_BROKERS, *CONTROLLER, *LIFE, *EVIDENCE)
-"""The first pattern whose needle is in the line is the only one that is tried."""
+PATTERNS: Final = (*GROUPS, *STATE_CHANGES, *REQUESTS, *AT_BROKERS, *CONTROLLER, *LIFE, *EVIDENCE)
+"""The first pattern whose needle is in the line is the only one that is tried, where the message begins (``whole``)."""
 
 _LEVEL = r"(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)"
 _DATE = r"(?:20)?(?<date>\d\d-\d\d-\d\d)[ T]"
 """The first two digits of the year may be missing, since they may be part of what separates a file's records."""
 _TIME = r"(?<time>\d\d:\d\d:\d\d)(?:[,.](?<fraction>\d{1,9}))? ?(?<zone>Z|UTC|[+-]\d\d:?\d\d)?"
+_LOGGER = r"[A-Za-z]\w*(?:[.][\w$]+)+(?::\d+)?:?(?=[\s\])])"
+BEFORE: Final = (
+    rf"(?:(?:\S+\s+){{0,2}}?{_LEVEL}\b)?"
+    rf"(?:[\s:,|\]-]|\[[^\]]*\]|\({_LOGGER}\)|{_LOGGER}|(?:Controller|Broker) \d+(?: epoch \d+)?:? ){{0,100}}?"
+)
+"""What may precede a message: a level after a thread's name, what is in brackets, a logger, the writer.
+
+No client chooses any of it, and a name that it chooses comes later.  So nothing is looked for beyond.
+"""
 _WRITER = (
     r"\[[^\]=]*?(?:[Cc]ontroller|[Bb]roker|Manager|Server|Coordinator|controllerId|replicaId|id)[ =](?<nodeA>\d+)"
     r"(?:,? epoch=(?<epochA>\d+))?"
@@ -284,7 +299,7 @@ _WRITER = (
     r"|Partition \[[^\]]*\] on broker (?<nodeC>\d+): "
     rf"|(?:{_LEVEL}|-) +(?:Controller|Broker) (?<nodeD>\d+)(?: epoch (?<epochD>\d+))? "
 )
-HEADER: Final = rf"\[?(?:{_LEVEL} +\[?)?{_DATE}{_TIME}(?=[\], ])\]?,? *(?=(?:.{{0,60}}?(?:{_WRITER}))?)(?<rest>.*)$"
+HEADER: Final = rf"\[?(?:{_LEVEL} +\[?)?{_DATE}{_TIME}(?=[\], ])\]?,? *(?=(?:{BEFORE}(?:{_WRITER}))?)(?<rest>.*)$"
 """The time, the writer (if it is named) and the rest of the line, after the wrapper, if there is one."""
 HEADER_WITHOUT_DATE: Final = HEADER.replace(_DATE, "(?<date>)")
 HEADER_SLOTS: Final = ("date", "time", "fraction", "zone", "node", "epoch", "rest")
@@ -307,8 +322,8 @@ def header_replacement() -> str:
 
 
 def whole(regex: str) -> str:
-    """Extend the regex so that it matches, and thus replaces, the whole line."""
-    return rf"(?s)^.*?{regex}.*$"
+    """Extend a pattern's regex so that it matches, and thus replaces, the whole message; it must begin there."""
+    return rf"(?s)^{BEFORE}(?:{regex}).*$"
 
 
 def slot_of(group: str) -> str:

@@ -32,6 +32,7 @@ After a level, it is part of a message, as in the state changes of Kafka 1.0 and
 _PLAIN: Final = re.compile(r"^\[\d{4}-\d\d-\d\d ", re.ASCII)
 _ISO: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))? ?(Z|UTC|[+-]\d\d:?\d\d)?$", re.ASCII)
 _WITHOUT_ZONE: Final = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:]+,\d+\]", re.ASCII | re.MULTILINE)
+_CLOCK: Final = re.compile(r"(?<=\d\d-\d\d-\d\d[ T]\d\d):(?=\d\d:\d\d)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SYSLOG: Final = {0: "FATAL", 1: "FATAL", 2: "FATAL", 3: "ERROR", 4: "WARN", 5: "INFO", 6: "INFO", 7: "DEBUG"}
 """GELF's levels."""
@@ -127,8 +128,8 @@ def _text(record: dict[str, Any]) -> str | None:
     logger = _first(record, _LOGGERS)
     head, *rest = [*message.splitlines(), *_trace(record)] or [""]
     opening = f"[{moment}] {level} {head}" + (f" ({logger})" if logger else "")
-    # Only the first line may begin like a record.
-    return "\n".join([opening, *(f"\t{line}" if line.startswith("[") else line for line in rest)])
+    # Only the first line may begin like a record, whatever names are in the others.
+    return "\n".join([opening, *(_CLOCK.sub("h", f"\t{line}" if line.startswith("[") else line) for line in rest)])
 
 
 def _first(record: dict[str, Any], names: Iterable[str]) -> str | None:

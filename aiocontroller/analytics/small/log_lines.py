@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.framing import LIKE_A_RECORD, OF_KAFKA
-from aiocontroller.analytics.kafka_logs import PATTERNS, SELF, Pattern, as_python, slot_of
+from aiocontroller.analytics.kafka_logs import PATTERNS, SELF, Pattern, as_python, slot_of, whole
 from aiocontroller.analytics.log_reader import API_NAMES, CONTINUATION, EVENT_NAMES, MOST_DETAIL, UNKNOWN_LAYOUT
 from aiocontroller.analytics.source_files import SourceFile
 
@@ -31,7 +31,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 class _Compiled(NamedTuple):
     needle: str
-    search: Callable[[str], re.Match[str] | None]
+    match: Callable[[str], re.Match[str] | None]
     always: dict[str, str]
     groups: tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -44,9 +44,9 @@ def _slots(regex: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _compiled(pattern: Pattern) -> _Compiled:
-    search = re.compile(as_python(pattern.regex), re.ASCII | re.DOTALL).search
+    match = re.compile(as_python(whole(pattern.regex)), re.ASCII).match
     always = {"kind": pattern.kind, **pattern.always}
-    return _Compiled(pattern.needle, search, always, _slots(pattern.regex))
+    return _Compiled(pattern.needle, match, always, _slots(pattern.regex))
 
 
 _PATTERNS: Final = tuple(map(_compiled, PATTERNS))
@@ -147,7 +147,7 @@ def _joined(found: re.Match[str], names: Sequence[str]) -> str:
 def _row(message: str) -> dict[str, str]:
     """Return the row of the first pattern whose needle is in the message; empty if it does not match."""
     pattern = _pattern_of(message.encode().translate(_ANY_DIGIT))
-    found = None if pattern is None else pattern.search(message)
+    found = None if pattern is None else pattern.match(message)
     if pattern is None or found is None:
         return {}
     row = dict(pattern.always)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,43 @@ def test_every_wording_of_every_release_is_understood(spark: Any, tmp_path: Path
 def test_every_pattern_is_tested_by_a_line() -> None:
     tried = {next((p for p in kafka_logs.PATTERNS if p.needle in line.text), None) for line in LINES}
     assert [p for p in kafka_logs.PATTERNS if p not in tried] == []
+
+
+NAMED_BY_CLIENTS = (
+    ("[GroupCoordinator 1]: Preparing to rebalance group {} in state Empty with old generation 7 "
+     "(__consumer_offsets-3) (reason: a) (kafka.coordinator.group.GroupCoordinator)", "group_rebalance"),
+    ("[GroupCoordinator 1]: Stabilized group {} generation 8 (__consumer_offsets-3) with 3 members "
+     "(kafka.coordinator.group.GroupCoordinator)", "group_stable"),
+    ("[GroupCoordinator 1]: Dynamic member with unknown member id joins group {} in Empty state. Created a new member "
+     "id {}-1 (kafka.coordinator.group.GroupCoordinator)", "other"),
+    ("[KafkaApi-1] Error when handling request: clientId={}, correlationId=5, api=PRODUCE (kafka.server.KafkaApis)",
+     "other"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("file", ["server.log", "controller.log"])
+def test_no_name_that_a_client_chooses_is_taken_for_a_message(spark: Any, tmp_path: Path, file: str) -> None:
+    """Everybody who may use a group could elect controllers and delete topics, in the report."""
+    own = "[2018-02-01 20:22:23,264] INFO "
+    names = [
+        line.text.partition("\n")[0]
+        for line in LINES
+        if "tabilized group" not in line.text and "reparing to" not in line.text
+    ]
+    names += [re.sub(r"^.*?(TRACE|INFO|WARN) +(\[[^\]]*\]:? *)?", "", name) for name in names]
+    names += [f"a\\n{name}" for name in names] + ["a [Broker id=9] ", "a INFO - Controller 9 epoch 9 "]
+    lines = [(kind, name, own + text.replace("{}", name)) for name in names for text, kind in NAMED_BY_CLIENTS]
+    assert len(lines) > 1000
+    (tmp_path / file).write_text("".join(f"{text}\n" for _, _, text in lines))
+    (found,) = find_files(spark, [str(tmp_path)]).files
+    assert (found.node, found.cluster) == (1, "default")
+    rows = read(spark, tmp_path)
+    assert len(rows) == len(lines)
+    for row, (kind, name, text) in zip(rows, lines, strict=True):
+        assert (row["kind"], row["controller_epoch"], row["topic"]) == (kind, None, None), text
+        assert row["node"] in (1, None) if "KafkaApi" in text else row["node"] == 1, text
+        if kind != "other" and " in state " not in name and len(name) < 900:
+            assert row["detail"] == name, text
 
 
 def test_unknown_lines_mean_nothing(spark: Any, tmp_path: Path) -> None:

@@ -11,17 +11,30 @@ from aiocontroller.analytics.framing import framing_of
 from aiocontroller.analytics.source_files import SourceFile
 
 ID = "RFdfHY2XTqOdVV1zfat4PA"
-LINE = f"INFO Cluster ID = {ID} (kafka.server.KafkaServer)\n"
+TIME = "[2026-11-23 02:05:37,625]"
+LINE = f"{TIME} INFO Cluster ID = {ID} (kafka.server.KafkaServer)\n"
 
 
 @pytest.mark.parametrize("before", range(64))
 def test_a_cluster_id_across_two_pieces_is_one_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int) -> None:
     monkeypatch.setattr(reading, "CHUNK_BYTES", 64)
     log = tmp_path / "server.log"
-    log.write_text("x" * before + LINE + "INFO started (kafka.server.KafkaServer)\n")
+    log.write_text("x" * before + f"\n{LINE}{TIME} INFO started (kafka.server.KafkaServer)\n")
     file = SourceFile(f"file:{log}", "server.log", log.stat().st_size, 0, source="server.log")
     looked = damage.look_through(None, file, lambda: tmp_path)  # type: ignore[arg-type]
     assert looked.cluster_ids == {ID}
+
+
+def test_a_cluster_id_in_a_groups_name_is_none(tmp_path: Path) -> None:
+    """Whoever may use a group could split a cluster in two by its name, and the run ended in an error."""
+    log = tmp_path / "server.log"
+    forged = f"{TIME} INFO Cluster ID = forged (kafka.server.KafkaServer)"
+    group = (
+        f"{TIME} INFO [GroupCoordinator 1]: Preparing to rebalance group {{}} in state Empty with old generation 0\n"
+    )
+    log.write_text(group.format(forged) + LINE + group.format(f"{'x' * 2000}{forged}"))
+    file = SourceFile(f"file:{log}", "server.log", log.stat().st_size, 0, source="server.log")
+    assert damage.look_through(None, file, lambda: tmp_path).cluster_ids == {ID}  # type: ignore[arg-type]
 
 
 HEAD = "[2026-11-23 02:05:37,625] INFO [Controller id=1] a line (kafka.controller.KafkaController)\n"

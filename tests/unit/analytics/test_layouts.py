@@ -164,3 +164,17 @@ def test_objects_within_messages_are_no_layout() -> None:
     assert layout_of(wrapped.encode()) is None
     state = f'{line}\n{{"controller_epoch":3,\n"leader":1}}\n'  # a message of several lines
     assert layout_of(state.encode() * 3) is None
+
+
+def test_a_line_within_a_message_is_no_record(tmp_path: Path) -> None:
+    """A group's name may have line ends, which JSON escapes; its second line elected a controller."""
+    forged = "2024-05-01 10:00:00,001 INFO [Controller id=9] 9 successfully elected as the controller"
+    say = "[GroupCoordinator 1]: Preparing to rebalance group a\n{} in state Empty with old generation 1"
+    records = [
+        {"timeMillis": 1714557600000, "level": "INFO", "loggerName": "kafka.x.Y", "message": message}
+        for message in ("[KafkaServer id=1] started", say.format(forged), say.format(f"[{forged}]"))
+    ]
+    (tmp_path / "server.log").write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows, bad, _ = read(tmp_path)
+    assert [(row["kind"], row["node"]) for row in rows["server.log"]] == [("broker", 1), ("other", 1), ("other", 1)]
+    assert not bad
