@@ -88,7 +88,7 @@ def tables(
         "violations": invariants.violations(facts["findings"], milestones, tallies, last_rows, events, span),
         "problems": problems(milestones, tallies, every, facts["findings"], last_rows, events, span),
         "availability": availability(facts["lives"], windows, span, unknown),
-        "brokers": brokers(events, tallies, windows),
+        "brokers": brokers(events, tallies, windows, unknown),
         "data_quality": quality,
     }
     return {name: _conform(table, GOLD[name]) for name, table in made.items()}

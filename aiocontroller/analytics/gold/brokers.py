@@ -9,6 +9,8 @@ event is ``missed``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.gold.leadership import ORDER
 
@@ -67,10 +69,11 @@ def broker_events(milestones: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFrame:
+def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame, unknown: Sequence[str]) -> DataFrame:
     """The table ``brokers``: the effect of each event.
 
-    ``windows`` are those of ``windows.attributed``; an outage belongs to the event that its evidence names first.
+    ``windows`` are those of ``windows.attributed``; an outage belongs to the event that its evidence names first.  In
+    clusters in ``unknown`` (see ``completeness``) others may be missing, so ``partitions_led`` is null.
     """
     own = ["cluster", "process", "epoch"]
     outages = (
@@ -90,10 +93,12 @@ def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFr
         .groupBy(*events.columns)
         .agg(F.expr(incarnation).alias("broker_epoch"))
     )
-    changes = numbered.join(outages, ["cluster", "broker", "place"], "left")
+    changes = numbered.join(outages, ["cluster", "broker", "place"], "left").withColumn(
+        "known", ~F.col("cluster").isin(*unknown)
+    )
     return changes.selectExpr(
         "cluster", "broker", "broker_epoch", "event", "ts_us",
-        "if(event IN ('died', 'bounced', 'left'), coalesce(windows, 0L), NULL) AS partitions_led",
+        "if(known AND event IN ('died', 'bounced', 'left'), coalesce(windows, 0L), NULL) AS partitions_led",
         "handled.processing_us AS processing_us",
         "coalesce(windows, 0L) AS windows", "longest_window_us",
     )  # fmt: skip

@@ -542,6 +542,7 @@ def test_availability_is_unknown_where_records_are_missing(
 def is_unknown(analyzed: dict[str, Any], case: Callable[[Path], None]) -> None:
     availability, rows = whole_of(analyzed, case.__name__)
     assert (availability["availability"], availability["onset_availability"]) == (None, None)
+    assert {row["partitions_led"] for row in analyzed["brokers"] if row["cluster"] == case.__name__} <= {None}
     (conclusion,) = [row for row in rows if row["what"] == "availability"]
     assert not conclusion["known"]
     assert re.search(UNKNOWN[case], conclusion["words"]), conclusion["words"]
@@ -576,6 +577,9 @@ def test_nothing_is_said_to_be_missing_where_all_is_there(
     else:
         assert lacking == []
     assert 0 < availability["onset_availability"] < 1
+    died = [row for row in analyzed["brokers"] if (row["cluster"], row["event"]) == (case.__name__, "died")]
+    assert died
+    assert None not in [row["partitions_led"] for row in died]
 
 
 @pytest.mark.parametrize("case", AHEAD, ids=lambda case: case.__name__)
