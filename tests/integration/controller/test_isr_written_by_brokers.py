@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from aiocontroller.controller import state_changes, steps
-from aiocontroller.controller.leadership_writes import Change
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import BrokerChange
+from aiocontroller.core.leadership_changes import LeadershipChange
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
@@ -164,7 +164,7 @@ async def test_broker_that_its_leader_took_in_late_and_that_is_no_replica_is_dro
         await idle(service)
         real = steps.bump_leader_epochs
 
-        async def late(shell: ControllerShell, rows: Sequence[int]) -> Change:
+        async def late(shell: ControllerShell, rows: Sequence[int]) -> LeadershipChange:
             """The leader does not know of the cancellation when it takes the added replica into the ISR."""
             if rows and service.shell.context.table.replicas(0) == (1, 2):
                 monkeypatch.setattr(steps, "bump_leader_epochs", real)
