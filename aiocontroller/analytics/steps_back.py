@@ -4,8 +4,8 @@ Log lines are ordered by time, so a partition that lost its leader before such a
 never to have lost it.
 
 Some logs only seem to go back.  A paused thread writes its line late.  A file may be joined from several others, in any
-order; then no two of its parts cover the same time, unless they come from several brokers or kinds of logs, which are
-kept apart here.
+order (``OUT_OF_ORDER``); then no two of its parts cover the same time, unless they come from several brokers or kinds
+of logs, which are kept apart here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from aiocontroller.analytics.clocks import CONTRADICTION, contradictory
 from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
 WENT_BACK: Final = f"times of one of its logs, which {CONTRADICTION}: they go back"
+OUT_OF_ORDER: Final = "times of one of its logs: its parts are apart, and each is earlier than the one before"
 BACK_US: Final = 60_000_000
 """Two lines in a row are rarely this late."""
 _ORDER_US: Final = 1_500_000
@@ -31,8 +32,9 @@ _PART: Final = """CASE
 
 
 def went_back(logs: DataFrame) -> DataFrame:
-    """Return ``schema.CLOCKS`` of the brokers with a log that goes back by more than ``BACK_US`` and then repeats
-    earlier times; ``error_us`` is how far, ``file`` a log that shows it."""
+    """Return ``schema.CLOCKS`` of the brokers with a log that goes back by more than ``BACK_US``; ``error_us`` is how
+    far, ``file`` a log that shows it.  The method is ``WENT_BACK`` if it then repeats earlier times, else
+    ``OUT_OF_ORDER``."""
     lines = _of_one_kind(logs.where("ts IS NOT NULL AND node IS NOT NULL"))
     log = ("cluster", "file", "node", "part")
     in_order = Window.partitionBy(*log).orderBy("seq")
@@ -49,14 +51,16 @@ def went_back(logs: DataFrame) -> DataFrame:
         .selectExpr(*log, "seq AS step", "from_us", "to_us")
     )
     both_sides = lines.join(F.broadcast(few), list(log)).groupBy(*log, "step", "from_us", "to_us")
-    repeated = both_sides.agg(
+    sides = both_sides.agg(
         F.min(F.expr("if(seq < step AND ts > to_us, ts, NULL)")).alias("first_us"),
         F.max(F.expr("if(seq >= step, ts, NULL)")).alias("last_us"),
-    ).where(f"last_us - first_us > {_ORDER_US}")
-    by_node = repeated.groupBy("cluster", "node").agg(
+    ).withColumn("repeats", F.expr(f"last_us - first_us > {_ORDER_US}"))
+    by_node = sides.groupBy("cluster", "node", "repeats").agg(
         F.max(F.expr("from_us - to_us")).alias("error_us"), F.count("*").alias("pairs"), F.min("file").alias("file")
     )
-    return contradictory(by_node, WENT_BACK)
+    return contradictory(by_node.where("repeats"), WENT_BACK).unionByName(
+        contradictory(by_node.where("NOT repeats"), OUT_OF_ORDER)
+    )
 
 
 def _of_one_kind(logs: DataFrame) -> DataFrame:

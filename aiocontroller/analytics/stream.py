@@ -34,7 +34,7 @@ from aiocontroller.analytics.gold import leadership
 from aiocontroller.analytics.journal_reader import journal_records
 from aiocontroller.analytics.session import held, planned_anew, suited_to_little
 from aiocontroller.analytics.source_files import SourceFile
-from aiocontroller.analytics.steps_back import WENT_BACK, went_back
+from aiocontroller.analytics.steps_back import OUT_OF_ORDER, WENT_BACK, went_back
 from aiocontroller.analytics.store import Store, batches_of, read_parquet
 from aiocontroller.core.errors import BadInputError
 
@@ -288,6 +288,7 @@ def _clocks_that_differ(store: Store, batches: Sequence[int]) -> list[dict[str, 
         return []
     found = store.read(CLOCKS, batches).where(
         f"source IS NOT NULL OR contains(method, '{CONTRADICTION}') AND error_us > {MOST_DRIFT_US}"
+        f" OR method = '{OUT_OF_ORDER}'"
     )
     return [
         {"cluster": row["cluster"], "node": row["node"], "process": "", "what": "clock", **_of_clock(row)}
@@ -317,6 +318,14 @@ def _of_clock(row: Any) -> dict[str, Any]:
             f"{whose} was set back, as where summer time ends, or the file was put together of others"
         )
         return {"file": whose, "source": schema.CONTROLLER_LOG, "words": words}
+    if row["method"] == OUT_OF_ORDER:
+        by = timedelta(seconds=row["error_us"] // 1_000_000)
+        words = (
+            f"the times of {row['file']} go back by {by}, to before its earlier lines: it was put together of parts in "
+            f"another order, and is read in the order of its times; if the {whose} was set back instead, what follows "
+            "stands too early"
+        )
+        return {"file": whose, "source": schema.CONTROLLER_LOG, "words": words, "known": True}
     if row["method"] == SPLIT:
         words = (
             f"server.log and controller.log of broker {node} have no start in common: their time zones "
