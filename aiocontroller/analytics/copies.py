@@ -49,11 +49,11 @@ def _likely_size(file: SourceFile) -> int:
 
 def _is_in(spark: SparkSession, part: SourceFile, whole: SourceFile, heads: Mapping[str, bytes]) -> bool:
     head = heads.get(part.path, b"")
-    if not head or not heads.get(whole.path, b"").startswith(head) or not _described_alike(whole, part):
+    if not head or not heads.get(whole.path, b"").startswith(head) or not described_alike(whole, part):
         return False
     return len(head) < HEAD_BYTES or begins_with(spark, whole.path, part.path)
 
 
-def _described_alike(a: SourceFile, b: SourceFile) -> bool:
+def described_alike(a: SourceFile, b: SourceFile) -> bool:
     """Return whether the same line would mean the same in both files."""
     return (a.source, a.cluster, a.node, a.time_zone, a.date) == (b.source, b.cluster, b.node, b.time_zone, b.date)

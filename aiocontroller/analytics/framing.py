@@ -132,6 +132,14 @@ def precedes_message(text: str) -> bool:
     return header is not None and _ONLY_BEFORE.fullmatch(header["rest"]) is not None
 
 
+def time_in(line: bytes) -> str | None:
+    """Return the time at the beginning of a line, as it stands there, in a form that sorts; None if there is none."""
+    header = _header_of(line.decode("utf-8", "replace"))
+    if header is None:
+        return None
+    return f"{header['date']} {header['time']}.{(header['fraction'] or '').ljust(9, '0')}"
+
+
 def _header_of(line: str) -> re.Match[str] | None:
     return _DATED.match(line) or _DATELESS.match(line)
 

@@ -1,7 +1,8 @@
 """Finds the input files, determines their kinds, and decides which of them to read.
 
 The kind of a file follows from its name and its head (a manifest may override it).  Copies are left out: a file that is
-the beginning of a longer one of the same kind adds nothing.  Spark skips the names of journal segments in progress; on
+the beginning of a longer one of the same kind adds nothing.  Lines that two logs have in common are read once
+(``overlaps``).  Spark skips the names of journal segments in progress; on
 request, a copy up to the last complete line is read in their place.  The same applies to files that Spark cannot
 unpack, and to damaged packed files, of which the intact part is read.  A file that cannot be read is reported, and the
 others are read without it.
@@ -29,6 +30,7 @@ from aiocontroller.analytics.lacks import JOURNAL_NAME, lacks_of, source_by_name
 from aiocontroller.analytics.layouts import has_zones, layout_of, plain
 from aiocontroller.analytics.listing import files_below
 from aiocontroller.analytics.manifest import Manifest
+from aiocontroller.analytics.overlaps import without_overlaps
 from aiocontroller.analytics.reading import DamagedError, head, is_local, is_utf8, local_name, readable, whole_lines
 from aiocontroller.analytics.schema import JOURNAL_SOURCE, SERVER_LOG
 from aiocontroller.analytics.source_files import Found, SourceFile
@@ -78,6 +80,8 @@ def find_files(
     unreadable += [(seen.file.name, seen.problem) for seen in looked_at if seen.problem]
     readable = with_clusters([seen for seen in looked_at if not seen.problem])
     files, copies = without_copies(spark, readable, heads)
+    files, within = without_overlaps(spark, files, temporary)
+    copies += within
     lacks = lacks_of(listed, files, looked_at, unreadable, unknown, open_ones, manifest)
     if not files and not open_ones:
         raise BadInputError(_nothing_found(paths, listed, unknown, unreadable))
