@@ -63,12 +63,14 @@ def without_overlaps(
     read = []
     for file in files:
         later = [
-            (place, two) for (one, two), (place, _) in common.items() if one == file.path and not {one, two} & {*copies}
+            (place, other)
+            for (path, other), (place, _) in common.items()
+            if path == file.path and not {path, other} & {*copies}
         ]
         if later:
-            place, two = min(later)
-            file = _cut(spark, file, place, names[two], folder())
-        if file.path not in copies:
+            place, goes_on_in = min(later)
+            read.append(_cut(spark, file, place, names[goes_on_in], folder()))
+        elif file.path not in copies:
             read.append(file)
     return read, sorted((names[part], names[whole]) for part, whole in copies.items())
 

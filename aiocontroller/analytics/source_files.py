@@ -10,6 +10,8 @@ from aiocontroller.analytics import schema
 from aiocontroller.analytics.framing import Framing
 
 DEFAULT_CLUSTER = "default"
+ZONELESS = "times without a zone were taken as UTC"
+"""A remark."""
 _POSITIONS_OF_A_FILE = 36
 """In bits: more lines than any log has."""
 _OPEN = "not read: it is still being written (--in-progress reads such journals)"

@@ -33,7 +33,7 @@ from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.overlaps import without_overlaps
 from aiocontroller.analytics.reading import DamagedError, head, is_local, is_utf8, local_name, readable, whole_lines
 from aiocontroller.analytics.schema import JOURNAL_SOURCE, SERVER_LOG
-from aiocontroller.analytics.source_files import Found, SourceFile
+from aiocontroller.analytics.source_files import ZONELESS, Found, SourceFile
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.data_folder import LOCK_FILE
 
@@ -207,7 +207,7 @@ def _recognise_log(file: SourceFile, name: str, head: bytes, about: dict[str, An
     dated = _DATE_IN_NAME.search(name)
     remarks = []
     if "time_zone" not in about and (layout is None or not has_zones(head.decode())):
-        remarks.append("times without a zone were taken as UTC")
+        remarks.append(ZONELESS)
     if node is None:
         remarks.append("the broker that wrote it is unknown")
     return replace(

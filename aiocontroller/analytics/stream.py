@@ -32,10 +32,12 @@ from aiocontroller.analytics.duplicates import Seen, without_repeated
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
 from aiocontroller.analytics.journal_reader import journal_records
+from aiocontroller.analytics.lost_hours import HOUR_SKIPPED, lost_hours, zone_that_skips
 from aiocontroller.analytics.session import held, planned_anew, suited_to_little
-from aiocontroller.analytics.source_files import SourceFile
+from aiocontroller.analytics.source_files import ZONELESS, SourceFile
 from aiocontroller.analytics.steps_back import OUT_OF_ORDER, WENT_BACK, went_back
 from aiocontroller.analytics.store import Store, batches_of, read_parquet
+from aiocontroller.analytics.times import time_of
 from aiocontroller.core.errors import BadInputError
 
 log = logging.getLogger(__name__)
@@ -93,7 +95,8 @@ def add(
     understood = store.read(EVENTS, [batch], schema.EVENTS_BRONZE)
     bronze.refuse_quarantined(understood, store.read(QUARANTINE, [batch], schema.QUARANTINE), most_quarantined)
     seen = Seen(before["seen"]) if before is not None else Seen({})
-    every = planned_anew(_silver(store, batch, understood))
+    zoneless = [file.name for file in new if ZONELESS in file.remarks] if isinstance(new, Sequence) else []
+    every = planned_anew(_silver(store, batch, understood, zoneless))
     step(f"batch {batch}: counting")
     first = held(of.tallies(every))
     try:
@@ -172,9 +175,11 @@ def write_all(store: Store, batch: int, tables: dict[str, DataFrame]) -> None:
             written.result()
 
 
-def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
-    """Return ``schema.EVENTS``.  Events from logs take many steps, which Spark would repeat for each fact, so they are
-    stored."""
+def _silver(store: Store, batch: int, understood: DataFrame, zoneless: Sequence[str]) -> DataFrame:
+    """Return ``schema.EVENTS``; ``zoneless`` are the files whose times were taken as UTC.
+
+    Events from logs take many steps, which Spark would repeat for each fact, so they are stored.
+    """
     is_journal = F.col("source") == schema.JOURNAL_SOURCE
     backwards = set_back(understood.where(is_journal))
     if understood.where(~is_journal).isEmpty():
@@ -186,7 +191,8 @@ def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
     store.write(f"{FACTS}/{READ}", batch, of_logs.groupBy("file").agg(F.count("*").alias("read")))
     clocks = clocks_of(understood)
     odd = clocks.unionByName(backwards).unionByName(split(of_logs)).unionByName(went_back(of_logs))
-    store.write(CLOCKS, batch, odd.unionByName(store.spark.createDataFrame(clocks_of_logs(ahead), schema.CLOCKS.ddl)))
+    more = [*clocks_of_logs(ahead), *lost_hours(of_logs, zoneless)]
+    store.write(CLOCKS, batch, odd.unionByName(store.spark.createDataFrame(more, schema.CLOCKS.ddl)))
     kept: list[str] = []
 
     def keep(name: str, rows: DataFrame) -> DataFrame:
@@ -288,7 +294,7 @@ def _clocks_that_differ(store: Store, batches: Sequence[int]) -> list[dict[str, 
         return []
     found = store.read(CLOCKS, batches).where(
         f"source IS NOT NULL OR contains(method, '{CONTRADICTION}') AND error_us > {MOST_DRIFT_US}"
-        f" OR method = '{OUT_OF_ORDER}'"
+        f" OR method IN ('{OUT_OF_ORDER}', '{HOUR_SKIPPED}')"
     )
     return [
         {"cluster": row["cluster"], "node": row["node"], "process": "", "what": "clock", **_of_clock(row)}
@@ -318,6 +324,14 @@ def _of_clock(row: Any) -> dict[str, Any]:
             f"{whose} was set back, as where summer time ends, or the file was put together of others"
         )
         return {"file": whose, "source": schema.CONTROLLER_LOG, "words": words}
+    if row["method"] == HOUR_SKIPPED:
+        begin_us = row["offset_us"]
+        words = (
+            f"all logs are silent for the hour from {time_of(begin_us):%Y-%m-%d %H:%M}, which no clock shows in "
+            f"{zone_that_skips(begin_us)}, for example: summer time began, and what lasted across it took up to an "
+            'hour less than the tables say; give the zone in a manifest: [[files]] glob = "*", time_zone = "…"'
+        )
+        return {"file": "time zone of the logs", "source": "", "words": words}
     if row["method"] == OUT_OF_ORDER:
         by = timedelta(seconds=row["error_us"] // 1_000_000)
         words = (

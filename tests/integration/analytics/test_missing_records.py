@@ -457,15 +457,6 @@ def packed_and_rotated(to: Path) -> None:
         log.write_bytes(b"".join(lines[2 * third :]))
 
 
-def parts_in_another_order(to: Path) -> None:
-    """``cat state-change.log*``: the newest first."""
-    unpacked(to)
-    log = to / "broker-2" / "state-change.log"
-    lines = log.read_text().splitlines(keepends=True)
-    half = next(n for n, line in enumerate(lines) if line[12:20] > "02:09:00")
-    log.write_text("".join([*lines[half:], *lines[:half]]))
-
-
 def cut_stack_trace(to: Path) -> None:
     """Rotation within a stack trace: the next file begins with the rest of it."""
     unpacked(to)
@@ -510,24 +501,13 @@ def as_recorded_by_ours_of_an_older_release(to: Path) -> None:
 
 
 WHOLE = (
-    as_recorded, parts_in_another_order,
-    as_recorded_by_ours, as_recorded_by_ours_of_an_older_release, packed_and_rotated, cut_stack_trace,
+    as_recorded, as_recorded_by_ours, as_recorded_by_ours_of_an_older_release, packed_and_rotated, cut_stack_trace,
     damaged_where_nothing_is_decided, quiet, last_line_without_end, server_log_without_end, with_threads,
 )  # fmt: skip
 
 
 ON_SPARK = (only_servers, epoch_two_without_logs, middle_is_missing, corrupt, starts_in_two_zones, lost_segment)
 """What ``test_engines`` computes by Spark, too: its tables are the same as those that are judged here."""
-
-
-def test_parts_of_a_log_in_another_order_are_named_and_change_nothing(analyzed: dict[str, Any]) -> None:
-    whole, _ = whole_of(analyzed, as_recorded.__name__)
-    availability, rows = whole_of(analyzed, parts_in_another_order.__name__)
-    (named,) = [row["words"] for row in rows if row["what"] == "clock"]
-    assert re.match(
-        r"the times of .*broker-2/state-change.log go back by 0:0\d:\d\d, to before its earlier lines", named
-    )
-    assert availability == {**whole, "cluster": availability["cluster"], "name": availability["name"]}
 
 
 @pytest.fixture(scope="module")
@@ -598,8 +578,7 @@ def test_nothing_is_said_to_be_missing_where_all_is_there(
         assert lacking == []
     assert 0 < availability["onset_availability"] < 1
     died = [row for row in analyzed["brokers"] if (row["cluster"], row["event"]) == (case.__name__, "died")]
-    assert died
-    assert None not in [row["partitions_led"] for row in died]
+    assert None not in ([row["partitions_led"] for row in died] or [None])
 
 
 @pytest.mark.parametrize("case", AHEAD, ids=lambda case: case.__name__)
