@@ -23,6 +23,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 
 from aiocontroller.controller.controller_eligibility import Reason
+from aiocontroller.controller.deposing import IDLE_WITHIN_S, LeftUnfinished, left_unfinished, wait_until_idle
 from aiocontroller.controller.failover import (
     StepFailedError,
     on_controller_failover,
@@ -41,7 +42,7 @@ from aiocontroller.net.ports import Timer
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.migration_rollback import Rollback, plan_rollback
-from aiocontroller.zookeeper.registration import KnownEpoch
+from aiocontroller.zookeeper.registration import KnownEpoch, TopicsBeingDeletedError
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ class ControllerElection:
         """The epoch of the last term of another aiocontroller that this process has stood by for."""
         self._again: Timer | None = None
         """The timer after which a suspicion is checked again."""
+        self._unfinished: dict[int, tuple[int, LeftUnfinished]] = {}
+        """Broker -> its registration's epoch when this process deposed it, and what it left unfinished."""
         self._takes_over = False
         """The policy ``takeover`` still applies: this process has not been the controller yet."""
 
@@ -258,13 +261,17 @@ class ControllerElection:
         ``holder`` is replaced: our own znode, a working broker's (``deposing``), or that of the controller with
         this ``session`` only.
         """
-        found = await self._guard.permit(deposing=deposing)
-        if isinstance(found, Permit):
+        clock, takes_over = self._shell.world.clock, self._takes_over
+        give_up_s = clock.monotonic() + IDLE_WITHIN_S
+        while isinstance(found := await self._guard.permit(deposing=deposing), Permit):
             self._takes_over = False
-            if deposing is not None:
-                log.info("Taking the role from controller %d, a broker", deposing.controller_id)
-            await self._win(found, takeover=holder is not None, deposing=session)
-            return []
+            idle = deposing is not None and clock.monotonic() < give_up_s
+            try:
+                await self._win(found, takeover=holder is not None, broker=deposing, session=session, idle=idle)
+                return []
+            except TopicsBeingDeletedError:
+                self._takes_over = takes_over
+                await wait_until_idle(self._shell, give_up_s)
         self._refuse(found)
         if holder is not None and self._is_ours(holder):
             await self._vacate()
@@ -462,21 +469,50 @@ class ControllerElection:
         host = f"[{own[0].host}]" if ":" in own[0].host else own[0].host
         return f"{own[0].listener}://{host}:{own[0].port}"
 
-    async def _win(self, permit: Permit, *, takeover: bool, deposing: int | None) -> None:
+    async def _win(
+        self, permit: Permit, *, takeover: bool, broker: ControllerZNode | None, session: int | None, idle: bool
+    ) -> None:
+        """Register, deposing this broker or the controller with this session, and begin a term.
+
+        TopicsBeingDeletedError if the broker is to be ``idle`` and is not.
+        """
+        if broker is not None:
+            log.info("Taking the role from controller %d, a broker", broker.controller_id)
         won = await self._register(
             permit,
             self._shell.zk.register_controller_and_increment_controller_epoch(
                 self._shell.id,
                 self._shell.world.clock.wall_time_us() // 1000,
                 takeover=takeover,
-                deposing=deposing,
+                deposing=session,
+                idle=idle,
                 address=self.own_address(),
             ),
         )
         if won is None:
             await self._look()
-        else:
-            await self._begin_term(permit, *won)
+            return
+        unfinished = None
+        if broker is not None and not idle:
+            unfinished = await left_unfinished(self._shell, broker.controller_id)
+        await self._begin_term(permit, *won)
+        if unfinished is not None:
+            self._note_unfinished(unfinished)
+
+    def _note_unfinished(self, found: LeftUnfinished) -> None:
+        log.warning("Note: %s", found)
+        broker = self._shell.context.brokers.get(found.broker)
+        if broker is not None:
+            self._unfinished[found.broker] = (broker.epoch, found)
+
+    def unfit(self) -> list[LeftUnfinished]:
+        """Brokers that may fail as the controller until they are restarted, as far as this process knows."""
+        brokers = self._shell.context.brokers
+        return [
+            found
+            for broker, (epoch, found) in sorted(self._unfinished.items())
+            if broker in brokers and brokers[broker].epoch == epoch
+        ]
 
     async def _register(
         self, permit: Permit | StandingPermit, attempt: Awaitable[tuple[int, int]]

@@ -110,9 +110,12 @@ class RoleRelease:
         owed = tuple(debts.status(self._shell))
         for each in owed:
             log.warning("Broker %(broker)d still has %(replicas)d replicas to delete, of topics %(topics)s", each)
+        unfit = tuple(map(str, self._election.unfit()))
+        for why in unfit:
+            log.warning("Note: %s", why)
         names = self._names(left)
         await self._election.trigger_controller_move(for_good=any(each.for_good for each in self._asked))
-        self._end(names, owed)
+        self._end(names, owed, unfit)
 
     def _names(self, rows: Sequence[int]) -> tuple[str, ...]:
         return tuple(str(self._shell.topic_partition(row)) for row in rows)
@@ -140,7 +143,7 @@ class RoleRelease:
         channels = self._shell.channels
         return channels is not None and any(s.queued or s.in_flight for s in channels.statistics())
 
-    def _end(self, left: tuple[str, ...], owed: tuple[Mapping[str, Any], ...]) -> None:
+    def _end(self, left: tuple[str, ...], owed: tuple[Mapping[str, Any], ...], unfit: tuple[str, ...] = ()) -> None:
         asked, self._asked = self._asked, []
         for each in asked:
-            each.reply.ensure(Released(self._epoch, left, owed))
+            each.reply.ensure(Released(self._epoch, left, owed, unfit))

@@ -18,6 +18,8 @@ class Released(msgspec.Struct, frozen=True):
     """Partitions that still name this controller as a replica."""
     owed: tuple[Mapping[str, Any], ...] = ()
     """Brokers that have yet to delete replicas: ``broker``, ``replicas`` (a count), ``topics``."""
+    unfit: tuple[str, ...] = ()
+    """One sentence for each broker to be restarted before it becomes the controller (``controller.deposing``)."""
 
 
 class ReplicaLog(msgspec.Struct, frozen=True):

@@ -129,6 +129,7 @@ class Commands:
             "before": None if before is None else before.controller_id,
             "settings": [setting.as_json() for setting in settings.settings if setting.matters],
             "not_enforced": settings.not_enforced,
+            "unfit": [str(each) for each in self._controller.election.unfit()],
         }
 
     async def roll_back(self, body: bytes) -> Mapping[str, Any]:
@@ -175,6 +176,7 @@ class Commands:
             "active": self._controller.election.active,
             "left": list(released.left),
             "owed": list(released.owed),
+            "unfit": list(released.unfit),
             "ends_in_ms": linger_ms if asked.exit else None,
         }
 

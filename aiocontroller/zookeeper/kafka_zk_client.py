@@ -112,15 +112,17 @@ class KafkaZkClient(RequestZNodes):
         *,
         takeover: bool = False,
         deposing: int | None = None,
+        idle: bool = False,
         address: str = "",
     ) -> tuple[int, int]:
         """(epoch, its version, which is the fence); raises ControllerMovedError; see ``registration``.
 
         ``takeover`` deletes an existing ``/controller`` in the same multi, unless a KRaft controller holds it, or a
-        session other than the one it is ``deposing``.  ``address`` is where standby controllers can watch us.
+        session other than the one it is ``deposing``; with ``idle`` only while no topic is being deleted.  ``address``
+        is where standby controllers can watch us.
         """
         return await registration.register_controller(
-            self.client, controller_id, timestamp_ms, takeover=takeover, deposing=deposing, address=address
+            self.client, controller_id, timestamp_ms, takeover=takeover, deposing=deposing, idle=idle, address=address
         )
 
     async def check_controller_epoch(self, *, fence: int) -> None:

@@ -16,6 +16,10 @@ Winning ``/controller``, step by step (Kafka's ``registerControllerAndIncrementC
     round writes a higher epoch.
  5. From then on v+1 is the fence: every write of the controller begins with a check of it.
 
+A takeover from a broker may be bound to a moment at which no topic is being deleted (``idle``; ``controller.deposing``
+says why).  Its multi then also deletes ``/admin/delete_topics``, which ZooKeeper refuses while there are children, and
+creates it again.  A deletion that is requested afterwards does no harm: the broker hears first that it was deposed.
+
 A rollback of a migration to KRaft (``roll_back_migration``) is the same multi with an epoch above all that KRaft has
 written, and with the deletion of what KRaft has claimed.
 
@@ -35,6 +39,7 @@ from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, Op, OpResult, SetData
 from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, SessionExpiredError
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.znode_access import error_at
 from aiocontroller.zookeeper.znode_json import BadZNode
 
@@ -64,6 +69,10 @@ class _Session:
         """Whether this session owns the ephemeral znode with this Stat (persistent znodes have owner 0)."""
         owner: int = stat.ephemeral_owner
         return owner != 0 and owner == self._client.session_id
+
+
+class TopicsBeingDeletedError(AioControllerError):
+    """The holder of the role is deleting topics."""
 
 
 class BrokerIdInUseError(AioControllerError):
@@ -167,6 +176,15 @@ async def _holder(client: ZooKeeperClient, session: _Session, *, takeover: bool,
     raise ControllerMovedError(f"{paths.CONTROLLER} is held by session 0x{stat.ephemeral_owner & (2**64 - 1):x}")
 
 
+async def _while_no_topic_is_deleted(client: ZooKeeperClient) -> list[Op]:
+    """Operations that change nothing and fail while topics are being deleted."""
+    try:
+        acl = await client.get_acl(paths.DELETE_TOPICS)
+    except exc.NoNode:
+        return []  # nor can one be requested
+    return [Delete(paths.DELETE_TOPICS), Create(paths.DELETE_TOPICS, acl=acl)]
+
+
 async def register_controller(
     client: ZooKeeperClient,
     controller_id: int,
@@ -174,24 +192,30 @@ async def register_controller(
     *,
     takeover: bool,
     deposing: int | None = None,
+    idle: bool = False,
     address: str = "",
 ) -> tuple[int, int]:
     """(new epoch, its znode version); raises ControllerMovedError if another controller has the role.
 
     A takeover that is ``deposing`` a session takes the role from that session only: of several standbys, one wins.
-    Raises SessionExpiredError if the session ends meanwhile, since the role would have ended with it.
+    Raises SessionExpiredError if the session ends meanwhile, since the role would have ended with it, and with ``idle``
+    TopicsBeingDeletedError if topics are being deleted.
     """
     session = _Session(client)
     data = znodes.encode_controller(controller_id, timestamp_ms, address=address)
     for _ in range(MAX_ATTEMPTS):
         epoch, version = await _epoch_to_beat(client, session)
         present = await _holder(client, session, takeover=takeover, deposing=deposing)
-        deletes = [Delete(paths.CONTROLLER)] if present else []
-        code, fence = await _round(client, session, epoch + 1, version, data, deletes)
+        replaced: list[Op] = [Delete(paths.CONTROLLER)] if present else []
+        if idle:
+            replaced += await _while_no_topic_is_deleted(client)
+        code, fence = await _round(client, session, epoch + 1, version, data, replaced)
         won = (epoch + 1, fence) if code == 0 else await _resolve(client, session, epoch + 1)
         if won is not None:
             client.fence_generation = session.generation
             return won
+        if code == Code.NOT_EMPTY:
+            raise TopicsBeingDeletedError("the controller is deleting topics")
         # lost to another: without takeover _holder raises in the next round; with it we replace the new holder
     raise ControllerMovedError(f"lost {MAX_ATTEMPTS} rounds for {paths.CONTROLLER}")
 
@@ -228,17 +252,17 @@ async def seize_controller(
 
 
 async def _round(
-    client: ZooKeeperClient, session: _Session, epoch: int, version: int, data: bytes, deletes: Sequence[Delete]
+    client: ZooKeeperClient, session: _Session, epoch: int, version: int, data: bytes, replaced: Sequence[Op]
 ) -> tuple[int, int]:
     """Step 2, with the new ``epoch``: the multi's code (0, a conflict's, or _LOST), and the epoch's new version if it
     is 0."""
     ops: list[Op] = [
         SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), version),
-        *deletes,
+        *replaced,
         Create(paths.CONTROLLER, data, ephemeral=True),
     ]
     code, results = await _multi(client, session, ops)
-    if code not in (0, _LOST, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE):
+    if code not in (0, _LOST, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE, Code.NOT_EMPTY):
         raise error_at(paths.CONTROLLER, code)
     return code, results[0].version if code == 0 else -1
 

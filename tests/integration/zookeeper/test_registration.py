@@ -16,11 +16,13 @@ from aiocontroller.core.ids import (
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, MigrationZNode, ProducerIdBlock, encode_migration
 from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError
+from aiocontroller.zookeeper.from_aiozk import ACL
 from aiocontroller.zookeeper.kafka_zk_client import BadZNode, ControllerZNode, KafkaZkClient, ZNodeChange
 from aiocontroller.zookeeper.migration_rollback import RollbackRefusedError, plan_rollback
 from aiocontroller.zookeeper.registration import (
     BrokerIdInUseError,
     KnownEpoch,
+    TopicsBeingDeletedError,
     known_epoch,
     release_controller,
     roll_back_migration,
@@ -130,6 +132,28 @@ class TestElection:
         assert changes.empty()
         with pytest.raises(RollbackRefusedError):
             await plan_rollback(observer)
+
+    async def test_takeover_while_no_topic_is_deleted(self, zk: KafkaZkClient, connect: Connect) -> None:
+        """It fails as a whole while one is, and leaves the znode of the requests as it was."""
+        await zk.create_top_level_paths()
+        other = await connect()
+        await zk.register_controller_and_increment_controller_epoch(7, 0)
+        await put(zk, "/admin/delete_topics/one", b"")
+        with pytest.raises(TopicsBeingDeletedError):
+            await other.register_controller_and_increment_controller_epoch(8, 0, takeover=True, idle=True)
+        assert await zk.get_controller_epoch() == (1, 1)
+        assert await zk.get_topic_deletions() == ["one"]
+        await zk.client.delete("/admin/delete_topics/one")
+        acl = [ACL.make("world", "anyone", read=True, create=True, delete=True)]
+        await zk.client.delete("/admin/delete_topics")
+        await zk.client.create("/admin/delete_topics", acl=acl)
+        won = await other.register_controller_and_increment_controller_epoch(8, 0, takeover=True, idle=True)
+        assert won == (2, 2)
+        assert await zk.client.get_acl("/admin/delete_topics") == acl
+        await zk.client.delete("/admin/delete_topics")
+        won = await zk.register_controller_and_increment_controller_epoch(7, 0, takeover=True, idle=True)
+        assert won == (3, 3)
+        assert not await exists(zk, "/admin/delete_topics")
 
     async def test_our_own_leftover_is_replaced(self, zk: KafkaZkClient) -> None:
         await zk.register_controller_and_increment_controller_epoch(8, 0)
