@@ -120,7 +120,7 @@ def last_epoch(end: LogEnd, expected: int) -> Search:
         step *= 2
     if named:
         return high
-    if low == -1 and high == 0:
+    if high == 0:
         return NO_RECORDS
     raise IncoherentAnswersError(f"no epoch after {low} is known, but the log goes on to {end.end_offset}")
 

@@ -103,6 +103,13 @@ def test_a_reload_does_not_forget_a_topic_that_another_has_replaced() -> None:
     assert it.views[2].hosted == {}
 
 
+def test_a_reload_takes_no_topic_for_vanished_that_is_there() -> None:
+    it = cluster(1, t=[[1]], u=[[1]])
+    del it.znodes.topics["u"]
+    it.reload()
+    assert list(it.shell.vanished) == ["u"]
+
+
 def test_a_second_reload_knows_what_the_first_was_to_find() -> None:
     it = cluster(1, t=[[1]])
     replace(it, "t", b"the present one.", {0: ReplicaAssignment((1,))})

@@ -130,6 +130,9 @@ def test_two_sick_brokers_are_held() -> None:
     it.condition[4] = it.condition[5] = SLOW_DISK
     assert it.run(10) == []
     assert it.judge.held == (4, 5)
+    it.condition[5] = WELL
+    seconds_until_sick(it)
+    assert (it.sick, it.judge.held) == (4, ())
 
 
 def test_while_one_is_sick_no_other_is_judged() -> None:

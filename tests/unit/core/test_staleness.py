@@ -57,6 +57,13 @@ def test_what_is_not_written_to_tells_nothing() -> None:
     assert it.busy(now_s + 20) == []
 
 
+def test_a_partition_stays_watched_while_a_follower_is_behind() -> None:
+    it = watching(P, Q)
+    play(it, Q, [10] * 30, [10] * 30, SETTLE_S)
+    now_s = play(it, P, [10] * 30, [9] * 30, SETTLE_S)
+    assert it.busy(now_s + 20) == [P]
+
+
 def test_one_replica_that_is_stuck_alone_is_not_the_brokers_fault() -> None:
     it = watching(P, Q, R)
     ends = list(range(20))
