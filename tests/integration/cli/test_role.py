@@ -71,6 +71,7 @@ def test_role_is_taken_and_given_back(controller: subprocess.Popen[bytes], kazoo
         "before": None,
         "settings": [],
         "not_enforced": [],
+        "unfit": [],
     }
     done = aiocontroller("release", "--exit", "--linger", "0.1", *here)
     assert "goes on answering for 0.1 s and then ends" in done.stdout
