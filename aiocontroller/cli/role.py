@@ -73,7 +73,7 @@ def takeover(data: Path | None, keep_ours: tuple[str, ...], as_json: bool) -> No
         say("\nIt obeys, besides Kafka's defaults:\n\n" + table(("setting", "value", "from"), rows))
     for what in answer["not_enforced"]:
         say(f"\nNot enforced: {what}")
-    for why in answer["unfit"]:
+    for why in answer.get("unfit", ()):  # not in the answer of a process from before an upgrade
         say(f"\nNote: {why}.")
 
 
@@ -171,7 +171,7 @@ def release(data: Path | None, exit_: bool, linger_s: float | None, as_json: boo
         topics = ", ".join(owed["topics"][:5]) + (", …" if len(owed["topics"]) > 5 else "")
         replicas = plural(owed["replicas"], "replica")
         say(f"Broker {owed['broker']} still has {replicas} that it should have deleted, of {topics}.")
-    for why in answer["unfit"]:
+    for why in answer.get("unfit", ()):
         say(f"Note: {why}.")
     if answer["ends_in_ms"] is not None:
         say(f"It goes on answering for {answer['ends_in_ms'] / 1000:g} s and then ends.")

@@ -41,7 +41,9 @@ from aiocontroller.core.events import ControllerSuspected
 from aiocontroller.net.ports import Timer
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.errors import SessionExpiredError
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.migration_rollback import Rollback, plan_rollback
+from aiocontroller.zookeeper.paths import DELETE_TOPICS
 from aiocontroller.zookeeper.registration import KnownEpoch, TopicsBeingDeletedError
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
@@ -84,8 +86,8 @@ class ControllerElection:
         """The epoch of the last term of another aiocontroller that this process has stood by for."""
         self._again: Timer | None = None
         """The timer after which a suspicion is checked again."""
-        self._unfinished: dict[int, tuple[int, LeftUnfinished]] = {}
-        """Broker -> its registration's epoch when this process deposed it, and what it left unfinished."""
+        self._unfinished: dict[int, LeftUnfinished] = {}
+        """Broker -> what it left unfinished when this process deposed it."""
         self._takes_over = False
         """The policy ``takeover`` still applies: this process has not been the controller yet."""
 
@@ -107,7 +109,7 @@ class ControllerElection:
         if holder is None or self._is_ours(holder):
             await self._contend(holder)
         elif self._takes_back(holder):
-            await self._contend(holder, deposing=holder, session=holder.owner_session)
+            await self._contend(holder, deposing=holder)
         elif self._takes_over:
             await self._take_over(holder)
         elif self._shell.config.aiocontroller_takeover_policy == "standby" and holder.software != SOFTWARE:
@@ -239,7 +241,7 @@ class ControllerElection:
         )
         if won is None:
             return plan, ["/controller, /controller_epoch or /migration has changed meanwhile: stop the KRaft quorum"]
-        self._takes_over = self.observing = False
+        self.observing = False
         await self._begin_if_permitted(*won)
         return plan, [] if self.active else list(self.refusals) or ["another controller was elected at once"]
 
@@ -258,20 +260,25 @@ class ControllerElection:
     ) -> list[str]:
         """Win the role, or return the reasons against it; every election but ``_seize`` goes through here.
 
-        ``holder`` is replaced: our own znode, a working broker's (``deposing``), or that of the controller with
-        this ``session`` only.
+        ``holder`` is replaced if it is our own znode, a working broker's (``deposing``), or that of the controller with
+        this ``session``; never a znode that took its place meanwhile.
         """
-        clock, takes_over = self._shell.world.clock, self._takes_over
+        clock = self._shell.world.clock
         give_up_s = clock.monotonic() + IDLE_WITHIN_S
         while isinstance(found := await self._guard.permit(deposing=deposing), Permit):
-            self._takes_over = False
             idle = deposing is not None and clock.monotonic() < give_up_s
             try:
-                await self._win(found, takeover=holder is not None, broker=deposing, session=session, idle=idle)
+                await self._win(found, broker=deposing, session=session, idle=idle)
                 return []
             except TopicsBeingDeletedError:
-                self._takes_over = takes_over
                 await wait_until_idle(self._shell, give_up_s)
+            except (exc.NoAuth, exc.InvalidACL) as error:
+                if not idle:
+                    raise
+                log.warning(
+                    "We may not replace %s, so nothing shows when no topic is deleted: %r", DELETE_TOPICS, error
+                )
+                give_up_s = clock.monotonic()
         self._refuse(found)
         if holder is not None and self._is_ours(holder):
             await self._vacate()
@@ -469,21 +476,19 @@ class ControllerElection:
         host = f"[{own[0].host}]" if ":" in own[0].host else own[0].host
         return f"{own[0].listener}://{host}:{own[0].port}"
 
-    async def _win(
-        self, permit: Permit, *, takeover: bool, broker: ControllerZNode | None, session: int | None, idle: bool
-    ) -> None:
+    async def _win(self, permit: Permit, *, broker: ControllerZNode | None, session: int | None, idle: bool) -> None:
         """Register, deposing this broker or the controller with this session, and begin a term.
 
         TopicsBeingDeletedError if the broker is to be ``idle`` and is not.
         """
-        if broker is not None:
-            log.info("Taking the role from controller %d, a broker", broker.controller_id)
+        if broker is not None and broker.controller_id >= 0:  # else /controller cannot be read, nor then its owner
+            session = broker.owner_session
         won = await self._register(
             permit,
             self._shell.zk.register_controller_and_increment_controller_epoch(
                 self._shell.id,
                 self._shell.world.clock.wall_time_us() // 1000,
-                takeover=takeover,
+                takeover=broker is not None or session is not None,
                 deposing=session,
                 idle=idle,
                 address=self.own_address(),
@@ -492,26 +497,20 @@ class ControllerElection:
         if won is None:
             await self._look()
             return
-        unfinished = None
-        if broker is not None and not idle:
-            unfinished = await left_unfinished(self._shell, broker.controller_id)
-        await self._begin_term(permit, *won)
-        if unfinished is not None:
-            self._note_unfinished(unfinished)
-
-    def _note_unfinished(self, found: LeftUnfinished) -> None:
-        log.warning("Note: %s", found)
-        broker = self._shell.context.brokers.get(found.broker)
         if broker is not None:
-            self._unfinished[found.broker] = (broker.epoch, found)
+            log.info("Took the role from controller %d, a broker", broker.controller_id)
+            if not idle and (found := await left_unfinished(self._shell, broker.controller_id)) is not None:
+                log.warning("Note: %s", found)
+                self._unfinished[found.broker] = found
+        await self._begin_term(permit, *won)
 
     def unfit(self) -> list[LeftUnfinished]:
         """Brokers that may fail as the controller until they are restarted, as far as this process knows."""
         brokers = self._shell.context.brokers
         return [
             found
-            for broker, (epoch, found) in sorted(self._unfinished.items())
-            if broker in brokers and brokers[broker].epoch == epoch
+            for broker, found in sorted(self._unfinished.items())
+            if broker in brokers and brokers[broker].epoch == found.broker_epoch
         ]
 
     async def _register(
@@ -527,6 +526,7 @@ class ControllerElection:
     async def _begin_term(self, permit: Permit, epoch: int, fence: int) -> None:
         """Begin a term; this uses up ``permit``."""
         shell = self._shell
+        self._takes_over = False
         self.refusals = ()
         self._known = self._followed = None
         obey(shell)

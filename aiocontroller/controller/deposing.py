@@ -7,6 +7,8 @@ KAFKA-12315, in all releases up to 3.9.
 
 So a takeover registers only at a moment at which no topic is being deleted (``registration``).  After ``IDLE_WITHIN_S``
 it does so anyway; what the broker was deleting shows in requests that it can no longer remove.
+
+A rollback of a migration does not wait: the KRaft controller that it replaces is gone.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.words import as_a_name
+from aiocontroller.zookeeper import paths
 
 IDLE_WITHIN_S = 2.0
 """After this time the broker is deposed anyway: a deletion that waits for a dead broker never ends."""
@@ -26,10 +30,12 @@ class LeftUnfinished(NamedTuple):
     broker: int
     topics: tuple[str, ...]
     """Those that it was about to delete."""
+    broker_epoch: int = 0
+    """Of its registration then; a later one may be that of a restarted broker."""
 
     def __str__(self) -> str:
         return (
-            f"broker {self.broker} lost the role while it was deleting {', '.join(self.topics[:5])}"
+            f"broker {self.broker} lost the role while it was deleting {', '.join(map(as_a_name, self.topics[:5]))}"
             f"{', …' if len(self.topics) > 5 else ''}: restart it before it becomes the controller again (KAFKA-12315)"
         )
 
@@ -42,6 +48,7 @@ async def wait_until_idle(shell: ControllerShell, give_up_s: float) -> None:
 
 
 async def left_unfinished(shell: ControllerShell, broker: int) -> LeftUnfinished | None:
-    """Return what the broker just deposed may have been doing; None if it was idle."""
+    """Return what the broker just deposed may have been doing; None if it was idle, or is not registered."""
     topics = await shell.zk.get_topic_deletions(watch=False)
-    return LeftUnfinished(broker, tuple(topics)) if topics else None
+    registration = (await shell.zk.client.exists_many([paths.broker_id(broker)])).stat(0)
+    return LeftUnfinished(broker, tuple(topics), registration.created_zxid) if topics and registration else None

@@ -198,8 +198,9 @@ async def register_controller(
     """(new epoch, its znode version); raises ControllerMovedError if another controller has the role.
 
     A takeover that is ``deposing`` a session takes the role from that session only: of several standbys, one wins.
-    Raises SessionExpiredError if the session ends meanwhile, since the role would have ended with it, and with ``idle``
-    TopicsBeingDeletedError if topics are being deleted.
+    Raises SessionExpiredError if the session ends meanwhile, since the role would have ended with it.  With ``idle`` it
+    raises TopicsBeingDeletedError if the holder may be deleting topics, and ``exc.NoAuth`` or ``exc.InvalidACL`` if we
+    may not find out.
     """
     session = _Session(client)
     data = znodes.encode_controller(controller_id, timestamp_ms, address=address)
@@ -207,7 +208,7 @@ async def register_controller(
         epoch, version = await _epoch_to_beat(client, session)
         present = await _holder(client, session, takeover=takeover, deposing=deposing)
         replaced: list[Op] = [Delete(paths.CONTROLLER)] if present else []
-        if idle:
+        if present and idle:
             replaced += await _while_no_topic_is_deleted(client)
         code, fence = await _round(client, session, epoch + 1, version, data, replaced)
         won = (epoch + 1, fence) if code == 0 else await _resolve(client, session, epoch + 1)

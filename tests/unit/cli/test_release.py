@@ -9,6 +9,7 @@ from aiocontroller.cli import role
 
 
 def test_brokers_that_still_have_something_to_delete_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is of a controller that was started before an upgrade, and knows no ``unfit``."""
     answer = {
         "id": 1_000_001,
         "epoch": 4,
@@ -22,6 +23,7 @@ def test_brokers_that_still_have_something_to_delete_are_listed(monkeypatch: pyt
     monkeypatch.setattr(role, "find_controller", lambda data: None)
     monkeypatch.setattr(role, "post_command", lambda ready, command, body: answer)
     done = CliRunner().invoke(role.release, [])
+    assert done.exit_code == 0
     assert done.output == (
         "Controller 1000001 has given the role back after epoch 4.\n"
         "1 partition still with a replica on it: t-0\n"
