@@ -18,6 +18,7 @@ def test_brokers_that_still_have_something_to_delete_are_listed(monkeypatch: pyt
             {"broker": 2, "replicas": 1, "topics": ["orders"]},
             {"broker": 3, "replicas": 1200, "topics": [f"t{number}" for number in range(7)]},
         ],
+        "unfit": ["broker 2 lost the role while it was deleting orders: restart it"],
         "ends_in_ms": None,
     }
     monkeypatch.setattr(role, "find_controller", lambda data: None)
@@ -29,4 +30,6 @@ def test_brokers_that_still_have_something_to_delete_are_listed(monkeypatch: pyt
         "1 partition still with a replica on it: t-0\n"
         "Broker 2 still has 1 replica that it should have deleted, of orders.\n"
         "Broker 3 still has 1,200 replicas that it should have deleted, of t0, t1, t2, t3, t4, ….\n"
+        "Note: broker 2 lost the role while it was deleting orders: restart it.\n"
     )
+    assert done.exit_code == 0
