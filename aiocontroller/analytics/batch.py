@@ -72,8 +72,8 @@ def run_incremental(
 
     A journal that has grown or reappears is read again, without the records already known.  Log lines have no numbers,
     and all clocks are computed together, so a new or grown log forces a whole run; so does a file that was changed
-    (``fingerprints``).  What an earlier run read and is not
-    given again then is no longer in the tables; a remark names it.
+    (``fingerprints``).  What an earlier run read and is not given again then is no longer in the tables; a remark names
+    it.
     """
     store = Store(spark, out)
     found = find_files(spark, inputs, in_progress=in_progress, manifest=manifest)

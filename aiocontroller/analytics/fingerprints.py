@@ -18,16 +18,22 @@ CHANGED: Final = "not what an earlier run read (edited, replaced, or described o
 
 
 def fingerprint(file: SourceFile, size: int | None = None) -> str:
-    """Return the fingerprint of the first ``size`` bytes, by default of all that were listed.  Raises OSError."""
+    """Return the fingerprint of the first ``size`` bytes, by default of all that were listed.
+
+    Returns an empty one for a file that is gone: ``refuse_replaced`` names it.  Raises OSError.
+    """
     meaning = f"{file.source} {file.cluster} {file.node} {file.time_zone} {file.date}"
     if not is_local(file.path):
         return f"{file.modified_us} {meaning}"
     digest = hashlib.sha256(meaning.encode())
     left = file.size if size is None else size
-    with open(local_name(file.path), "rb") as content:
-        while left > 0 and (piece := content.read(min(left, CHUNK_BYTES))):
-            digest.update(piece)
-            left -= len(piece)
+    try:
+        with open(local_name(file.path), "rb") as content:
+            while left > 0 and (piece := content.read(min(left, CHUNK_BYTES))):
+                digest.update(piece)
+                left -= len(piece)
+    except FileNotFoundError:
+        return ""
     return digest.hexdigest()
 
 
