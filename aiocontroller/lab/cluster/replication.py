@@ -2,6 +2,8 @@
 
 * A follower reports the end of its log and its last epoch whenever they have changed.  Every report also counts as a
   fetch of the other partitions at the ends that it reported earlier (as in Kafka's fetch sessions).
+* A fetch that is out of range, or whose last epoch ends elsewhere in the leader's log, does not count: until the next
+  fetch the follower's end is unknown.
 * A follower is in sync while its end equals the leader's, or did so within the last ``replica_lag_time_max_ms``.  So a
   dead follower stays in sync while there is nothing to fetch.
 * A follower whose log ends before the leader's begins deletes its log and begins there.  Otherwise it deletes what the
@@ -42,10 +44,13 @@ class FetchAnswer(msgspec.Struct, array_like=True):
 class FollowerEnd:
     """A follower's log as its leader knows it; ``sent_hw`` is the last high watermark that it was sent."""
 
-    __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end", "sent_hw")
+    __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end", "offset", "sent_hw")
 
     def __init__(self, caught_up_ms: int) -> None:
+        self.offset = NO_OFFSET
+        """Where it fetches, which is where its log ends."""
         self.end = NO_OFFSET
+        """The offset below which it has the leader's records, by its last fetch; -1 if that did not show it."""
         self.epoch = NO_EPOCH
         self.caught_up_ms = caught_up_ms
         self.fetched_ms = NEVER_MS
@@ -79,15 +84,16 @@ class Leading:
     def reported(self, follower: int, end: int, epoch: int) -> None:
         """Note a follower's log end and last epoch; the end is -1 while it only asks where the epoch ends."""
         known = self._known(follower)
-        known.epoch, known.sent_hw = epoch, -1
-        known.end = end
+        known.offset, known.epoch, known.sent_hw = end, epoch, -1
 
     def fetched(self, follower: int, now_ms: int, topic: str, partition: int) -> FetchAnswer | None:
         """Count a fetch at the reported end; returns what is new for the follower, or None."""
         known, log = self._known(follower), self.log
         diverging = self._diverging(known)
         if diverging is not None:
-            return FetchAnswer(topic, partition, self.epoch, log.hw, known.end, [], diverging, log.start)
+            known.end = NO_OFFSET
+            return FetchAnswer(topic, partition, self.epoch, log.hw, known.offset, [], diverging, log.start)
+        known.end = known.offset
         if known.end >= log.end:
             known.caught_up_ms = max(known.caught_up_ms, now_ms)
         elif known.end >= known.leader_end:
@@ -100,19 +106,19 @@ class Leading:
         return FetchAnswer(topic, partition, self.epoch, log.hw, known.end, runs, None, log.start)
 
     def _diverging(self, known: FollowerEnd) -> EpochEnd | None:
-        if NO_OFFSET < known.end < self.log.start:
+        if NO_OFFSET < known.offset < self.log.start:
             return EpochEnd(NO_EPOCH, self.log.start)
         out_of_range = EpochEnd(NO_EPOCH, self.log.end)  # Kafka: OFFSET_OUT_OF_RANGE; a longer follower truncates to it
         if (
             known.epoch == NO_EPOCH
         ):  # a follower without records, or one before 2.7, which fetches without its last epoch
-            return out_of_range if known.end > self.log.end else None
+            return out_of_range if known.offset > self.log.end else None
         found = self.log.end_for(known.epoch)
-        if known.end == NO_OFFSET:
+        if known.offset == NO_OFFSET:
             return found
         if found == UNKNOWN_END:
             return out_of_range
-        return found if found.epoch < known.epoch or found.end < known.end else None
+        return found if found.epoch < known.epoch or found.end < known.offset else None
 
     def in_sync(self, follower: int, now_ms: int) -> bool:
         known = self._known(follower)

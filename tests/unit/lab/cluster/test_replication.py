@@ -168,6 +168,48 @@ def test_a_follower_joins_at_the_high_watermark_and_the_start_of_the_epoch() -> 
     assert late.asked(1) == (1, 3, 2)
 
 
+def test_a_follower_whose_log_diverges_does_not_join() -> None:
+    brokers = Brokers()
+    brokers.lead(1, (1,), epoch=0)
+    brokers.append(1, 3)
+    brokers.lead(2, (2,), epoch=1)
+    brokers.append(2, 3)
+    brokers.beat(1)  # it ends where its leader does, with other records
+    assert brokers.asked(2) is None
+    brokers.beat(1)
+    assert brokers.asked(2) is None
+    brokers.beat(1)
+    assert brokers.asked(2) == (2, 1)
+
+
+def test_a_follower_without_an_epoch_that_ends_after_its_leader_does_not_join() -> None:
+    brokers = Brokers("2.4", OLD)
+    brokers.lead(1, (1,), epoch=0)
+    brokers.append(1, 2)
+    brokers.partition(1).pending_isr = (1,)  # so that nothing is requested yet
+    brokers.beat(2, 2)
+    brokers.partition(1).pending_isr = None
+    brokers.log(1).truncate(0)  # its leader has lost its power
+    brokers.beat(2)
+    assert brokers.asked(1) is None
+    brokers.beat(2)
+    assert (brokers.log(2).end, brokers.asked(1)) == (0, (1, 2))
+
+
+def test_a_log_that_diverges_commits_nothing() -> None:
+    brokers = Brokers()
+    brokers.lead(1, (1,), epoch=0)
+    brokers.append(1, 3)
+    brokers.lead(2, (2, 1), epoch=1)
+    brokers.append(2, 3)
+    brokers.beat(1)
+    assert brokers.log(2).hw == 0
+    brokers.beat(1)
+    assert brokers.log(2).hw == 0
+    brokers.beat(1)
+    assert brokers.log(2).hw == 3
+
+
 def test_one_who_may_be_in_the_isr_already_holds_the_high_watermark() -> None:
     brokers = Brokers()
     brokers.lead(1, (1,), epoch=0)
