@@ -291,7 +291,7 @@ class ZNodeHistory:
         if in_sync and not (asked_for or chosen_later):
             self.complain("deleted", partition, f"broker {broker} has deleted a replica in sync: {state}")
         if asked_for:
-            self.data.topic_gone(partition[0])  # for good, even if brokers forbid the rest of its deletion
+            self.data.replica_gone(partition[0])  # for good, even if brokers forbid the rest of its deletion
 
     def ordered(self, partition: Partition, leader: int | None) -> None:
         """An operator asks for an election by what the logs hold, or for this leader."""

@@ -15,8 +15,8 @@ newest leader began.  The rules give a record up if, after it was written,
  * a foreign client wrote to the topic's znodes.
 
 Each is counted.  What retention deletes from the beginning of a log is not lost, and no log may begin later than that.
-A deleted topic is forgotten, and so is one whose deletion was requested or has taken a replica; replicas of an earlier
-topic of the same name prove nothing about a new one.
+A deleted topic is forgotten, and so is one whose deletion was requested or has taken a replica, except where its logs
+begin; replicas of an earlier topic of the same name prove nothing about a new one.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ class Leadership(NamedTuple):
 class Ledger:
     """The records that one partition of one topic has promised to keep."""
 
-    def __init__(self) -> None:
+    def __init__(self, deleted: int = 0) -> None:
         self.acknowledged: list[Records] = []
         self.committed: list[Run] = []
         """The longest log that was below a high watermark."""
         self.excuses: list[Excuse] = []
         self.newest = Leadership(0, ())
-        self.deleted = 0
+        self.deleted = deleted
         """Retention has deleted records before this offset; no log may begin later."""
 
     def excuse(self, records: Records, leader: Leadership, more: Iterable[Excuse] = ()) -> str | None:
@@ -144,6 +144,14 @@ class DataChecker:
     def topic_gone(self, topic: str) -> None:
         self.eligible.topic_gone(topic)
         self._ledgers = {partition: ledger for partition, ledger in self._ledgers.items() if partition[0] != topic}
+
+    def replica_gone(self, topic: str) -> None:
+        """A replica was deleted with its topic, which stays if the deletion is refused: then nothing is promised any
+        more, but the other replicas' logs still begin where retention has left them."""
+        self.eligible.topic_gone(topic)
+        for partition, ledger in self._ledgers.items():
+            if partition[0] == topic:
+                self._ledgers[partition] = Ledger(ledger.deleted)
 
     def not_excused(self, partition: Partition, leader_epoch: int) -> None:
         """This leader should not have been elected, so what its log has lost is no excuse."""

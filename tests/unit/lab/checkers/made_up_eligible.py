@@ -375,6 +375,15 @@ def its_leader_has_lost_fewer_of_them(s: records.Story) -> None:
 
 
 @records.case()
+def complete_logs_of_a_topic_that_has_lost_a_replica(s: records.Story) -> None:
+    two_are_complete(s)
+    s.check.replica_gone("u")
+    assert s.check.eligible.complete(records.T) == {2, 3}
+    s.check.replica_gone("t")
+    assert not s.check.eligible.complete(records.T)
+
+
+@records.case()
 def the_topic_of_complete_logs_is_gone(s: records.Story) -> None:
     two_are_complete(s)
     s.check.topic_gone("u")

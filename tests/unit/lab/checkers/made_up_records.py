@@ -185,6 +185,18 @@ def another_topic_is_deleted(s: Story) -> None:
 
 
 @case()
+def a_deletion_that_has_taken_a_replica_is_refused(s: Story) -> None:
+    s.check.replica_gone("t")
+    s.led(2, 1)
+
+
+@case("I13 I14")
+def another_topic_has_lost_a_replica(s: Story) -> None:
+    s.check.replica_gone("u")
+    s.led(2, 1)
+
+
+@case()
 def a_replica_of_an_earlier_topic_says_nothing(s: Story) -> None:
     s.led(2, 1, topic_id=B)
     s.raised(2, 1, 6, (0, 2, 6), topic_id=B)

@@ -70,6 +70,27 @@ def old_records_are_deleted_of_a_topic_that_is_to_go_and_stays(s: Story) -> None
     s.led(2, 1, gone(6), (0, 1, 10))
 
 
+@case()
+def old_records_were_deleted_of_a_topic_that_has_lost_a_replica_and_stays(s: Story) -> None:
+    s.check.deleted_old(T, 6, A)
+    s.check.replica_gone("t")
+    s.led(2, 1, gone(6), (0, 1, 10))
+
+
+@case("I14")
+def more_is_missing_than_was_deleted_of_a_topic_that_has_lost_a_replica(s: Story) -> None:
+    s.check.deleted_old(T, 6, A)
+    s.check.replica_gone("t")
+    s.led(2, 1, gone(7), (0, 1, 10))
+
+
+@case("I14")
+def old_records_were_deleted_of_a_topic_that_is_gone(s: Story) -> None:
+    s.check.deleted_old(T, 6, A)
+    s.check.topic_gone("t")
+    s.led(2, 1, gone(6), (0, 1, 10))
+
+
 @case("I14")
 def what_others_have_deleted_stays_committed(s: Story) -> None:
     s.raised(1, 0, 8, (0, 1, 10))

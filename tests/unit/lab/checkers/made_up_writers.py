@@ -6,7 +6,7 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import ElectionType, TopicResult
 from aiocontroller.lab.checkers.config_answers import Wanted
 from aiocontroller.lab.checkers.records import Records
-from aiocontroller.lab.cluster.logs import Run
+from aiocontroller.lab.cluster.logs import Run, deleted
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znode_json import topic_id_to_text
 from tests.unit.lab.checkers.history_story import STATE, UNCLEAN, Story, case
@@ -550,6 +550,16 @@ def a_record_goes_with_a_deletion_that_brokers_forbid_half_way(s: Story) -> None
     s.history.replica_deleted(1, ("t", 0), 0)
     s.there.clear()
     led(s, 1, 0)
+
+
+@case()
+def the_other_log_still_begins_where_it_did(s: Story) -> None:
+    """Seed 1796000000457: retention had deleted the beginning before the deletion of the topic."""
+    s.history.data.deleted_old(("t", 0), 3, "A" * 22)
+    s.there.add(paths.delete_topics_topic("t"))
+    s.history.replica_deleted(1, ("t", 0), 0)
+    s.there.clear()
+    s.history.data.led(2, ("t", 0), 0, [deleted(3)], "A" * 22)
 
 
 @case("I13")
