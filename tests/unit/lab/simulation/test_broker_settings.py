@@ -109,7 +109,7 @@ def test_a_controller_that_does_otherwise_is_found(
 
 def test_a_setting_that_is_reported_to_be_alike_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The active controller obeys it, and no message says that brokers differ."""
-    monkeypatch.setattr(cluster_settings.Setting, "differs", False)
+    monkeypatch.setattr(cluster_settings.EffectiveSetting, "differs", False)
     report, _ = played(DIFFERENT)
     assert any(f"settings: {REBALANCING} is to be alike" in violation for violation in report.violations)
 
