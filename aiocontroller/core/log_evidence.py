@@ -14,6 +14,8 @@ an older last epoch may end with records that the best log lacks: the two diverg
    lost.  It need not have any records: retention empties the log of an idle topic.  If an older log led in its place,
    the offsets of committed records would be assigned again, and consumers that have read past them would miss the new
    records.
+ * Without epochs a longer log may be another one: a leader whose session has expired appends records until it learns
+   of its successor.  So a log that is only longer does not lead in place of an awaited replica's that has records.
  * What a replica holds is unknown if it does not answer.  That matters only if it may have been the last to hold
    something acknowledged (``awaited``).
 
@@ -173,32 +175,31 @@ class Evidence(NamedTuple):
         """Whether logs can be compared by their epochs; if not, only their lengths count."""
         return all(end.epoch != UNKNOWN_EPOCH for end in self.ends.values())
 
-    def rank(self, broker: int) -> tuple[int, int]:
+    def rank(self, broker: int, awaited: Collection[int] = ()) -> tuple[int, bool, int]:
         """The higher, the better."""
-        return _rank(self.ends[broker], by_epoch=self.epochs_known)
+        end = self.ends[broker]
+        epoch = end.epoch if self.epochs_known else UNKNOWN_EPOCH
+        return (epoch, epoch < 0 and broker in awaited and not end.is_empty, end.end_offset)
 
     def best(self, candidates: Sequence[int], awaited: Collection[int] = ()) -> int | None:
         """The candidate with the best log, the first among equals; None if none of them has answered.
 
         A log that ends before the log of an awaited candidate begins does not count; nor does one that ends just there,
-        unless it is awaited itself.
+        unless it is awaited itself.  Of logs without epochs an awaited one with records is better than a longer one
+        that is not awaited.
         """
         answered = [broker for broker in candidates if broker in self.ends]
         deleted = max((self.ends[broker].start_offset for broker in answered if broker in awaited), default=-1)
         answered = [b for b in answered if self.ends[b].end_offset >= deleted + (b not in awaited)]
-        by_epoch = self.epochs_known
-        return max(answered, key=lambda broker: _rank(self.ends[broker], by_epoch=by_epoch), default=None)
+        return max(answered, key=lambda broker: self.rank(broker, awaited), default=None)
 
     def is_proven_better(self, best: int, other: int, awaited: Collection[int] = ()) -> bool:
         """Whether the best log surely has every committed record of the other; lengths alone prove nothing."""
-        if best not in self.ends or other not in self.ends or not self.epochs_known:
+        if best not in self.ends or other not in self.ends:
             return False
         better, than = self.ends[best], self.ends[other]
-        return better.epoch >= 0 or than.is_empty or (best in awaited and than.end_offset < better.start_offset)
-
-
-def _rank(end: LogEnd, *, by_epoch: bool) -> tuple[int, int]:
-    return (end.epoch if by_epoch else UNKNOWN_EPOCH, end.end_offset)
+        later = self.epochs_known and better.epoch >= 0
+        return later or than.is_empty or (best in awaited and than.end_offset < better.start_offset)
 
 
 class Loss(NamedTuple):

@@ -11,7 +11,7 @@ from aiocontroller.controller import unclean_recovery
 from aiocontroller.controller.log_questions import LogQuestions
 from aiocontroller.core import events as ev
 from aiocontroller.core.event_kinds import Reply
-from aiocontroller.core.log_evidence import NO_RECORDS, NOT_IN_TIME, Evidence, LogEnd
+from aiocontroller.core.log_evidence import NO_RECORDS, NOT_IN_TIME, UNKNOWN_EPOCH, Evidence, LogEnd
 from aiocontroller.core.request_content import AlterPartition, PartitionRecovery
 from aiocontroller.journal.journal import MemoryJournal
 from tests.unit.controller.leaderless import T0, Asking, change, die, leader, records, stop
@@ -186,6 +186,8 @@ def test_by_default_the_answer_of_one_that_started_again_is_void() -> None:
         ({1: LogEnd(3, 200), 2: CUT}, 2),
         ({1: LogEnd(NO_RECORDS, 200, 200), 2: LogEnd(4, 200), 3: LogEnd(4, 90)}, 1),
         ({1: LogEnd(NO_RECORDS, 0), 2: WHOLE, 3: LogEnd(4, 90)}, 2),
+        ({1: CUT, 2: LogEnd(UNKNOWN_EPOCH, 100), 3: LogEnd(4, 60)}, 1),
+        ({1: LogEnd(NO_RECORDS, 70), 2: LogEnd(NO_RECORDS, 100), 3: LogEnd(NO_RECORDS, 60)}, 1),
     ],
 )
 def test_it_leads_only_if_no_live_replica_has_a_better_log(strategy: str, ends: dict[int, LogEnd], after: int) -> None:

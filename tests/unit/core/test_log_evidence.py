@@ -236,7 +236,7 @@ def test_the_best_log_lacks_nothing_of_its_epoch(found: list[Log]) -> None:
     best = evidence.best(list(evidence.ends))
     assert best is not None
     for log in found:
-        assert evidence.rank(best) >= (log.end.epoch, log.end.end_offset)
+        assert evidence.rank(best) >= (log.end.epoch, False, log.end.end_offset)
         if log.end.epoch == found[best].end.epoch:
             assert found[best].records[: len(log.records)] == log.records
 
@@ -305,6 +305,18 @@ def test_lengths_decide_if_one_broker_cannot_tell_epochs() -> None:
     evidence = Evidence({1: LogEnd(5, 10), 2: LogEnd(UNKNOWN_EPOCH, 11), 3: LogEnd(6, 9)})
     assert evidence.best([1, 2, 3]) == 2
     assert evidence.best([1, 3]) == 1
+
+
+@pytest.mark.parametrize("epoch", [UNKNOWN_EPOCH, NO_RECORDS])
+@pytest.mark.parametrize("start, best", [(0, 1), (10, 2)])
+def test_a_log_without_epochs_that_is_only_longer_is_no_better_than_an_awaited_one(
+    epoch: int, start: int, best: int
+) -> None:
+    """Its end may be what a deposed leader wrote alone; but a log without records has nothing that could be lost."""
+    evidence = Evidence({1: LogEnd(epoch, 10, start), 2: LogEnd(epoch, 11), 3: LogEnd(epoch, 9)})
+    assert evidence.best([1, 2, 3], awaited=(1, 3)) == best
+    assert evidence.best([2, 3], awaited=(1, 3)) == 3
+    assert evidence.best([3, 1], awaited=(1, 3)) == 1
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

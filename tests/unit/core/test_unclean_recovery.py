@@ -148,6 +148,8 @@ OWN = LogEnd(4, 70)
         ({1: LogEnd(NO_RECORDS, 70), 2: LogEnd(NO_RECORDS, 71)}, 1),  # so it may where records have no epochs
         ({1: LogEnd(NO_RECORDS, 70), 2: LogEnd(0, 60)}, 2),
         ({1: LogEnd(NO_RECORDS, 0), 2: LogEnd(NO_RECORDS, 60)}, 2),
+        ({1: LogEnd(UNKNOWN_EPOCH, 0), 2: LogEnd(UNKNOWN_EPOCH, 60)}, 2),
+        ({1: LogEnd(UNKNOWN_EPOCH, 70), 2: LogEnd(5, 71)}, 1),
         ({}, 1),
     ],
 )
