@@ -140,7 +140,7 @@ class ZNodeHistory:
         self.unclean = UncleanElections(now_s)
         self._led_uncleanly: dict[Partition, int] = {}
         """The leader epoch of the last unclean election."""
-        self.on_election: Callable[[Partition, int, int, bool, bool], None] = lambda *_: None
+        self.on_election: Callable[[Partition, int, int, Collection[int], bool], None] = lambda *_: None
         """Called when a leader is written, with its epoch, whether it is in the ISR or eligible, and whether an
         operator ordered it."""
         self.reported: Callable[[Partition, int], Collection[int] | None] = lambda *_: None
@@ -420,9 +420,9 @@ class ZNodeHistory:
             asked = before.leader != NO_LEADER or self.reported(partition, after.leader_epoch) is not None
             unasked = not asked and self.must_ask(partition, after.leader)
             self.data.elected(partition, after.leader, after.leader_epoch, unasked=unasked)
-            steady = after.leader in may_lead.complete.union(before.isr)
+            complete = may_lead.complete.union(before.isr)
             self._ordered.pop(partition, None)
-            self.on_election(partition, after.leader, after.leader_epoch, steady, may_lead.by_order)
+            self.on_election(partition, after.leader, after.leader_epoch, complete, may_lead.by_order)
         self.data.eligible.written(partition, before, after, self.assigned.get(partition, ()))
         if before is not None:
             self._check_step(partition, before, after, may_lead)

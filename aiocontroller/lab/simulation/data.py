@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.journal.records import Record
-from aiocontroller.lab.checkers.best_logs import BestLogs, Reported
+from aiocontroller.lab.checkers.best_logs import BestLogs, Reported, ReportedLog
 from aiocontroller.lab.checkers.observers import LogObserver, wrap
 from aiocontroller.lab.checkers.records import Partition, Records
 from aiocontroller.lab.cluster import client_requests
@@ -27,6 +27,8 @@ from aiocontroller.lab.cluster.replication import ALL, FetchAnswer
 from aiocontroller.lab.cluster.simulated_broker import LOOPBACK, SimulatedBroker
 from aiocontroller.lab.scenarios.plan import MIN_ISR
 from aiocontroller.net.ports import World
+from aiocontroller.wire import fetch
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.cluster_znodes import decode_config
 from aiocontroller.zookeeper.znode_json import topic_id_to_text
@@ -51,7 +53,12 @@ class SimulatedData:
         """Every acknowledgement of any kind, in order."""
         self._simulation = simulation
         self._checker = simulation.history.data
-        self.best_logs = BestLogs(simulation.history.complain, simulation.history.probe, self._reported_logs)
+        self.best_logs = BestLogs(
+            simulation.history.complain,
+            simulation.history.probe,
+            self._reported_logs,
+            by_rule=simulation.plan.recovery == "None",
+        )
         simulation.history.on_election = self.best_logs.chosen
         simulation.history.reported = self.best_logs.asked
         simulation.history.must_ask = self._must_ask
@@ -60,7 +67,7 @@ class SimulatedData:
         self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
         self._users: dict[int, Process] = {}
         self._clients: dict[asyncio.Task[None], DataClient] = {}
-        self._reported: dict[Partition, dict[int, list[Run]]] = {}
+        self._reported: dict[Partition, dict[int, ReportedLog]] = {}
         """Each broker's log when the broker last reported where it ends."""
         self._checker.eligible.min_isr = self._eligible_below
         simulation.history.running = self._running
@@ -128,8 +135,10 @@ class SimulatedData:
         broker.replicas.min_isr_of = self._min_isr
         LogObserver(self._checker, broker, lambda: process.host.crashed)
 
+        with_epochs = broker.generation.of_logs[ApiKey.FETCH].max >= fetch.VERSION
+
         def end_reported(topic: str, partition: int, log: Log) -> None:
-            self._reported.setdefault((topic, partition), {})[number] = list(log.runs)
+            self._reported.setdefault((topic, partition), {})[number] = ReportedLog(list(log.runs), with_epochs)
 
         broker.replicas.end_reported = end_reported
         wrap(self._disks[number], "retain", functools.partial(self._retains, self._disks[number]))
@@ -166,7 +175,7 @@ class SimulatedData:
             reported = Reported(record.leader_epoch, record.replicas or (), lambda b: context.is_replica_online(row, b))
             self.best_logs.reported((record.topic, record.partition), reported)
 
-    def _reported_logs(self, partition: Partition) -> dict[int, list[Run]]:
+    def _reported_logs(self, partition: Partition) -> dict[int, ReportedLog]:
         return self._reported.get(partition, {})
 
     # -- clients ---------------------------------------------------------------------------------------------------

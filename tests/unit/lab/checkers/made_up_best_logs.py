@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from aiocontroller.lab.cluster.logs import Run, deleted
 from tests.unit.lab.checkers.history_story import Case
@@ -31,7 +32,15 @@ class Story:
             7: [deleted(400)],
             8: [deleted(300), Run(1, 1, 399)],
         }
-        self.check = module.BestLogs(self.complain, self.probes.append, lambda partition: self.logs)
+        self.old: set[int] = set()
+        """Brokers that tell no epochs."""
+        self.check = self.checks()
+
+    def checks(self, **options: bool) -> Any:
+        def logs(partition: tuple[str, int]) -> dict[int, Any]:
+            return {broker: self.module.ReportedLog(runs, broker not in self.old) for broker, runs in self.logs.items()}
+
+        return self.module.BestLogs(self.complain, self.probes.append, logs, **options)
 
     def complain(self, rule: str, partition: tuple[str, int], detail: str) -> None:
         assert partition == T
@@ -40,7 +49,7 @@ class Story:
     def reported(self, *brokers: int, epoch: int = 7) -> None:
         self.check.reported(T, self.module.Reported(epoch, brokers, lambda broker: broker not in self.dead))
 
-    def chosen(self, leader: int, epoch: int = 8, *, complete: bool = False, by_order: bool = False) -> None:
+    def chosen(self, leader: int, epoch: int = 8, *, complete: tuple[int, ...] = (), by_order: bool = False) -> None:
         self.check.chosen(T, leader, epoch, complete, by_order)
 
     def asked(self, epoch: int = 8, of: tuple[str, int] = T) -> set[int] | None:
@@ -162,14 +171,14 @@ def what_was_told_was_of_an_earlier_epoch(it: Story) -> None:
 @case("I15", probes=1)
 def a_member_of_the_isr_leads_although_another_log_is_better(it: Story) -> None:
     it.reported(1, 2)
-    it.chosen(1, complete=True)
+    it.chosen(1, complete=(1,))
     assert it.probes == ["a complete replica leads by evidence"]
 
 
 @case(probes=0)
 def a_member_of_the_isr_that_was_not_asked_leads_by_rule(it: Story) -> None:
     it.reported(1, 2)
-    it.chosen(4, complete=True)
+    it.chosen(4, complete=(4,))
 
 
 @case()
@@ -207,3 +216,102 @@ def an_operators_leader_may_have_any_log(it: Story) -> None:
     it.reported(1, 2)
     it.chosen(1, by_order=True)
     assert it.asked() is None
+
+
+# -- one of those that have reported is older than 2.7, and tells no epochs: lengths decide ----------------------------
+
+
+@case("I15", probes=2)
+def a_longer_log_leads_in_place_of_a_complete_one(it: Story) -> None:
+    """As in seed 1796000000935: what a deposed leader wrote alone replaces what its successor has acknowledged."""
+    it.old = {1}
+    it.reported(1, 2)
+    it.chosen(1, complete=(2,))
+
+
+@case(probes=2)
+def a_complete_log_leads_before_one_that_is_longer(it: Story) -> None:
+    it.old = {1}
+    it.reported(1, 2)
+    it.chosen(2, complete=(2,))
+    assert it.probes == ["a complete replica leads by evidence", "logs compared by their lengths"]
+
+
+@case(probes=2)
+def a_complete_log_leads_before_a_better_one_whose_epochs_are_not_told(it: Story) -> None:
+    it.old = {2}
+    it.reported(2, 8)
+    it.chosen(8, complete=(8,))
+
+
+@case(probes=2)
+def the_longer_log_leads_where_none_is_complete(it: Story) -> None:
+    it.old = {4}
+    it.reported(1, 2, 4)
+    it.chosen(1)
+
+
+@case("I15", probes=2)
+def the_shorter_log_leads_where_none_is_complete(it: Story) -> None:
+    it.old = {4}
+    it.reported(1, 2, 4)
+    it.chosen(2)
+
+
+@case(probes=2)
+def a_complete_log_without_records_gives_way(it: Story) -> None:
+    it.old = {5}
+    it.reported(1, 5)
+    it.chosen(1, complete=(5,))
+
+
+@case("I15", probes=2)
+def a_complete_log_without_records_leads(it: Story) -> None:
+    it.old = {5}
+    it.reported(1, 5)
+    it.chosen(5, complete=(5,))
+
+
+@case("I15", probes=2)
+def the_shorter_of_two_complete_logs_leads(it: Story) -> None:
+    it.old = {1}
+    it.reported(1, 2)
+    it.chosen(2, complete=(1, 2))
+
+
+@case(probes=2)
+def the_shorter_of_two_complete_logs_leads_by_rule(it: Story) -> None:
+    it.check = it.checks(by_rule=True)
+    it.old = {1}
+    it.reported(1, 2)
+    it.chosen(2, complete=(1, 2))
+
+
+@case("I15", probes=2)
+def a_longer_log_leads_against_the_rule(it: Story) -> None:
+    it.check = it.checks(by_rule=True)
+    it.old = {1}
+    it.reported(1, 2)
+    it.chosen(1, complete=(2,))
+
+
+@case("I15")
+def by_rule_a_worse_log_leads_whose_epochs_are_told(it: Story) -> None:
+    it.check = it.checks(by_rule=True)
+    it.reported(1, 2)
+    it.chosen(1, complete=(1,))
+
+
+@case(probes=2)
+def an_old_broker_has_died(it: Story) -> None:
+    """What it has told counts: a controller compares all that it was told, and elects of those that live."""
+    it.old = it.dead = {3}
+    it.reported(1, 2, 3)
+    it.chosen(1)
+
+
+@case("I15")
+def an_old_broker_has_told_nothing(it: Story) -> None:
+    it.old = {4}
+    it.reported(1, 2)
+    it.chosen(1)

@@ -25,11 +25,19 @@ def returned(s: Story, *reported: int, isr: tuple[int, ...] = (1,), recorded: bo
     s.history.reported = lambda partition, epoch: set(reported) if (partition, epoch) == (T, 2) and reported else None
 
 
+def noted(s: Story) -> list[tuple[object, ...]]:
+    """(partition, leader, leader epoch, whether it is complete, whether it was ordered) of each later election."""
+    elections: list[tuple[object, ...]] = []
+    s.history.on_election = lambda partition, leader, epoch, complete, by_order: elections.append(
+        (partition, leader, epoch, leader in complete, by_order)
+    )
+    return elections
+
+
 @case()
 def a_better_log_leads(s: Story) -> None:
     returned(s, 1, 3)
-    elections: list[tuple[object, ...]] = []
-    s.history.on_election = lambda *election: elections.append(election)
+    elections = noted(s)
     s.state(3, 2, (3,), version=2)
     assert s.history.probes["unclean election"] == 1
     assert elections == [(T, 3, 2, False, False)]
@@ -105,8 +113,7 @@ def there_was_a_leader(s: Story) -> None:
 @case()
 def a_member_of_the_isr_leads(s: Story) -> None:
     returned(s, 1, 3)
-    elections: list[tuple[object, ...]] = []
-    s.history.on_election = lambda *election: elections.append(election)
+    elections = noted(s)
     s.state(1, 2, (1,), version=2)
     s.state(1, 3, (1,), version=3)
     s.state(-1, 4, (1,), version=4)
@@ -117,8 +124,7 @@ def a_member_of_the_isr_leads(s: Story) -> None:
 def an_eligible_replica_leads_by_rule(s: Story) -> None:
     s.history.data.eligible.min_isr = lambda topic: 2
     returned(s, 1, 3)
-    elections: list[tuple[object, ...]] = []
-    s.history.on_election = lambda *election: elections.append(election)
+    elections = noted(s)
     s.state(2, 2, (2,), version=2)
     assert elections == [(T, 2, 2, True, False)]
 
@@ -290,8 +296,7 @@ def without_aggressive_a_partition_waits_for_ever(s: Story) -> None:
 
 @case()
 def an_operator_may_choose_anybody(s: Story) -> None:
-    elections: list[tuple[object, ...]] = []
-    s.history.on_election = lambda *election: elections.append(election)
+    elections = noted(s)
     returned(s, 1, 3)
     s.history.ordered(T, 3)
     s.state(3, 2, (3,), version=2)
@@ -302,8 +307,7 @@ def an_operator_may_choose_anybody(s: Story) -> None:
 
 @case()
 def an_operator_may_ask_for_the_best_log(s: Story) -> None:
-    elections: list[tuple[object, ...]] = []
-    s.history.on_election = lambda *election: elections.append(election)
+    elections = noted(s)
     waited(s, 3)
     s.history.unclean.after_s = float("inf")
     s.history.ordered(T, None)
