@@ -270,13 +270,13 @@ def plan_phase_u(context: ControllerContext, wanted: Mapping[int, ReplicaAssignm
 
 
 def led_by_dropped(context: ControllerContext, dropped: Mapping[int, Sequence[int]]) -> list[int]:
-    """Partitions led by a replica whose addition is cancelled; they need another leader at once.
+    """Partitions led by a replica whose addition is cancelled; they need another leader first.
 
-    Kafka leaves such a partition without a leader, so the new target can never catch up.  Where the new target is in
-    sync already, phase B follows at once and elects.
+    Kafka leaves such a partition without a leader, so the new target can never catch up.  Phase B would be too late to
+    elect, even if the new target is in sync: without a leader, the partition might wait for what logs hold.
     """
     leader = context.table.leader
-    return [row for row, gone in dropped.items() if leader[row] in gone and not is_complete(context, row)]
+    return [row for row, gone in dropped.items() if leader[row] in gone]
 
 
 def effects_of_phase_u(plan: PhaseU, failed: Collection[int]) -> Effects:

@@ -234,15 +234,16 @@ def trigger_partition_reassignment(
 
     Dropped replicas leave the ISR before the assignment is written: a controller that ends in between leaves replicas
     that catch up again.  Kafka writes the assignment first, and may leave a broker in the ISR that can never lead.
+    A leader that no other replica can replace is not dropped.
     """
     yield HaltDeletions(plan.queued_topics(context, wanted), "reassignment")
     phase = plan.plan_phase_u(context, wanted)
     yield HoldRequests()  # a leader would take replicas into its ISR that are not assigned yet
     yield Apply(Effects(assigned=phase.wanted))
-    yield ElectLeaders(plan.led_by_dropped(context, phase.dropped), Strategy.OFFLINE)
-    failed: dict[int, str] = {}
-    if phase.dropped:
-        failed |= yield from ShrinkIsrs(by_broker(phase.dropped))
+    elected = yield from ElectLeaders(plan.led_by_dropped(context, phase.dropped), Strategy.OFFLINE)
+    failed = dict.fromkeys(plan.led_by_dropped(context, phase.dropped), "no replica that stays can lead")
+    if dropped := phase.dropped_but(failed):
+        failed |= yield from ShrinkIsrs(by_broker(dropped))
     going = {row: assignment for row, assignment in (phase.wanted | phase.there).items() if row not in failed}
     failed |= yield from WriteAssignments(going, phase.dropped_but(failed))
     yield CarryOut(plan.effects_of_phase_u(phase, failed))
@@ -250,7 +251,7 @@ def trigger_partition_reassignment(
     yield SendRequests()
     begun = [row for row in wanted if row not in failed]
     yield Apply(plan.begun(phase, begun))
-    yield from on_partition_reassignment(context, begun)
+    yield from on_partition_reassignment(context, begun, elected)
     raised = yield from RaiseLeaderEpochs(plan.not_raised(context, phase, failed))
     yield CarryOut(plan.effects_of_dropping(context, phase, failed, raised))
     yield SendRequests()
@@ -284,8 +285,13 @@ def too_large_for_their_znodes(
     return refused
 
 
-def on_partition_reassignment(context: ControllerContext, rows: Sequence[int]) -> Steps[None]:
-    """Go on with these partitions: phase A for those whose target is not in sync yet, phase B for the others."""
+def on_partition_reassignment(
+    context: ControllerContext, rows: Sequence[int], elected: AbstractSet[int] = frozenset()
+) -> Steps[None]:
+    """Go on with these partitions: phase A for those whose target is not in sync yet, phase B for the others.
+
+    ``elected``: those that phase U has just given another leader.
+    """
     yield HaltDeletions(plan.queued_topics(context, rows), "reassignment")
     waiting = [row for row in rows if not plan.is_complete(context, row)]
     yield from _phase_a(context, waiting)
@@ -296,7 +302,7 @@ def on_partition_reassignment(context: ControllerContext, rows: Sequence[int]) -
     if never_led:
         yield ElectLeaders(never_led, Strategy.OFFLINE)
         yield SendRequests()
-    yield from _phase_b(context, [row for row in rows if plan.is_complete(context, row)])
+    yield from _phase_b(context, [row for row in rows if plan.is_complete(context, row)], elected)
 
 
 def _phase_a(context: ControllerContext, rows: Sequence[int]) -> Steps[None]:
@@ -309,7 +315,7 @@ def _phase_a(context: ControllerContext, rows: Sequence[int]) -> Steps[None]:
     yield SendRequests()
 
 
-def _phase_b(context: ControllerContext, rows: Sequence[int]) -> Steps[None]:
+def _phase_b(context: ControllerContext, rows: Sequence[int], elected_before: AbstractSet[int]) -> Steps[None]:
     """The whole target is in sync: move the leader into it, and remove the other replicas."""
     if not rows:
         return
@@ -323,7 +329,7 @@ def _phase_b(context: ControllerContext, rows: Sequence[int]) -> Steps[None]:
     unmoved = plan.not_moved(context, phase, elected)
     yield Apply(Effects(assigned={row: phase.before[row] for row in unmoved}))
     phase = phase.but(unmoved)
-    raised = yield from RaiseLeaderEpochs(plan.leaders_that_stay(context, phase, elected))
+    raised = yield from RaiseLeaderEpochs(plan.leaders_that_stay(context, phase, elected | elected_before))
     yield CarryOut(Effects(leader_and_isr=[plan.to_replicas(context, raised)]))
     if phase.removed():
         yield ShrinkIsrs(by_broker(phase.removed()))

@@ -156,6 +156,35 @@ def test_a_dropped_replica_that_stays_in_the_isr_keeps_its_assignment() -> None:
     assert context.table.assignment(0) == MOVE
 
 
+def test_a_dropped_leader_hands_over_before_it_leaves_the_isr() -> None:
+    """Also where the new target is in sync: without a leader, the partition might wait for what logs hold."""
+    context = moving()
+    lead(context, "t-0", 3, (1, 2, 3))
+    epoch = context.table.leader_epoch[0]
+    back = context.table.assignment(0).reassign_to((1, 2))
+    played = Played(context, phases.trigger_partition_reassignment(context, {0: back}))
+    assert played.result == {}
+    assert [step for step in played.steps if isinstance(step, ElectLeaders | ShrinkIsrs)][:2] == [
+        ElectLeaders([0], Strategy.OFFLINE),
+        ShrinkIsrs({3: [0]}),
+    ]
+    assert (context.table.leader[0], context.table.isr(0)) == (1, (1, 2))
+    assert context.table.leader_epoch[0] == epoch + 2, "elected, and out of the ISR: as Kafka counts"
+
+
+def test_a_dropped_leader_stays_where_no_other_replica_can_lead() -> None:
+    context = moving()
+    lead(context, "t-0", 3, (1, 2, 3))
+    back = context.table.assignment(0).reassign_to((1, 2))
+    answers: Answers = {ElectLeaders: lambda _: frozenset()}
+    played = Played(context, phases.trigger_partition_reassignment(context, {0: back}), answers)
+    why = "no replica that stays can lead"
+    assert played.result == {0: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why)}
+    assert played.of(ShrinkIsrs) == []
+    assert played.of(WriteAssignments) == [WriteAssignments({}, {})]
+    assert (context.table.assignment(0), context.table.leader[0], context.table.isr(0)) == (MOVE, 3, (1, 2, 3))
+
+
 def test_an_assignment_that_was_not_written_is_taken_back() -> None:
     context = ctx(3, {"t": [[1, 2], [1, 2]]})
     answers: Answers = {WriteAssignments: lambda step: {0: "refused"}}
