@@ -130,6 +130,7 @@ class BrokerServer:
         self._settings = settings
         self._changed = changed
         self._arrays = IntArrays()
+        self._registered = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self.clients = ClientRequests(world, replicas)
 
@@ -137,6 +138,11 @@ class BrokerServer:
     def _offered(self) -> Mapping[ApiKey, VersionRange]:
         generation = self._replicas.generation
         return generation.offered if self._replicas.disk is None else {**generation.offered, **generation.of_logs}
+
+    def registered(self, broker_epoch: int) -> None:
+        """The broker has registered, perhaps not for the first time, and knows its epoch."""
+        self.broker_epoch = broker_epoch
+        self._registered.set()
 
     def connection(self) -> ServedConnection:
         return ServedConnection(self)
@@ -174,6 +180,7 @@ class BrokerServer:
         elif api is ApiKey.METADATA:
             pieces = await self._answer_metadata(version, body)
         else:
+            await self._registered.wait()  # Kafka's broker handles no request before; it could not judge broker epochs
             async with self._one_at_a_time:
                 if self.disk_delay_s and api in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA):
                     await self._world.clock.sleep(self.disk_delay_s)

@@ -287,7 +287,7 @@ class SimulatedBroker:
         give_up = self._world.clock.monotonic() + patience_s
         while True:
             try:
-                self._server.broker_epoch = await self._zk.register_broker(info)
+                self._server.registered(await self._zk.register_broker(info))
                 break
             except SessionExpiredError:
                 return  # the new session registers again
