@@ -126,10 +126,9 @@ class SimulatedData:
     async def mount(self, broker: SimulatedBroker, process: Process, world: World) -> None:
         """Give a broker its disk before it runs."""
         number = broker.config.id
-        before = self._users.get(number)
-        self._users[number] = process
-        while before is not None and before.alive:
+        while (user := self._users.get(number)) is not None and user.alive:
             await world.clock.sleep(LOCK_POLL_S)
+        self._users[number] = process
         self._disks[number] = self._disks[number].reopen()
         broker.mount(self._disks[number])
         broker.replicas.min_isr_of = self._min_isr

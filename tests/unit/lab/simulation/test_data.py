@@ -7,11 +7,14 @@ import functools
 import pytest
 
 from aiocontroller.lab.checkers.records import DataChecker
+from aiocontroller.lab.cluster.logs import Disk
+from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.scenarios.restarts import is_of_restarts
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.coverage import PROBES_OF_DATA
+from aiocontroller.lab.simulation.process import Process
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import DATA_RULES, Simulation, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
@@ -149,3 +152,32 @@ def test_a_process_that_waits_for_its_disk_could_not_lead(seed: int) -> None:
     assert not report.violations
     assert report.marks["probe/I13 excused: lost power or a lost disk"] > 0
     assert live == [True] * 4 + [False] * 2 + [True] * 2
+
+
+STARTED_TWICE = """
+cluster brokers=1 controllers=1 data
+create-topic orders 1 then=3
+kill-controller 1 then=0.1
+stop-broker 1 then=0.1
+start-broker 1 then=0.1
+kill-broker 1 then=0.1
+start-broker 1 then=10
+start-controller 1 then=10
+"""
+"""The first process is still stopping when the second, which waits for the disk, is killed and the third starts."""
+
+
+def test_a_disk_has_one_user_although_another_was_killed_while_it_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that two processes had at the same time lost what the first one acknowledged (seed 1796000002076 once)."""
+    made = Simulation(parse_scenario(STARTED_TWICE))
+    users: list[Process] = []
+    mount = SimulatedBroker.mount
+
+    def mounted(broker: SimulatedBroker, disk: Disk) -> None:
+        assert not any(user.alive for user in users)
+        mount(broker, disk)
+        users.append(made.brokers[1][1])
+
+    monkeypatch.setattr(SimulatedBroker, "mount", mounted)
+    assert not run(made.run()).violations
+    assert len(users) == 2
