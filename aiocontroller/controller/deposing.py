@@ -8,7 +8,8 @@ KAFKA-12315, in all releases up to 3.9.
 So a takeover registers only at a moment at which no topic is being deleted (``registration``).  After ``IDLE_WITHIN_S``
 it does so anyway; what the broker was deleting shows in requests that it can no longer remove.
 
-A rollback of a migration does not wait: the KRaft controller that it replaces is gone.
+A rollback of a migration does not wait.  It replaces a KRaft controller that is gone; a broker that holds the role in
+its place, as after a rollback by hand, may become unfit.
 """
 
 from __future__ import annotations
