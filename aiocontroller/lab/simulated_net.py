@@ -19,6 +19,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any, TypeVar, cast
 
+from aiocontroller.lab.ordered_scopes import ordered_scopes
 from aiocontroller.net.ports import BACKLOG, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, TlsNow, World
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -156,7 +157,7 @@ def running_loop() -> VirtualLoop:
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on a new virtual loop."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with ordered_scopes(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
 
 
