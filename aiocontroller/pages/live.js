@@ -66,12 +66,8 @@ function pace(found, left, noun, reserve) {
 
 // Folded until the reader opens it; stays open when its section is redrawn.
 const opened = new Set();
-function folded(id, rows, show, title = "more") {
-  if (!rows.length) return null;
-  const made = el("details", { open: opened.has(id) ? "" : null }, el("summary", {}, `${count(rows.length)} ${title}`), show(rows));
-  made.addEventListener("toggle", () => opened[made.open ? "add" : "delete"](id));
-  return made;
-}
+const folded = (id, rows, show, title = "more") => rows.length
+  ? el("details", { "data-id": id }, el("summary", {}, `${count(rows.length)} ${title}`), show(rows)) : null;
 
 const labelOf = element => `${element.tagName} ${element.getAttribute("aria-label") || element.textContent}`;
 
@@ -79,7 +75,10 @@ function draw(id, ...children) {
   const place = document.querySelector(`#${id} > div`);
   const before = place.querySelector(".scroll")?.scrollLeft || 0;
   const focused = place.contains(document.activeElement) ? labelOf(document.activeElement) : null;
+  // Asked here, because the browser tells of an opening ("toggle") later, perhaps after this.
+  for (const each of place.querySelectorAll("details")) opened[each.open ? "add" : "delete"](each.dataset.id);
   place.replaceChildren(...children.flat().filter(Boolean));
+  for (const each of place.querySelectorAll("details")) each.open = opened.has(each.dataset.id);
   if (focused) [...place.querySelectorAll("button, summary, .scroll")].find(each => labelOf(each) === focused)?.focus({ preventScroll: true });
   const scroll = place.querySelector(".scroll");
   if (scroll && before) scroll.scrollLeft = before;

@@ -115,8 +115,10 @@ async def test_a_long_list_is_folded_and_stays_open_once_opened(cluster: Cluster
     one = {"topic": "t", "reason": [], "since_us": None, "leader": 1, "isr": [1], "replicas": [1, 2]}
     lost = {"under-replicated": [one | {"partition": n} for n in range(25)], "offline": [], "under-min-isr": []}
 
-    async def hears() -> None:
-        await page.evaluate("data => hear(data)", {"now_us": 1, "broken": lost | {"offline_by_topic": []}})
+    async def hears(before: str = "") -> None:
+        await page.evaluate(
+            f"data => {{ {before}; hear(data) }}", {"now_us": 1, "broken": lost | {"offline_by_topic": []}}
+        )
 
     rest = page.locator("#broken details table")
     await page.evaluate("source.close()")
@@ -130,6 +132,9 @@ async def test_a_long_list_is_folded_and_stays_open_once_opened(cluster: Cluster
     assert await rest.is_visible()
     assert await page.evaluate("document.activeElement.textContent") == "15 more", "the focus was lost"
     assert await page.locator("#broken details tbody tr").count() == 15
+    for is_open in (False, True):  # redrawn at once, before the browser tells of it
+        await hears("document.querySelector('#broken summary').click()")
+        assert await rest.is_visible() == is_open
 
 
 MANY = [
