@@ -224,7 +224,7 @@ class Service:
         if not self._consuming:
             return self._step
         found = self.controller.readiness()
-        epoch = f", epoch {self.shell.context.epoch}" if self.controller.election.in_charge else ""
+        epoch = f", epoch {self.shell.context.epoch}" if self.controller.election.active_and_connected else ""
         return "; ".join([found.state + epoch, *found.reasons])
 
     def _count_from_now(self, release_within_s: float) -> None:

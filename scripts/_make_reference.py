@@ -229,7 +229,7 @@ def _kind(kind: type[Event]) -> str:
 
 def _handler(kind: type[Event]) -> str:
     if kind in RELOADS:
-        return "kafka_controller.KafkaController._load_anew"
+        return "kafka_controller.KafkaController._reload"
     handler: Any = ELECTION_HANDLERS.get(kind) or HANDLERS.get(kind) or GATHERED.get(kind)
     return f"{handler.__module__.removeprefix('aiocontroller.controller.')}.{handler.__qualname__}"
 

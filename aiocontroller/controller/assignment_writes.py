@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from aiocontroller.controller import debts
-from aiocontroller.controller.leadership_writes import ANOTHER, is_another
+from aiocontroller.controller.leadership_writes import TOPIC_REPLACED, is_different_topic
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.debts import Changes
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment
@@ -48,9 +48,9 @@ async def write_assignments(
         shell.report_bad_znodes(read.bad)
         found = {assignment.topic: assignment for assignment in read.found}
         for topic, assignment in found.items():
-            if await is_another(shell, table.topic_by_name[topic], assignment.topic_id):
-                failed |= dict.fromkeys(by_topic.pop(topic).values(), ANOTHER)
-                shell.auditor.look_soon((topic,))
+            if await is_different_topic(shell, table.topic_by_name[topic], assignment.topic_id):
+                failed |= dict.fromkeys(by_topic.pop(topic).values(), TOPIC_REPLACED)
+                shell.auditor.check_soon((topic,))
         for topic in [t for t in by_topic if t not in found]:
             failed |= dict.fromkeys(by_topic.pop(topic).values(), "its topic znode is gone or cannot be read")
         changed = [

@@ -19,7 +19,7 @@ from operator import attrgetter
 
 from aiocontroller.controller import debts, repairs
 from aiocontroller.controller.auditor import Piece
-from aiocontroller.controller.leadership_writes import is_of_a_later_controller, names
+from aiocontroller.controller.leadership_writes import is_of_a_later_controller, names_and_numbers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.topic_deletion import are_undecided
 from aiocontroller.core.audit import (
@@ -48,7 +48,7 @@ def schedule_audit(shell: ControllerShell) -> None:
 async def audit(shell: ControllerShell, event: Audit) -> None:
     """Audit one slice (the lists, or some topics), then schedule the next one."""
     auditor = shell.auditor
-    if auditor.makes_way():
+    if auditor.postpone_if_busy():
         return
     started_s = shell.world.clock.monotonic()
     if auditor.lists_due and auditor.is_urgent:
@@ -131,7 +131,7 @@ async def _look_at_topics(shell: ControllerShell, pieces: Sequence[Piece]) -> li
         shell.report_bad_znodes(read.bad)
         _are_well(shell, (paths.topic(assignment.topic) for assignment in read.found))
         if read.missing:
-            shell.auditor.look_soon((), lists=True)
+            shell.auditor.check_soon((), lists=True)
         for assignment in read.found:
             found += compare_topic(context, table.topic_by_name[assignment.topic], assignment)
         renamed = {f.topic for f in found if f.kind is DifferenceKind.TOPIC_ID}.union(read.missing)
@@ -150,7 +150,9 @@ async def _look_at_states(shell: ControllerShell, rows: Sequence[int]) -> list[A
     context, table, auditor = shell.context, shell.context.table, shell.auditor
     readable: list[int] = []
     states: list[LeaderAndIsr | None] = []
-    for row, state in zip(rows, await shell.zk.get_topic_partition_states(*names(shell, rows)), strict=True):
+    for row, state in zip(
+        rows, await shell.zk.get_topic_partition_states(*names_and_numbers(shell, rows)), strict=True
+    ):
         if isinstance(state, BadZNode):
             shell.report_bad_znodes([state])
             continue

@@ -1,4 +1,4 @@
-"""State of the audit: what is still to be compared, what is suspected, what was found; ``audit`` does the comparing.
+"""The state of the audit: what is still to be compared, what is suspected, what was found.  ``audit`` compares.
 
 A *pass* compares everything once, a slice at a time, so that no event waits for more than a few milliseconds.  *Urgent*
 topics (foreign writes, suspicions to be confirmed) come before the rest of the pass.
@@ -33,7 +33,7 @@ CONFIRM_S = 1.0
 """Delay before a suspicion is checked again: events in the queue, or about to arrive, explain most of them."""
 BUSY_S = 0.5
 MOST_WAITS = 20
-"""How many times in a row a slice is postponed in favour of other events."""
+"""How many times in a row a slice may be postponed."""
 MOST_REPAIRS = 3
 """Repairs of the same finding within a pass; after that it waits for the next pass."""
 MOST_URGENT = 10_000
@@ -50,7 +50,7 @@ class Piece(NamedTuple):
     end: int
 
     def compares(self, finding: AuditFinding) -> bool:
-        """Whether a look at the piece would find a difference in its topic again."""
+        """Whether comparing the piece would find this difference again, if it still exists."""
         if finding.partition < 0 or finding.kind in IN_TOPIC_ZNODE:
             return self.start <= 0
         return self.start <= finding.partition < self.end
@@ -165,8 +165,8 @@ class Auditor:
             at_s = max(min(due), self._last_slice_s + SLICE / self._rate, now_s)
             self._queue.schedule(AUDIT, at_s - now_s, Audit())
 
-    def makes_way(self) -> bool:
-        """Whether the slice is postponed because other events are waiting."""
+    def postpone_if_busy(self) -> bool:
+        """Postpone the slice if other events wait, a limited number of times; returns whether it was postponed."""
         if len(self._queue) and self._waits < MOST_WAITS:
             self._waits += 1
             self._queue.schedule(AUDIT, BUSY_S, Audit())
@@ -175,7 +175,7 @@ class Auditor:
         self._last_slice_s = self._clock.monotonic()
         return False
 
-    def look_soon(self, topics: Iterable[str], *, lists: bool = False) -> None:
+    def check_soon(self, topics: Iterable[str], *, lists: bool = False) -> None:
         """Compare these topics, or the lists of topics and brokers, before the rest of the pass."""
         waits = bool(self._urgent.names or self.lists_due)
         self._make_urgent(topics, lists=lists)
@@ -195,19 +195,21 @@ class Auditor:
             self._is_urgent.add(topic)
             self._urgent.names.append(topic)
 
-    def read_anew(self, partition: TopicPartition, known: LeaderAndIsr | None, found: LeaderAndIsr) -> None:
-        """Memory, which held ``known``, adopts the foreign write ``found``.  Unless a broker may write it, the topic
-        is compared soon."""
-        if known is None or not self.is_odd(known, found):
+    def note_foreign_write(self, partition: TopicPartition, known: LeaderAndIsr | None, found: LeaderAndIsr) -> None:
+        """Note that memory adopts ``found`` instead of ``known``.
+
+        Unless a leader may have written it, the topic is compared soon.
+        """
+        if known is None or not self.is_foreign_write(known, found):
             return
         before = self.noted.get(partition, Above(-1, -1))
         self.noted[partition] = Above(
             max(before.leader_epoch, known.leader_epoch), max(before.partition_epoch, known.partition_epoch)
         )
-        self.look_soon((partition.topic,))
+        self.check_soon((partition.topic,))
 
-    def is_odd(self, known: LeaderAndIsr | None, found: LeaderAndIsr) -> bool:
-        """Whether a state differs from what memory holds and no broker may have written it."""
+    def is_foreign_write(self, known: LeaderAndIsr | None, found: LeaderAndIsr) -> bool:
+        """Whether a state differs from what memory holds, and no leader can have written it."""
         ours = known is not None and self.brokers_write() and is_isr_written_by_its_leader(known, found)
         return found != known and not ours
 
@@ -235,9 +237,9 @@ class Auditor:
         self._in_all = partitions
 
     def take(self, table: PartitionTable, is_held_back: Callable[[str], bool] = lambda _: False) -> list[Piece]:
-        """What to compare next: urgent topics, or else the next ones of the pass.
+        """Return what to compare next: urgent topics, or else the next ones of the pass.
 
-        A topic to be deleted is compared only while its deletion is held back by something that a repair may resolve.
+        A topic to be deleted is compared only while something that a repair may resolve holds its deletion back.
         """
         if self._urgent.names and self._clock.monotonic() >= self._urgent_at_s:
             pieces = self._urgent.take(table, is_held_back)

@@ -69,4 +69,4 @@ def _may_be_ended(shell: ControllerShell, command: FenceCommand, broker: int, *,
         silent = not channels.answers_again(broker) and not channels.refusing_s(broker)
     else:
         silent = shell.sickness is not None and shell.sickness.is_silent(broker)
-    return silent and not command.busy and not channels.doubts_ourselves
+    return silent and not command.busy and not channels.suspects_own_network

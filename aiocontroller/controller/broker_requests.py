@@ -1,4 +1,4 @@
-"""From a filled request batch to bytes in the senders' queues.
+"""Encodes the requests of a batch, and queues them with the senders.
 
 Requests with very many partitions are split: no encoding step blocks the event loop for long, and no frame comes near
 the brokers' limit of 100 MiB.  Each piece is sent as LeaderAndIsr and then UpdateMetadata before the next one.
@@ -60,12 +60,12 @@ class BrokerRequestSender:
         """Encoded bodies of the current piece, shared by all its brokers; the table does not change meanwhile."""
 
     async def send(self, requests: Requests, sent: Sent | None = None) -> Sent:
-        """Queue LeaderAndIsr, then UpdateMetadata, then StopReplica.  ``sent``: requests of earlier pieces."""
+        """Queue LeaderAndIsr, then UpdateMetadata, then StopReplica.  ``sent`` has the requests of earlier pieces."""
         sent = Sent(Acknowledgements(), Acknowledgements()) if sent is None else sent
         metadata = requests.update_metadata
-        of_metadata: Sequence[int] = () if metadata is None else metadata.rows
-        for low, high in pairwise((-inf, *of_metadata[PARTITIONS_PER_REQUEST::PARTITIONS_PER_REQUEST], inf)):
-            piece = in_range(of_metadata[bisect_left(of_metadata, low) : bisect_left(of_metadata, high)])
+        metadata_rows: Sequence[int] = () if metadata is None else metadata.rows
+        for low, high in pairwise((-inf, *metadata_rows[PARTITIONS_PER_REQUEST::PARTITIONS_PER_REQUEST], inf)):
+            piece = in_range(metadata_rows[bisect_left(metadata_rows, low) : bisect_left(metadata_rows, high)])
             self._cores = Cores(self._context.table.with_leadership(piece))
             for request in requests.leader_and_isr:
                 rows = request.rows[bisect_left(request.rows, low) : bisect_left(request.rows, high)]
@@ -86,8 +86,8 @@ class BrokerRequestSender:
         def encode(version: int, broker_epoch: int) -> Sequence[Body]:
             return self._leader_and_isr(rows, request.new, version, broker_epoch)
 
-        def anew(rows: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> Sequence[Body]:
-            return self._leader_and_isr(self._on_broker(rows, request.broker), new, version, broker_epoch)
+        def encode_current(rows: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> Sequence[Body]:
+            return self._leader_and_isr(self._rows_on_broker(rows, request.broker), new, version, broker_epoch)
 
         self._channels.send(
             request.broker,
@@ -96,7 +96,7 @@ class BrokerRequestSender:
             rows,
             acknowledgements.one(request.broker),
             new=request.new.intersection(rows) if request.new else request.new,
-            anew=anew,
+            encode_current=encode_current,
         )
 
     def _leader_and_isr(
@@ -128,13 +128,18 @@ class BrokerRequestSender:
                 shared[version] = self._update_metadata(rows, version)
             return [shared[version].pieces_for_broker(broker_epoch)]
 
-        def anew(rows: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> list[Body]:
+        def encode_current(rows: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> list[Body]:
             return [self._update_metadata(rows, version).pieces_for_broker(broker_epoch)]
 
-        going = self._any_is_going(rows)
+        deleting = self._any_topic_is_deleting(rows)
         for broker in request.brokers:
             self._channels.send(
-                broker, ApiKey.UPDATE_METADATA, encode, rows, acknowledgements.one(broker), anew=None if going else anew
+                broker,
+                ApiKey.UPDATE_METADATA,
+                encode,
+                rows,
+                acknowledgements.one(broker),
+                encode_current=None if deleting else encode_current,
             )
 
     def _update_metadata(self, rows: Sequence[int], version: int) -> ControlRequestBody:
@@ -144,7 +149,7 @@ class BrokerRequestSender:
             controller_id=self._controller_id,
             controller_epoch=context.epoch,
             table=context.table,
-            rows=self._existing(rows),
+            rows=self._existing_rows(rows),
             live_brokers=[*context.listed(), *([own] if own is not None else [])],
             live=context.live,
             offline_dirs=context.offline_dirs,
@@ -152,9 +157,12 @@ class BrokerRequestSender:
             cores=self._cores,
         ).body()
 
-    def _any_is_going(self, rows: Sequence[int]) -> bool:
-        """Whether a partition's topic is being deleted: its row may be gone before a merged request is encoded,
-        but brokers must learn of the deletion."""
+    def _any_topic_is_deleting(self, rows: Sequence[int]) -> bool:
+        """Whether any of the partitions' topics is being deleted.
+
+        Such an UpdateMetadata is never merged: brokers must learn of the deletion, and the rows may be gone by the time
+        a merged request is encoded.
+        """
         table = self._context.table
         if not table.topics_deleting:
             return False
@@ -162,7 +170,7 @@ class BrokerRequestSender:
         return any((topic := topics[n]) is None or topic.deleting for n in set(take(rows, table.topic_of)[0]))
 
     def _send_stop_replica(self, request: StopReplicaRequest, acknowledgements: Acknowledgements) -> None:
-        """Names are looked up now, because rows may belong to other partitions by the time the request is sent."""
+        """Queue a StopReplica.  It names partitions, not rows: a row may be reused before it is sent."""
         context, table = self._context, self._context.table
         named = [
             *(
@@ -195,21 +203,22 @@ class BrokerRequestSender:
             and not any(waits_for_all(context, t) for t in topics),
         )
 
-    def _existing(self, rows: Sequence[int]) -> Sequence[int]:
+    def _existing_rows(self, rows: Sequence[int]) -> Sequence[int]:
+        """``rows`` without those that are no longer in use."""
         topics = take(rows, self._context.table.topic_of)[0]
         return rows if min(topics, default=0) >= 0 else [p for p, t in zip(rows, topics, strict=True) if t >= 0]
 
-    def _on_broker(self, rows: Sequence[int], broker: int) -> Sequence[int]:
-        """``rows`` without those whose topic was deleted, or whose row was reused, while the request was queued."""
+    def _rows_on_broker(self, rows: Sequence[int], broker: int) -> Sequence[int]:
+        """The rows that are still the broker's: others were freed, reused or held back while the request was queued."""
         table, held = self._context.table, self._context.held_back.get(broker)
         if held:
             rows = [row for row in rows if row not in held]
         topics, assignments, isrs = take(rows, table.topic_of, table.assignment_of, table.isr_of)
-        strange = {a for a in set(assignments) if broker not in table.assignments.values[a].replicas}
-        if not strange and min(topics) >= 0 and NO_ISR not in isrs:
+        elsewhere = {a for a in set(assignments) if broker not in table.assignments.values[a].replicas}
+        if not elsewhere and min(topics) >= 0 and NO_ISR not in isrs:
             return rows
         states = zip(rows, topics, assignments, isrs, strict=True)
-        return [row for row, topic, a, isr in states if topic >= 0 and a not in strange and isr != NO_ISR]
+        return [row for row, topic, a, isr in states if topic >= 0 and a not in elsewhere and isr != NO_ISR]
 
     def _live_leaders(self) -> list[LiveLeader]:
         """The endpoints that followers fetch from: inter-broker listeners, not those of a separate control plane."""

@@ -8,7 +8,7 @@ Rules.
    offers by ApiVersions at the start of each connection (Kafka does not ask).  A request queued before the first
    answer is encoded for the versions of the other brokers.
  * A barrier in a sender's queue holds back the requests behind it until it is opened or times out.
- * Requests that a slow broker has not taken in time are merged: see ``request_queue``.
+ * Requests that pile up for a slow broker are merged: see ``request_queue``.
  * An UpdateMetadata is encoded once per version and shared; only the broker epoch differs between brokers.
 """
 
@@ -26,7 +26,7 @@ from aiocontroller.config import Config, ConfigError
 from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.heartbeats import Heartbeats
-from aiocontroller.controller.request_queue import Barrier, Body, Encode, EncodeNow, Outgoing, RequestQueue
+from aiocontroller.controller.request_queue import Barrier, Body, Encode, EncodeCurrent, Outgoing, RequestQueue
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.failure_detector import Suspicion
@@ -66,7 +66,7 @@ class BrokerResponse(NamedTuple):
 
 
 class SenderStatistics(NamedTuple):
-    """Requests that one sender has queued, sent and repeated, and the bytes of those it sent."""
+    """What one sender has queued, sent and repeated, and how its broker responds."""
 
     broker: int
     queued: int
@@ -75,11 +75,11 @@ class SenderStatistics(NamedTuple):
     retries: int
     bytes_sent: int
     answered_us: int | None = None
-    """When it last had an answer, in microseconds since 1970; None: it has had none in this term."""
-    owing_us: int | None = None
-    """Since when it has waited for a connection or an answer, in microseconds since 1970; None: it does not."""
+    """When the broker last answered, in microseconds since 1970; None: not in this term."""
+    waiting_since_us: int | None = None
+    """Since when the sender has waited for a connection or an answer, in microseconds since 1970; None: it does not."""
     problem: str = ""
-    """Why the broker cannot be reached; empty: it can, or no attempt has been made."""
+    """Why the broker cannot be reached; empty if it can, or if no attempt has been made."""
 
 
 class ControllerChannelManager:
@@ -102,7 +102,7 @@ class ControllerChannelManager:
     ) -> None:
         self.world = world
         self.heartbeats = heartbeats
-        """Watches the brokers that have senders, where early detection is on; it goes on when the term ends."""
+        """Watches the brokers that have senders, where early detection is on; it outlives the term."""
         self.security = Security(Config()) if security is None else security
         self.on_response = on_response
         self.endpoint_of = endpoint_of
@@ -116,14 +116,14 @@ class ControllerChannelManager:
         metrics.gauge("kafka.controller", "ControllerChannelManager", "TotalQueueSize", self._total_queue_size)
 
     async def connect(self, endpoint: Endpoint) -> BrokerConnection:
-        """Connect to a broker.  Raises OSError, also for a configuration that does not fit."""
+        """Connect to a broker.  Raises OSError, also if our configuration does not fit."""
         try:
             return await connect_to_broker(self.world, self.security, endpoint, timeout_s=self.connect_timeout_s)
         except ConfigError as error:
             raise ConnectionError(str(error)) from error  # reported once, and tried again
 
     def add_brokers(self, brokers: Iterable[Broker], *, settled: bool = False) -> None:
-        """Start senders for these brokers; ``settled``: they are all that were registered before this term began."""
+        """Start senders for these brokers; ``settled``: these are all that registered before this term began."""
         if settled and self.heartbeats is not None:
             brokers = list(brokers)
             self.heartbeats.keep_only({broker.id for broker in brokers})
@@ -137,7 +137,7 @@ class ControllerChannelManager:
                 )
 
     def remove_brokers(self, ids: Iterable[int]) -> None:
-        """End the senders of these brokers, and give up the requests that wait there."""
+        """Stop the senders of these brokers, and give up their requests."""
         for broker in ids:
             sender = self._senders.pop(broker, None)
             if sender is not None:
@@ -146,7 +146,7 @@ class ControllerChannelManager:
                     self.heartbeats.forget(broker)
 
     def shutdown(self) -> None:
-        """End all senders; heartbeats go on."""
+        """Stop all senders; heartbeats go on."""
         for broker in list(self._senders):
             self._senders.pop(broker).stop()
 
@@ -155,17 +155,17 @@ class ControllerChannelManager:
         return self.heartbeats.suspects() if self.heartbeats is not None else {}
 
     def refusing_s(self, broker: int) -> float:
-        """For how long the broker has refused connections; 0 where it accepts them, or early detection is off."""
+        """How long the broker has refused connections; 0 if it accepts them, or early detection is off."""
         return self.heartbeats.refusing_s(broker) if self.heartbeats is not None else 0.0
 
     @property
-    def doubts_ourselves(self) -> bool:
+    def suspects_own_network(self) -> bool:
         """Whether so many brokers seem to be away that our own network may be at fault."""
-        return self.heartbeats is not None and self.heartbeats.doubts_ourselves
+        return self.heartbeats is not None and self.heartbeats.suspects_own_network
 
     def alive_s(self, broker: int) -> float:
-        """A time at which this incarnation of the broker was alive, on the clock's monotonic scale: that of the last
-        request that it has accepted; minus infinity if there is none."""
+        """When the last request that this incarnation of the broker accepted was sent (``Clock.monotonic``): it was
+        alive then.  Minus infinity if it has accepted none."""
         sender = self._senders.get(broker)
         return float("-inf") if sender is None else sender.alive_s
 
@@ -174,13 +174,13 @@ class ControllerChannelManager:
         return self.heartbeats is not None and self.heartbeats.answers_again(broker)
 
     async def wait_until_connected(self, timeout_s: float) -> None:
-        """Wait, at most ``timeout_s``, until each new sender is connected and knows versions, or has failed once.
+        """Wait, at most ``timeout_s``, until each new sender knows its broker's versions or has failed once.
 
-        A dead broker that is still registered refuses at once; its sender keeps trying.
+        A dead broker that is still registered refuses connections at once; its sender keeps trying.
         """
         with anyio.move_on_after(timeout_s):
             for sender in list(self._senders.values()):
-                await sender.tried_once.wait()
+                await sender.first_attempt_over.wait()
 
     def send(
         self,
@@ -191,7 +191,7 @@ class ControllerChannelManager:
         done: Callable[[], None] | None = None,
         *,
         new: frozenset[int] = frozenset(),
-        anew: EncodeNow | None = None,
+        encode_current: EncodeCurrent | None = None,
         asked: Deletions | None = None,
         may_be_given_up: bool = False,
     ) -> None:
@@ -201,30 +201,32 @@ class ControllerChannelManager:
         it would show a newer state than the requests before it: a follower would learn of a leader that is not alive
         in its metadata yet, and never begin to fetch.  (That still happens where the guessed version is wrong.)
 
-        For a broker that has fallen behind, the request may be merged into waiting ones (``request_queue``); ``anew``
-        encodes the result.
+        For a broker that has fallen behind, the request may be merged into waiting ones (``request_queue``), and
+        ``encode_current`` encodes the result.
         """
         sender = self._senders.get(broker)
         if sender is None:
             if done is not None:
                 done()
             return
-        one = Outgoing(api, encode, rows, self.world.clock.monotonic(), done, new, anew, asked, may_be_given_up)
+        one = Outgoing(
+            api, encode, rows, self.world.clock.monotonic(), done, new, encode_current, asked, may_be_given_up
+        )
         if sender.queue.merge(one):
             return
         version = self.version(sender.versions or self._expected_versions(), api)
         bodies = encode(version, sender.broker.epoch)
-        later = encode if anew is None else functools.partial(anew, rows, new)
+        later = encode if encode_current is None else functools.partial(encode_current, rows, new)
         sender.put(one._replace(encode=lambda v, e: bodies if v == version else later(v, e)))
 
-    def encode_waiting(self) -> None:
-        """Encode merged requests now, with the present state, before the context gets ahead of ZooKeeper."""
+    def encode_merged(self) -> None:
+        """Encode merged requests with the present state, before the context gets ahead of ZooKeeper."""
         for sender in self._senders.values():
             versions = sender.versions or self._expected_versions()
-            sender.queue.settle(functools.partial(self.version, versions), sender.broker.epoch)
+            sender.queue.encode_merged(functools.partial(self.version, versions), sender.broker.epoch)
 
     def hold_back(self, brokers: Iterable[int], timeout_s: float) -> Barrier:
-        """Hold back later requests to these brokers until the barrier is opened, or ``timeout_s`` has passed."""
+        """Hold back later requests to these brokers until the barrier is opened or ``timeout_s`` has passed."""
         barrier = Barrier(self.world.clock, timeout_s)
         for broker in brokers:
             sender = self._senders.get(broker)
@@ -255,7 +257,7 @@ class RequestSender:
         self.broker = broker
         self.versions: Versions | None = None
         self.offered: dict[int, VersionRange] = {}
-        self.tried_once = anyio.Event()
+        self.first_attempt_over = anyio.Event()
         """The first attempt to connect has succeeded or failed."""
         self.queue = RequestQueue()
         self._manager = manager
@@ -266,7 +268,7 @@ class RequestSender:
         self._sent = self._retries = self._bytes = 0
         self.alive_s = float("-inf")
         self._answered_us: int | None = None
-        self._owing_us: int | None = None
+        self._waiting_since_us: int | None = None
         self._in_flight = self._silent = False
         self._problem = ""
         manager.metrics.gauge(
@@ -284,7 +286,7 @@ class RequestSender:
         )
 
     def put(self, outgoing: Outgoing | Barrier) -> None:
-        """Queue this; it is sent when everything before it has been acknowledged."""
+        """Queue a request; it is sent when everything before it has been acknowledged."""
         self.queue.put(outgoing)
         self._wakeup.set()
 
@@ -299,7 +301,7 @@ class RequestSender:
             )
 
     def statistics(self) -> SenderStatistics:
-        """A snapshot of what was sent and what waits."""
+        """A snapshot of the requests that were sent and that wait."""
         return SenderStatistics(
             self.broker.id,
             len(self.queue),
@@ -308,14 +310,14 @@ class RequestSender:
             self._retries,
             self._bytes,
             self._answered_us,
-            self._owing_us,
+            self._waiting_since_us,
             self._problem,
         )
 
     async def run(self) -> None:
         """Send what is in the queue, one request at a time, until the sender is stopped."""
         with self._scope:
-            await self._until_it_works(self._ensure_connected)
+            await self._retry_until_success(self._ensure_connected)
             while True:
                 while not self.queue:
                     self._wakeup = anyio.Event()
@@ -327,7 +329,7 @@ class RequestSender:
                         return
                     self.queue.pop()
                     continue
-                await self._until_it_works(lambda outgoing=outgoing: self._deliver(outgoing))  # type: ignore[misc]
+                await self._retry_until_success(lambda outgoing=outgoing: self._deliver(outgoing))  # type: ignore[misc]
                 if self._is_dropped():
                     return  # dropped after the answer arrived: the queue has been cleared already
                 self.queue.pop()
@@ -338,27 +340,27 @@ class RequestSender:
         """Checked after each wait: the sender may have been dropped after the event that woke this task."""
         return self._scope.cancel_called
 
-    async def _until_it_works(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        if self._owing_us is None:
-            self._owing_us = self._manager.world.clock.wall_time_us()
+    async def _retry_until_success(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        if self._waiting_since_us is None:
+            self._waiting_since_us = self._manager.world.clock.wall_time_us()
         while True:
             try:
                 await attempt()
             except (OSError, FrameError, UnsupportedApiError) as error:
                 self._report(error)
                 self._disconnect()
-                self.tried_once.set()
+                self.first_attempt_over.set()
                 self._retries += 1
                 await self._manager.world.clock.sleep(RETRY_BACKOFF_S)
             else:
-                if not self._silent:  # else the request was given up, and the next one goes on waiting
-                    self._owing_us = None
+                if not self._silent:  # else the request was given up, and the broker is still silent
+                    self._waiting_since_us = None
                 return
 
     async def _deliver(self, outgoing: Outgoing) -> None:
         await self._ensure_connected()
         if self._is_dropped():
-            return  # dropped after the connection was established, which is closed again
+            return  # dropped after the connection was made, and closed
         assert self.versions is not None
         version = self._manager.version(self.versions, outgoing.api)
         asked = outgoing.asked
@@ -380,17 +382,17 @@ class RequestSender:
                 )
                 self._disconnect()
             if self._is_dropped():
-                return  # the term or incarnation that asked is over: its rows may have been reused
-            who = (self.broker.id, self.broker.epoch)
+                return  # the term or the incarnation is over: the rows may have been reused
+            incarnation = (self.broker.id, self.broker.epoch)
             self._manager.on_response(
-                BrokerResponse(*who, outgoing.api, version, answer, outgoing.rows, asked, self._silent)
+                BrokerResponse(*incarnation, outgoing.api, version, answer, outgoing.rows, asked, self._silent)
             )
             if self._silent:
                 return
             self._answered_us = self._manager.world.clock.wall_time_us()
             if _error_code(answer) == KafkaErrorCode.NONE:
                 self.alive_s = begun_s
-            # of two StopReplica requests the first deletes; the second answer does not show whether it did
+            # Only the first of two StopReplica requests deletes; the second answer does not show whether it did.
             asked = None
 
     async def _ensure_connected(self) -> None:
@@ -408,12 +410,12 @@ class RequestSender:
         if self._problem:
             log.info("Broker %d can be reached again", self.broker.id)
             self._problem = ""
-        self.tried_once.set()
+        self.first_attempt_over.set()
 
     async def _request(
         self, api: ApiKey, version: int, body: Body, partitions: int = 0, queued_s: float = 0.0
     ) -> bytes:
-        """Send one request and return the response body; OSError also when the broker is silent for too long."""
+        """Send one request and return the response body.  Raises OSError, also if no answer comes in time."""
         connection = self._connection
         assert connection is not None
         clock = self._manager.world.clock
@@ -480,5 +482,5 @@ class RequestSender:
 
 
 def _error_code(answer: bytes | memoryview) -> int:
-    """Return the error code, with which every answer handled here begins; another incarnation's answer has one."""
+    """The error code, with which every answer handled here begins."""
     return int.from_bytes(answer[:2], "big", signed=True)

@@ -33,7 +33,7 @@ from aiocontroller.controller.failover import (
 from aiocontroller.controller.guard import Guard, Permit, StandingPermit
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.mirror import Mirror
-from aiocontroller.controller.obeying import obey
+from aiocontroller.controller.obeying import apply_settings
 from aiocontroller.controller.shell import ControllerShell, address_of
 from aiocontroller.controller.warm_failover import on_warm_failover
 from aiocontroller.core.errors import ControllerMovedError, OutrankedError
@@ -50,10 +50,10 @@ from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 log = logging.getLogger(__name__)
 
 KRAFT_SILENT_S = 3.0
-"""For how long a KRaft controller must not have written before its migration is rolled back.  It writes ``/migration``
+"""How long a KRaft controller must not have written before its migration is rolled back.  It writes ``/migration``
 whenever its metadata log grows, which it does twice a second (``metadata.max.idle.interval.ms``)."""
-BOTH_BACK_S = 2.0
-"""For how long a standby must have had a connection to ZooKeeper before it acts on a suspicion."""
+CONNECTION_SETTLED_S = 2.0
+"""How long a standby must have been connected to ZooKeeper before it acts on a suspicion."""
 
 
 class ControllerElection:
@@ -77,19 +77,19 @@ class ControllerElection:
         """Watches the active controller while standing by, where early detection of controllers is on."""
         self.mirror: Mirror | None = None
         """A copy of the cluster, kept while standing by, where the standby is warm."""
-        self.looked = False
-        """Whether ``/controller`` has been read, so that the controller that this process stands by for is known."""
+        self.has_read_holder = False
+        """``/controller`` has been read at least once, so ``holder`` is known."""
         self._watched: ControllerZNode | None = None
-        self._known: KnownEpoch | None = None
+        self._known_epoch: KnownEpoch | None = None
         """The epoch of the holder's term; None unless another controller holds the role and we may take it."""
-        self._followed: KnownEpoch | None = None
+        self._followed_epoch: KnownEpoch | None = None
         """The epoch of the last term of another aiocontroller that this process has stood by for."""
-        self._again: Timer | None = None
-        """The timer after which a suspicion is checked again."""
+        self._suspicion_timer: Timer | None = None
+        """Checks a suspicion again."""
         self._unfinished: dict[int, LeftUnfinished] = {}
         """Broker -> what it left unfinished when this process deposed it."""
         self._takes_over = False
-        """The policy ``takeover`` still applies: this process has not been the controller yet."""
+        """Depose a broker that is the controller (policy ``takeover``); false once a term has begun here."""
 
     async def startup(self) -> None:
         """Stand for election; with the policy ``takeover``, also depose a broker that is the controller."""
@@ -103,7 +103,7 @@ class ControllerElection:
         queued.  (2) The handler's write is refused, so it steps down and wins again with the new session.  (3)
         ``Expire`` ends that term but not its session: ``/controller`` stays and blocks every other candidate.
         """
-        holder = await self._look()
+        holder = await self._read_holder()
         if self.observes or self.active:
             return  # active: if the role is lost after the last look, the watch fires and this runs again
         if holder is None or self._is_ours(holder):
@@ -116,17 +116,17 @@ class ControllerElection:
             log.info(
                 "Not taking the role back from controller %d: found %s, before %s",
                 holder.controller_id,
-                self._known,
-                self._followed,
+                self._known_epoch,
+                self._followed_epoch,
             )
 
     async def seize(self) -> bool:
-        """Register at once, as ``/controller`` has just vanished; returns False if ``stand`` is needed instead."""
+        """Register at once after ``/controller`` has vanished; returns False if the caller must ``stand`` instead."""
         return await self._seize(replacing=False)
 
     async def _seize(self, *, replacing: bool) -> bool:
-        """Register with the standing permit; ``replacing``: the present holder is deposed."""
-        known, self._known = self._known, None
+        """Register with the standing permit; ``replacing`` deposes the present holder."""
+        known, self._known_epoch = self._known_epoch, None
         if self.active:
             return False
         standing = self._guard.standing_permit()
@@ -151,7 +151,7 @@ class ControllerElection:
         return True
 
     async def _begin_if_permitted(self, epoch: int, fence: int) -> None:
-        """Begin the term of the ``/controller`` just registered if the guard permits it; else delete it again."""
+        """Begin the term that was just registered if the guard permits it; otherwise delete ``/controller`` again."""
         found = await self._guard.permit()
         if isinstance(found, Permit):
             await self._begin_term(found, epoch, fence)
@@ -160,16 +160,16 @@ class ControllerElection:
         log.error("Giving the role back, epoch %d, before its term has begun", epoch)
         self._guard.withdrawals.inc()
         await self._delete_controller(fence)
-        await self._look()
+        await self._read_holder()
 
     @property
-    def is_open(self) -> bool:
-        """Whether the role, as last seen, is vacant or taken back from its holder."""
+    def may_contend(self) -> bool:
+        """Whether this process may contend: the role, as last seen, is vacant, or its holder is to be replaced."""
         return self.holder is None or self._takes_back(self.holder)
 
     def _takes_back(self, holder: ControllerZNode) -> bool:
-        """With the policy ``standby``: whether a broker has a role that an aiocontroller lost, but did not release."""
-        known, followed = self._known, self._followed
+        """With the policy ``standby``: whether a broker holds a role that an aiocontroller lost but did not release."""
+        known, followed = self._known_epoch, self._followed_epoch
         return (
             self._shell.config.aiocontroller_takeover_policy == "standby"
             and known is not None
@@ -183,10 +183,10 @@ class ControllerElection:
     async def take_over(self) -> list[str]:
         """Take over on request; returns the reasons if it is refused.
 
-        A process that gave up the role stands by again if another aiocontroller is active: the request implies that.
+        If another aiocontroller is active, a process that released the role stands by again.
         """
         await self._guard.all_asked()
-        holder = await self._look()
+        holder = await self._read_holder()
         if self.active:
             return []
         reasons = await self._take_over(holder)
@@ -199,15 +199,14 @@ class ControllerElection:
             if self.mirror is not None:
                 self.mirror.wake()
             reasons = [f"{reason}; this process stands by again" for reason in reasons]
-            await self._look()
+            await self._read_holder()
         return reasons
 
     async def roll_back(self, *, dry_run: bool, force: bool = False) -> tuple[Rollback, list[str]]:
-        """Take the role from a KRaft controller that is gone; returns what is written, and any reasons to refuse.
+        """Take the role from a KRaft controller that is gone; returns what is written, and any reasons for refusing.
 
-        It is refused if brokers in KRaft mode, which are not registered, would lose all their leaders by it; ``force``
-        overrides this.
-        RollbackRefusedError if no migration is to be rolled back.
+        Refuses if brokers in KRaft mode, which are not registered in ZooKeeper, would lose all their leaders; ``force``
+        overrides that.  Raises RollbackRefusedError if there is no migration to roll back.
         """
         await self._guard.all_asked()
         before = await plan_rollback(self._shell.zk)
@@ -246,7 +245,7 @@ class ControllerElection:
         return plan, [] if self.active else list(self.refusals) or ["another controller was elected at once"]
 
     async def _take_over(self, holder: ControllerZNode | None) -> list[str]:
-        """Take over, but never from an aiocontroller: a restarted standby would depose the one it stands by for."""
+        """Take over, but never from an aiocontroller: else a restarted standby would depose the active controller."""
         if holder is None or self._is_ours(holder):
             return await self._contend(holder)
         if holder.software == SOFTWARE:
@@ -264,21 +263,23 @@ class ControllerElection:
         this ``session``; never a znode that took its place meanwhile.
         """
         clock = self._shell.world.clock
-        give_up_s = clock.monotonic() + IDLE_WITHIN_S
+        idle_until_s = clock.monotonic() + IDLE_WITHIN_S
         while isinstance(found := await self._guard.permit(deposing=deposing), Permit):
-            idle = deposing is not None and clock.monotonic() < give_up_s
+            idle = deposing is not None and clock.monotonic() < idle_until_s
             try:
                 await self._win(found, broker=deposing, session=session, idle=idle)
                 return []
             except TopicsBeingDeletedError:
-                await wait_until_idle(self._shell, give_up_s)
+                await wait_until_idle(self._shell, idle_until_s)
             except (exc.NoAuth, exc.InvalidACL) as error:
                 if not idle:
                     raise
                 log.warning(
-                    "We may not replace %s, so nothing shows when no topic is deleted: %r", DELETE_TOPICS, error
+                    "No permission to replace %s: taking over even if a topic is being deleted: %r",
+                    DELETE_TOPICS,
+                    error,
                 )
-                give_up_s = clock.monotonic()
+                idle_until_s = clock.monotonic()
         self._refuse(found)
         if holder is not None and self._is_ours(holder):
             await self._vacate()
@@ -287,13 +288,17 @@ class ControllerElection:
     def _refuse(self, reasons: Sequence[Reason]) -> None:
         for reason in reasons:
             if reason.text not in self.refusals:
-                log.log(logging.INFO if reason.passing else logging.ERROR, "Not taking the role: %s", reason.text)
+                log.log(
+                    logging.INFO if reason.is_normal_at_startup else logging.ERROR,
+                    "Not taking the role: %s",
+                    reason.text,
+                )
         self.refusals = tuple(reason.text for reason in reasons)
 
     async def _vacate(self) -> None:
         """Delete our ``/controller`` although no term is running, so that others may contend."""
         epoch = await self._shell.zk.get_controller_epoch()
-        holder = await self._look()
+        holder = await self._read_holder()
         if epoch is None or holder is None or not self._is_ours(holder):
             return
         await self._delete_controller(epoch[1])
@@ -306,10 +311,10 @@ class ControllerElection:
 
     async def maybe_resign(self) -> None:
         """Read ``/controller``, which re-arms the watch; resign if we have lost the role."""
-        holder = await self._look()
+        holder = await self._read_holder()
         if self.active and (holder is None or not self._is_ours(holder)):
             await self._resign()
-            await self._look()  # resigning drops all watches; this one is needed
+            await self._read_holder()  # resigning drops all watches; this one is needed
 
     async def step_down(self) -> None:
         """A fenced write was refused: end this term, whatever ``/controller`` says, and stand again.
@@ -318,20 +323,20 @@ class ControllerElection:
         """
         if self.active:
             await self._resign()
-        holder = await self._look()
+        holder = await self._read_holder()
         if holder is None or self._is_ours(holder):
             await self._contend(holder)
 
-    async def succeed(self) -> None:
-        """Take over from an active controller that seems to be dead, before its session expires."""
+    async def replace_suspect(self) -> None:
+        """Take over from an active controller that is suspected to be dead, before its session expires."""
         assert self.heartbeats is not None
         suspicion = next(iter(self.heartbeats.suspects().values()), None)
         if suspicion is None or self.active:
             return
-        if not self._shell.is_connected_for(BOTH_BACK_S) or self.heartbeats.answers_again(suspicion.peer):
-            # ZooKeeper may have been down for both, and the other controller may be back a little later than we are.
-            # After false alarms it takes longer until it is trusted again.
-            self._look_again_later()
+        if not self._shell.is_connected_for(CONNECTION_SETTLED_S) or self.heartbeats.answers_again(suspicion.peer):
+            # ZooKeeper may have been down for both, and the other controller may reconnect a little later than we did.
+            # After false alarms, a peer that answers again is trusted only after some time.
+            self._check_suspicion_later()
             return
         if self.holder is None or self.holder.owner_session != suspicion.epoch:
             await self.stand()
@@ -345,28 +350,28 @@ class ControllerElection:
         self._shell.journal.append("suspicion", event="alarm", state="controller", broker=suspicion.peer)
         if await self._seize(replacing=True):
             return
-        holder = await self._look()
+        holder = await self._read_holder()
         if holder is None:
             await self.stand()
         elif holder.owner_session == suspicion.epoch:
             await self._contend(holder, session=holder.owner_session)
 
-    def _look_again_later(self) -> None:
-        """Check the suspicion again later; not with a timer of the queue, as those belong to terms."""
-        if self._again is not None:
-            self._again.cancel()
+    def _check_suspicion_later(self) -> None:
+        """Check the suspicion again later.  The queue's timers end with a term, so this one is set at the clock."""
+        if self._suspicion_timer is not None:
+            self._suspicion_timer.cancel()
         suspected = functools.partial(self._shell.queue.append, ControllerSuspected())
-        self._again = self._shell.world.clock.call_later(BOTH_BACK_S, suspected)
+        self._suspicion_timer = self._shell.world.clock.call_later(CONNECTION_SETTLED_S, suspected)
 
     async def expire(self) -> None:
         """The session has expired, and ``/controller`` is gone with it."""
-        self._hold(None)
-        self._known = None
+        self._set_holder(None)
+        self._known_epoch = None
         if self.active:
             await self._resign()
 
     async def trigger_controller_move(self, *, for_good: bool = False) -> None:
-        """Resign and delete ``/controller``, so that all candidates contend; ``for_good``: standbys do not at once."""
+        """Resign and delete ``/controller``, so that all candidates contend.  ``for_good``: standbys wait first."""
         if not self.active:
             return
         client, epoch, fence = self._shell.zk.client, self._shell.context.epoch, self._shell.context.epoch_zk_version
@@ -382,7 +387,7 @@ class ControllerElection:
     async def reload(self) -> None:
         """Reload the cluster in the same term, because memory may differ from ZooKeeper.
 
-        ControllerMovedError when the role is lost.
+        Raises ControllerMovedError when the role is lost.
         """
         shell = self._shell
         epoch, fence = shell.context.epoch, shell.context.epoch_zk_version
@@ -394,11 +399,12 @@ class ControllerElection:
 
     async def shutdown(self) -> None:
         """The process ends: give the role up."""
-        if self._again is not None:
-            self._again.cancel()
+        if self._suspicion_timer is not None:
+            self._suspicion_timer.cancel()
         await self.trigger_controller_move()
 
-    async def _look(self) -> ControllerZNode | None:
+    async def _read_holder(self) -> ControllerZNode | None:
+        """Read ``/controller``, re-arm its watch, and record the holder of the role; None: it is vacant."""
         found = await self._shell.zk.get_controller(watch=True)
         if isinstance(found, BadZNode):
             # The znode cannot be read, so the holder is unknown: stand by, as brokers do.
@@ -408,16 +414,16 @@ class ControllerElection:
             log.info(
                 "Controller %d is active%s", found.controller_id, " (this process)" if self._is_ours(found) else ""
             )
-        self._hold(found)
-        self._known = None
+        self._set_holder(found)
+        self._known_epoch = None
         if found is not None and not (self.active or self.observes or self._is_ours(found)):
-            self._known = await registration.known_epoch(self._shell.zk.client, found)
-            if found.software == SOFTWARE and self._known is not None:  # None: it has just lost the role
-                self._followed = self._known
-        self.looked = True
+            self._known_epoch = await registration.known_epoch(self._shell.zk.client, found)
+            if found.software == SOFTWARE and self._known_epoch is not None:  # None: it has just lost the role
+                self._followed_epoch = self._known_epoch
+        self.has_read_holder = True
         return found
 
-    def _hold(self, holder: ControllerZNode | None) -> None:
+    def _set_holder(self, holder: ControllerZNode | None) -> None:
         """Record the holder of the role; another aiocontroller is watched while it holds it."""
         self.holder = holder
         if self.mirror is not None:
@@ -436,8 +442,8 @@ class ControllerElection:
             self.heartbeats.watch(holder.controller_id, holder.owner_session, lambda: endpoint)
 
     @property
-    def in_charge(self) -> bool:
-        """Active, and connected to ZooKeeper, without which nothing can be decided."""
+    def active_and_connected(self) -> bool:
+        """Whether a term is running and ZooKeeper is connected, without which nothing can be decided."""
         return self.active and self._shell.zk.client.connected
 
     @property
@@ -469,7 +475,7 @@ class ControllerElection:
             self.mirror.give_up()
 
     def own_address(self) -> str:
-        """The address where standbys reach us; empty when we listen on every interface and no name is advertised."""
+        """The address at which standbys reach us; empty if we listen on all interfaces and advertise no name."""
         own = self._shell.own_endpoints()
         if not own or own[0].host in ("", "0.0.0.0", "::"):
             return ""
@@ -479,9 +485,9 @@ class ControllerElection:
     async def _win(self, permit: Permit, *, broker: ControllerZNode | None, session: int | None, idle: bool) -> None:
         """Register, deposing this broker or the controller with this session, and begin a term.
 
-        TopicsBeingDeletedError if the broker is to be ``idle`` and is not.
+        With ``idle``, raises TopicsBeingDeletedError if the broker is deleting topics.
         """
-        if broker is not None and broker.controller_id >= 0:  # else /controller cannot be read, nor then its owner
+        if broker is not None and broker.controller_id >= 0:  # else /controller is unreadable, and its owner unknown
             session = broker.owner_session
         won = await self._register(
             permit,
@@ -495,7 +501,7 @@ class ControllerElection:
             ),
         )
         if won is None:
-            await self._look()
+            await self._read_holder()
             return
         if broker is not None:
             log.info("Took the role from controller %d, a broker", broker.controller_id)
@@ -516,7 +522,7 @@ class ControllerElection:
     async def _register(
         self, permit: Permit | StandingPermit, attempt: Awaitable[tuple[int, int]]
     ) -> tuple[int, int] | None:
-        """The new epoch and the fence; None if another controller was elected first."""
+        """Await a registration; returns epoch and fence, or None if another controller was elected first."""
         try:
             return await attempt
         except ControllerMovedError as error:
@@ -524,12 +530,12 @@ class ControllerElection:
             return None
 
     async def _begin_term(self, permit: Permit, epoch: int, fence: int) -> None:
-        """Begin a term; this uses up ``permit``."""
+        """Begin a term; a permit is good for one term."""
         shell = self._shell
         self._takes_over = False
         self.refusals = ()
-        self._known = self._followed = None
-        obey(shell)
+        self._known_epoch = self._followed_epoch = None
+        apply_settings(shell)
         shell.begin_term(epoch, fence, copy=self.mirror.take() if self.mirror is not None else None)
         self.active = True
         self.since_us = shell.world.clock.wall_time_us()
@@ -545,7 +551,7 @@ class ControllerElection:
         self.failure = ""
 
     async def _fail_over(self) -> None:
-        """Take charge, with the copy if there is one; if that fails, by reading everything in the same term."""
+        """Fail over with the standby's copy if there is one; if that fails, read everything in the same term."""
         if self._shell.copy is None:
             await self._watch_own()
             await on_controller_failover(self._shell)
@@ -556,16 +562,16 @@ class ControllerElection:
         except (ControllerMovedError, SessionExpiredError, StepFailedError):
             raise
         except Exception:
-            log.exception("Bug in the failover with a copy of the cluster: reading it")
+            log.exception("Bug in the failover with a copy of the cluster: reading the whole cluster")
             self._shell.faults.failed_events.inc()
             await self._watch_own()  # this may be what failed
             await self.reload()
 
     async def _watch_own(self) -> None:
-        """Arm the watch on our ``/controller``.  ControllerMovedError if it is gone by now."""
-        holder = await self._look()
+        """Arm the watch on our ``/controller``.  Raises ControllerMovedError if it is already gone."""
+        holder = await self._read_holder()
         if holder is None or not self._is_ours(holder):
-            # No watch reported it: the one that led to ``seize`` is used up.
+            # No watch was armed to report it: the one that led to ``seize`` has fired.
             raise ControllerMovedError(
                 f"/controller of epoch {self._shell.context.epoch} was deleted before it was watched"
             )

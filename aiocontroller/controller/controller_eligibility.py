@@ -1,4 +1,4 @@
-"""Reasons against being the controller of a cluster, in words for the operator.  Pure: no I/O.
+"""Decides whether this process may be the controller of a cluster, with reasons for the operator.  Pure: no I/O.
 
 The rules (a table in docs/operating.md) judge the content of ZooKeeper (``ClusterFacts``) and the brokers' answers
 (``BrokerAnswer``).  They fail closed: a controller without an authorizer must know that no broker has one, since it
@@ -75,13 +75,13 @@ class Reason(NamedTuple):
     text: str
 
     @property
-    def passing(self) -> bool:
+    def is_normal_at_startup(self) -> bool:
         """Whether this is a normal state at startup, not a problem."""
         return self.text.endswith((NOT_ASKED, NOT_READ))
 
 
 class BrokerAnswer(msgspec.Struct, frozen=True):
-    """The answers of one registration of a broker."""
+    """What one incarnation of a broker has answered."""
 
     broker: int
     epoch: int
@@ -93,7 +93,7 @@ class BrokerAnswer(msgspec.Struct, frozen=True):
     reported: ReportedSettings | None = None
     """Static and default values of the settings that a controller obeys; None where ``settings`` is None."""
     certificate: bytes | None = None
-    """Its server certificate, DER: usually also its client certificate towards us."""
+    """Its server certificate (DER), usually also its client certificate when it connects to us."""
     host: str = ""
     """The broker's IP address."""
 
@@ -115,7 +115,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     holder: ControllerZNode | None = None
 
 
-class Us(NamedTuple):
+class ThisController(NamedTuple):
     """This controller, as the rules see it."""
 
     id: int
@@ -126,59 +126,59 @@ class Us(NamedTuple):
     settings: ClusterSettings
 
     @property
-    def of_brokers(self) -> Endpoint | None:
+    def broker_listener(self) -> Endpoint | None:
         """Our listener for brokers."""
         names = (self.config.control_plane_listener_name, self.config.inter_broker_listener_name)
         found = (each for name in names for each in self.endpoints if each.listener == name)
         return next(found, self.endpoints[0] if self.endpoints else None)
 
 
-class Known(NamedTuple):
-    """The brokers' answers by broker id."""
+class BrokerAnswers(NamedTuple):
+    """What brokers have answered, by broker id."""
 
     answers: Mapping[int, BrokerAnswer]
-    """The latest answer, possibly of an earlier registration or of a broker that is no longer registered."""
-    why_none: Mapping[int, str]
-    """Why the current registration has not answered."""
+    """The latest answer, possibly of an earlier incarnation or of a broker that is no longer registered."""
+    why_unanswered: Mapping[int, str]
+    """Why the current incarnation has not answered."""
 
     def present(self, cluster: ClusterFacts) -> dict[int, BrokerAnswer]:
-        """Answers of the current registrations."""
+        """Answers of the current incarnations."""
         found = ((broker, self.answers.get(broker.id)) for broker in cluster.brokers)
         return {broker.id: answer for broker, answer in found if answer is not None and answer.epoch == broker.epoch}
 
 
-Rule = Callable[[Us, ClusterFacts, Known], Iterator[Reason]]
+Rule = Callable[[ThisController, ClusterFacts, BrokerAnswers], Iterator[Reason]]
 
 
-def ineligibility_reasons(us: Us, cluster: ClusterFacts, known: Known) -> list[Reason]:
+def ineligibility_reasons(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> list[Reason]:
     """All reasons against being the controller; equal reasons of several brokers are merged."""
     return list(dict.fromkeys(reason for rule in RULES for reason in rule(us, cluster, known)))
 
 
 def settings_asked(endpoints: Iterable[Endpoint]) -> tuple[str, ...]:
-    """The broker settings that the rules need; ``endpoints`` are ours."""
+    """The names of the broker settings that the rules need; ``endpoints`` are ours."""
     return (
         "authorizer.class.name",
         "inter.broker.listener.name",
         "security.inter.broker.protocol",
         "control.plane.listener.name",
-        *NAMING,
-        *(_of_listener(each.listener, key) for each in endpoints for key in NAMING),
+        *PRINCIPAL_SETTINGS,
+        *(_listener_setting(each.listener, key) for each in endpoints for key in PRINCIPAL_SETTINGS),
     )
 
 
-NAMING = ("ssl.principal.mapping.rules", "principal.builder.class")
+PRINCIPAL_SETTINGS = ("ssl.principal.mapping.rules", "principal.builder.class")
 """Settings that determine the principals of a broker's clients."""
 
 
-def _of_listener(listener: str, key: str) -> str:
+def _listener_setting(listener: str, key: str) -> str:
     return f"listener.name.{listener.lower()}.{key}"
 
 
-def _in_migration(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _in_migration(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     """A KRaft controller has claimed the cluster.
 
-    A KRaft controller that is only provisioned is no reason, nor are brokers in migration mode: this controller serves
+    A KRaft controller that has not claimed it is no reason, nor are brokers in migration mode: this controller serves
     those brokers as Kafka's own does, until the claim deposes it.
     """
     holder = cluster.holder
@@ -202,14 +202,14 @@ def _in_migration(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reaso
         )
 
 
-def _id_of_a_broker(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _id_of_a_broker(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     namesake = next((broker for broker in cluster.brokers if broker.id == us.id), None)
     if namesake is not None or any(znode.path == paths.broker_id(us.id) for znode in cluster.bad):
         where = "" if namesake is None else " on " + ", ".join(f"{e.host}:{e.port}" for e in namesake.endpoints)
         yield Reason(ReasonKind.ID, f"aiocontroller.id {us.id} is the id of a broker{where}: choose an unused one")
 
 
-def _registered_listeners(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _registered_listeners(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     """Brokers reach the controller on their inter-broker listener, with that listener's security protocol."""
     brokers = cluster.brokers
     name = inter_broker_listener(us.config, brokers)
@@ -231,7 +231,7 @@ def _registered_listeners(us: Us, cluster: ClusterFacts, known: Known) -> Iterat
         )
 
 
-def _configured_listeners(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _configured_listeners(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     for answer in known.present(cluster).values():
         reported = answer.settings
         if reported is None:
@@ -250,7 +250,7 @@ def _configured_listeners(us: Us, cluster: ClusterFacts, known: Known) -> Iterat
             )
 
 
-def _too_old(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _broker_versions(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     for answer in known.present(cluster).values():
         offered = answer.leader_and_isr
         if offered is None:
@@ -265,7 +265,7 @@ def _too_old(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
             )
 
 
-def _authorizers(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _authorizers(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     """Brokers have an authorizer that is not implemented, or not configured, here."""
     ours = us.config.authorizer_class_name
     unsupported = unsupported_authorizer(us.config)
@@ -288,7 +288,7 @@ def _authorizers(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason
             )
 
 
-def _answers_missing(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _answers_missing(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     """Without an authorizer of our own, we must know that no broker has one.
 
     A broker's answer from before its restart counts until it answers again: otherwise no standby could be elected
@@ -317,14 +317,14 @@ def _answers_missing(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Re
         )
 
 
-def _why_silent(known: Known, broker: int, remedy: str) -> str:
-    """Why the broker has not answered, and what an operator can do where waiting does not help."""
-    why = known.why_none.get(broker)
+def _why_silent(known: BrokerAnswers, broker: int, remedy: str) -> str:
+    """Why the broker has not answered, and what an operator can do if waiting does not help."""
+    why = known.why_unanswered.get(broker)
     return NOT_ASKED if why is None else f"{why}; restart or stop it, or {remedy}"
 
 
-def _settings_missing(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
-    """Every broker's settings must be known, at least from an earlier registration."""
+def _settings_missing(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
+    """Every broker's settings must be known, at least from an earlier incarnation."""
     if us.settings.keeps(EVERYTHING):
         return
     for broker in cluster.brokers:
@@ -341,7 +341,7 @@ def _settings_missing(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[R
             )
 
 
-def _settings(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _settings(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     """The brokers' settings contradict ours, or cannot be obeyed."""
     for setting in us.settings.contradicting:
         if setting.unusable:
@@ -358,7 +358,7 @@ def _settings(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
             )
 
 
-def _policies(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _policies(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     """Policies, Java classes that decide which topics may be created."""
     policy = us.settings.of_brokers(CREATE_TOPIC_POLICY)
     if policy and not us.settings.keeps(CREATE_TOPIC_POLICY):
@@ -369,8 +369,8 @@ def _policies(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
         )
 
 
-def _names_of_clients(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
-    """ACLs name principals, so brokers and we must give a client the same principal."""
+def _principals_of_clients(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
+    """ACLs name principals, so a client must have the same principal on brokers and here."""
     if us.config.authorizer_class_name is None:
         return
     for answer in known.present(cluster).values():
@@ -378,7 +378,10 @@ def _names_of_clients(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[R
         if reported is None:
             continue
         for endpoint in us.endpoints:
-            rules, builder = (reported.get(_of_listener(endpoint.listener, key)) or reported.get(key) for key in NAMING)
+            rules, builder = (
+                reported.get(_listener_setting(endpoint.listener, key)) or reported.get(key)
+                for key in PRINCIPAL_SETTINGS
+            )
             if builder not in (None, DEFAULT_PRINCIPAL_BUILDER):
                 yield Reason(
                     ReasonKind.PRINCIPAL,
@@ -394,9 +397,9 @@ def _names_of_clients(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[R
                 )
 
 
-def _brokers_as_clients(us: Us, cluster: ClusterFacts, known: Known) -> Iterator[Reason]:
+def _brokers_as_clients(us: ThisController, cluster: ClusterFacts, known: BrokerAnswers) -> Iterator[Reason]:
     """Brokers send us AlterPartition and ControlledShutdown: their principals must be allowed to."""
-    if us.config.authorizer_class_name is None or us.of_brokers is None:
+    if us.config.authorizer_class_name is None or us.broker_listener is None:
         return
     if isinstance(us.authorizer, AclAuthorizer) and not us.authorizer.loaded and cluster.brokers:
         if unsupported_authorizer(us.config) is None:
@@ -418,17 +421,17 @@ def _brokers_as_clients(us: Us, cluster: ClusterFacts, known: Known) -> Iterator
             )
 
 
-def _principal(us: Us, answer: BrokerAnswer) -> str:
-    """A broker's principal here: with SASL the user name that brokers share with us, otherwise from its certificate if
-    we request those."""
-    assert us.of_brokers is not None
-    how = us.security.server(us.of_brokers)
-    if how.mechanisms:
-        credentials = us.security.client(us.of_brokers).credentials
+def _principal(us: ThisController, answer: BrokerAnswer) -> str:
+    """The principal that a broker has here: with SASL, the user name that brokers share with us; otherwise that of its
+    certificate, if our listener requests one."""
+    assert us.broker_listener is not None
+    server = us.security.server(us.broker_listener)
+    if server.mechanisms:
+        credentials = us.security.client(us.broker_listener).credentials
         assert credentials is not None
         return f"{USER}:{credentials.username}"
-    if how.principals is not None and answer.certificate:
-        return how.principals.principal_of(answer.certificate)
+    if server.principals is not None and answer.certificate:
+        return server.principals.principal_of(answer.certificate)
     return ANONYMOUS
 
 
@@ -437,21 +440,21 @@ RULES: tuple[Rule, ...] = (
     _id_of_a_broker,
     _registered_listeners,
     _configured_listeners,
-    _too_old,
+    _broker_versions,
     _authorizers,
     _answers_missing,
     _settings_missing,
     _settings,
     _policies,
-    _names_of_clients,
+    _principals_of_clients,
     _brokers_as_clients,
 )
 
 
-def reasons_not_to_depose(cluster: ClusterFacts, known: Known) -> list[Reason]:
+def reasons_not_to_depose(cluster: ClusterFacts, known: BrokerAnswers) -> list[Reason]:
     """Further reasons, beside ``ineligibility_reasons``, against deposing a working broker."""
     if not cluster.brokers or known.present(cluster):
         return []
     first = cluster.brokers[0].id
-    why = known.why_none.get(first, NOT_ASKED)
+    why = known.why_unanswered.get(first, NOT_ASKED)
     return [Reason(ReasonKind.UNREACHABLE, f"no broker can be reached: broker {first}: {why}")]

@@ -25,7 +25,7 @@ from aiocontroller.controller import (
     warm_failover_sending,
 )
 from aiocontroller.controller.broker_requests import PARTITIONS_PER_REQUEST
-from aiocontroller.controller.leadership_writes import names
+from aiocontroller.controller.leadership_writes import names_and_numbers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_replica_state_changes,
@@ -113,7 +113,7 @@ async def _read_partition_states(shell: ControllerShell, rows: Sequence[int], gi
         start, taken = taken, taken + len(states.number)
         await give(partial(_take, shell, rows[start:taken], states))
 
-    await shell.zk.each_topic_partition_states(*names(shell, rows), take_slice)
+    await shell.zk.each_topic_partition_states(*names_and_numbers(shell, rows), take_slice)
 
 
 async def end_replaced_topics(shell: ControllerShell) -> None:

@@ -22,11 +22,11 @@ from aiocontroller.controller.controller_eligibility import (
     ClusterFacts,
     Reason,
     ReasonKind,
-    Us,
+    ThisController,
     ineligibility_reasons,
     reasons_not_to_depose,
 )
-from aiocontroller.controller.obeying import read_dynamic
+from aiocontroller.controller.obeying import read_dynamic_settings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.survey import ANSWER_WITHIN_S, BrokerSurvey
 from aiocontroller.core.ids import Broker
@@ -191,10 +191,10 @@ class Guard:
             zk.get_migration(),
             zk.acls_exist(),
             zk.get_all_brokers_in_cluster(watch=False),
-            read_dynamic(self._shell, sorted(known)),
+            read_dynamic_settings(self._shell, sorted(known)),
         )
         if any(broker.id not in known for broker in brokers):
-            await read_dynamic(self._shell, sorted({*known, *(broker.id for broker in brokers)}))
+            await read_dynamic_settings(self._shell, sorted({*known, *(broker.id for broker in brokers)}))
         self.survey.see(brokers)
         self.on_brokers(brokers)
         return ClusterFacts(brokers, bad, migration, acls, holder)
@@ -207,7 +207,9 @@ class Guard:
         shell, before, policy = self._shell, self.reasons, self._policy
         self._cluster = cluster
         self._count_settings(cluster)
-        us = Us(shell.id, shell.config, shell.own_endpoints(), shell.security, shell.authorizer, shell.settings)
+        us = ThisController(
+            shell.id, shell.config, shell.own_endpoints(), shell.security, shell.authorizer, shell.settings
+        )
         self.reasons = tuple(ineligibility_reasons(us, cluster, self.survey.known))
         self._policy = shell.settings.policy
         if self.reasons != before:
@@ -220,7 +222,7 @@ class Guard:
         answers = self.survey.known.answers
         reported = {broker: answer.reported for broker, answer in answers.items() if answer.reported is not None}
         present = {broker.id: reported[broker.id] for broker in cluster.brokers if broker.id in reported}
-        awaited = not reported and any(broker.id not in self.survey.known.why_none for broker in cluster.brokers)
+        awaited = not reported and any(broker.id not in self.survey.known.why_unanswered for broker in cluster.brokers)
         self._shell.settings.heard(
             present or reported, no_brokers=not cluster.brokers and not cluster.bad, awaited=awaited
         )
@@ -234,7 +236,7 @@ def _log(before: Sequence[Reason], now: Sequence[Reason]) -> None:
     for reason in now:
         if reason not in before:
             log.log(
-                logging.INFO if reason.passing else logging.WARNING,
+                logging.INFO if reason.is_normal_at_startup else logging.WARNING,
                 "This process cannot be the controller: %s",
                 reason.text,
             )

@@ -125,9 +125,9 @@ class Heartbeats:
         return self.detector.answers_again(peer, self.world.clock.monotonic())
 
     @property
-    def doubts_ourselves(self) -> bool:
+    def suspects_own_network(self) -> bool:
         """Whether so many peers seem to be away that our own network may be at fault."""
-        return self.detector.doubts_ourselves
+        return self.detector.suspects_own_network
 
     def hears(self) -> Sequence[tuple[int, int]]:
         """The (peer, epoch) pairs of peers that answer us."""

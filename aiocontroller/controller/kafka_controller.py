@@ -27,7 +27,7 @@ from aiocontroller.controller.event_queue import QueuedEvent
 from aiocontroller.controller.failover import StepFailedError
 from aiocontroller.controller.faults import MAX_ERROR_LENGTH, name_of, refuse
 from aiocontroller.controller.guard import Guard
-from aiocontroller.controller.obeying import obey
+from aiocontroller.controller.obeying import apply_settings
 from aiocontroller.controller.readiness import Readiness, readiness
 from aiocontroller.controller.reassignment import drop_non_replicas_read_again
 from aiocontroller.controller.release import RoleRelease
@@ -62,10 +62,10 @@ FAULT_WINDOW_S = 60.0
 LONGEST_WAIT_S = 30.0
 """Longest delay before contending again."""
 MAX_DEPOSITIONS = 16
-"""Terms in a row that may be lost before their failover has completed."""
+"""How many terms in a row may be lost before their failover has completed."""
 EVENTS_REMEMBERED = 20
 TOPICS_SHOWN = 20
-"""Topics with offline partitions that a metric names."""
+"""How many topics with offline partitions a metric names."""
 MAX_GATHERED = 100
 COLD = {"state": "cold", "reason": "aiocontroller.standby is cold"}
 ZK_MODE = 4
@@ -76,7 +76,7 @@ class GivingUpError(AioControllerError):
     """This process became the controller several times in a short time and could not load the cluster."""
 
 
-def _short(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return (str(error) if isinstance(error, ControllerEpochError) else repr(error))[:MAX_ERROR_LENGTH]
 
 
@@ -123,14 +123,14 @@ class KafkaController:
         if change is ZNodeChange.TOPIC_DELETED:
             topic = self.shell.context.table.topic_by_name.get(name)
             if topic is not None and not topic.deleting:
-                self.shell.auditor.look_soon((name,))  # it may be created again before the event is handled
+                self.shell.auditor.check_soon((name,))  # it may be created again before the event is handled
         if change in (ZNodeChange.BROKER_IDS, ZNodeChange.BROKER):
             self.guard.look_now()
         if signal is not None:
             self.shell.queue.append(signal(name))
 
     def on_session(self, event: SessionEvent) -> None:
-        """The session with ZooKeeper has begun, ended, or lost its connection."""
+        """Note that the ZooKeeper session has begun, expired, or lost its connection."""
         if event is SessionEvent.SUSPENDED:
             self.shell.cut_off_s = self.shell.world.clock.monotonic()
         elif event is not SessionEvent.EXPIRED:
@@ -148,24 +148,24 @@ class KafkaController:
 
     def on_response(self, response: BrokerResponse) -> None:
         """Called by senders; a malformed response raises FrameError, which closes the broker's connection."""
-        who = (response.broker, response.broker_epoch)
+        incarnation = (response.broker, response.broker_epoch)
         match response.api:
             case ApiKey.LEADER_AND_ISR:
                 answer = decode_leader_and_isr_response(response.version, response.body)
                 self.shell.queue.append(
-                    ev.LeaderAndIsrResponseReceived(*who, answer.error_code, answer.partitions, response.rows)
+                    ev.LeaderAndIsrResponseReceived(*incarnation, answer.error_code, answer.partitions, response.rows)
                 )
             case ApiKey.UPDATE_METADATA:
                 code = decode_update_metadata_response(response.version, response.body)
                 if code:  # successes are dropped: each AlterPartition would queue one per broker ahead of the next
-                    self.shell.queue.append(ev.UpdateMetadataResponseReceived(*who, code))
+                    self.shell.queue.append(ev.UpdateMetadataResponseReceived(*incarnation, code))
             case ApiKey.STOP_REPLICA:
                 stopped = StopReplicaResponse(KafkaErrorCode.REQUEST_TIMED_OUT, ())
                 if not response.silent:
                     stopped = decode_stop_replica_response(response.version, response.body)
                 asked = response.asked or Deletions()
                 self.shell.queue.append(
-                    ev.StopReplicaResponseReceived(*who, stopped.error_code, stopped.partitions, asked)
+                    ev.StopReplicaResponseReceived(*incarnation, stopped.error_code, stopped.partitions, asked)
                 )
 
     @property
@@ -217,12 +217,12 @@ class KafkaController:
         for event in events:
             if isinstance(event, Request) and not event.reply.deferred:
                 event.reply.ensure(KafkaErrorCode.UNKNOWN_SERVER_ERROR)
-        self._account(gathered, started_s, clock.monotonic(), detail)
+        self._record_events(gathered, started_s, clock.monotonic(), detail)
 
     async def _recover(self, events: Sequence[Event], error: Exception) -> str:
-        """Recover from an error, including errors during the recovery; returns a description for the journal.
+        """Recover from an error; returns a description for the journal.
 
-        The next term may also end before its failover is done, and its failover may fail too.
+        Recovering may itself fail: the next term may end before its failover is done, or its failover may fail.
         """
         lost = isinstance(error, (SessionExpiredError, ControllerMovedError))
         for event in events:
@@ -237,7 +237,7 @@ class KafkaController:
                     await self.election.step_down()
                     return "controller moved"
                 await self._fault(events, error)
-                return f"fault: {_short(error)}"
+                return f"fault: {_error_text(error)}"
             except GivingUpError:
                 raise
             except Exception as another:
@@ -253,10 +253,10 @@ class KafkaController:
         elif not self.election.active:
             for refused in events:
                 refuse(refused, KafkaErrorCode.NOT_CONTROLLER)
-        elif (of_many := GATHERED.get(type(event))) is not None:
-            await of_many(self.shell, events)
+        elif (handle_together := GATHERED.get(type(event))) is not None:
+            await handle_together(self.shell, events)
         elif type(event) in RELOADS:
-            await self._load_anew()
+            await self._reload()
         else:
             await HANDLERS[type(event)](self.shell, event)
         if self.shell.context.read_with_non_replicas and self.election.active:
@@ -271,7 +271,7 @@ class KafkaController:
 
     async def _controller_change(self, _: ev.ControllerChange) -> None:
         await self.election.maybe_resign()
-        if self.election.is_open:
+        if self.election.may_contend:
             # Created and deleted before the watch was re-armed: no other event will come (Kafka keeps standing by).
             await self.election.stand()
 
@@ -282,7 +282,7 @@ class KafkaController:
         await self.election.stand()
 
     async def _controller_suspected(self, _: ev.ControllerSuspected) -> None:
-        await self.election.succeed()
+        await self.election.replace_suspect()
 
     async def _expire(self, _: ev.Expire) -> None:
         await self.election.expire()
@@ -298,7 +298,7 @@ class KafkaController:
         await self.election.shutdown()
 
     async def _take_over(self, event: ev.TakeOver) -> None:
-        event.reply.answer(await self._taken_over(event.keep_ours))
+        event.reply.answer(await self._take_over_keeping(event.keep_ours))
 
     async def _roll_back(self, event: ev.RollBack) -> None:
         if self.election.active:
@@ -309,8 +309,8 @@ class KafkaController:
         except RollbackRefusedError as error:
             event.reply.answer(str(error))
 
-    async def _taken_over(self, keep_ours: Sequence[str]) -> list[str]:
-        """Take over; ``keep_ours`` then holds as long as this process runs, unless the takeover is refused."""
+    async def _take_over_keeping(self, keep_ours: Sequence[str]) -> list[str]:
+        """Take over, keeping our values of these settings until the process ends; undone if the takeover is refused."""
         settings = self.shell.settings
         before = settings.keep_ours
         settings.insist([*before, *keep_ours])
@@ -318,7 +318,7 @@ class KafkaController:
         if reasons:
             settings.insist(before)
         else:
-            obey(self.shell)
+            apply_settings(self.shell)
         return reasons
 
     async def _guard_change(self, _: ev.GuardChange) -> None:
@@ -326,7 +326,7 @@ class KafkaController:
         if not self.election.active:
             await self.election.stand()
             return
-        obey(self.shell)
+        apply_settings(self.shell)
         reasons = self.guard.reasons_to_resign
         if reasons and not self._release.in_progress:
             for reason in reasons:
@@ -334,11 +334,11 @@ class KafkaController:
             await self._release.begin(ev.Release(reply=Reply(lambda _: None), for_good=False))
 
     async def _fault(self, events: Sequence[Event], error: Exception) -> None:
-        """``events`` failed; without events, a failover or reload failed."""
+        """Handle the failure of ``events``, or, without events, of a failover or reload."""
         if isinstance(error, StepFailedError):
             events, error = [error.event], error.error
         name = name_of(events[0]) if events else "failover"
-        self.shell.journal.append("fault", event=name.partition(" ")[0], detail=_short(error))
+        self.shell.journal.append("fault", event=name.partition(" ")[0], detail=_error_text(error))
         if not events or type(events[0]) in ENDS_THE_TERM or not self.election.active:
             if isinstance(error, ControllerEpochError):
                 log.error("Not taking the role: %s", error)
@@ -352,17 +352,19 @@ class KafkaController:
             delay_s = faults.failed(event, error, brokers)
             if delay_s:
                 log.error("%s is set aside for %.0f s", name_of(event), delay_s)
-        await self._load_anew()
+        await self._reload()
 
-    async def _load_anew(self) -> None:
-        """Reload after a fault, or when the last broker has changed its protocol version, where Kafka would have a new
-        controller: features, topic ids and the requests about them depend on it."""
+    async def _reload(self) -> None:
+        """Reload after a fault, or when the last broker has changed its protocol version.
+
+        Features, topic ids and the requests about them depend on that version.  In Kafka, a new controller reads it.
+        """
         await self.election.reload()
         self.shell.faults.schedule_retries(self.shell.queue)
         self._release.resume()
 
     async def _give_back(self, error: Exception) -> None:
-        """Resign if active, and contend again after a delay, so that other candidates may win."""
+        """Resign if active, and contend again after a delay, so that other candidates can win."""
         now_s = self.shell.world.clock.monotonic()
         self.shell.faults.failed_events.inc()
         self._faults.append(now_s)
@@ -370,7 +372,7 @@ class KafkaController:
             self._faults.popleft()
         was_active = self.election.active
         await self.election.trigger_controller_move()
-        self.election.failure = f"the failover failed: {_short(error)}"
+        self.election.failure = f"the failover failed: {_error_text(error)}"
         if was_active and len(self._faults) >= FAULTS_TO_GIVE_UP:
             raise GivingUpError(
                 f"{len(self._faults)} faults within {FAULT_WINDOW_S:.0f} s during failovers, last: {error!r}"
@@ -380,8 +382,8 @@ class KafkaController:
 
     # -- status and metrics ----------------------------------------------------------------------------------------
 
-    def _account(self, gathered: Sequence[QueuedEvent], started_s: float, ended_s: float, detail: str) -> None:
-        """Record events; those handled together are one record, with the longest wait as ``queue_us``."""
+    def _record_events(self, gathered: Sequence[QueuedEvent], started_s: float, ended_s: float, detail: str) -> None:
+        """Record handled events; events handled together are one record, with the longest wait as ``queue_us``."""
         asked = asked_for(queued.event for queued in gathered)
         self.story.event_ended(int((ended_s - started_s) * 1e6), detail, asked)
         state = gathered[0].event.state
@@ -410,11 +412,11 @@ class KafkaController:
         return readiness(self.shell, self.election, self.guard)
 
     def status(self) -> dict[str, Any]:
-        """Status as JSON values; numbers are of this term only."""
+        """The controller's status as JSON values; counts cover this term only."""
         shell, table = self.shell, self.shell.context.table
         return {
             "id": shell.id,
-            "active": self.election.in_charge,
+            "active": self.election.active_and_connected,
             "holder": None if self.election.holder is None else self.election.holder.controller_id,
             "observing": self.election.observing,
             "refusals": list(self.election.refusals),
@@ -450,7 +452,7 @@ class KafkaController:
     def _register_gauges(self) -> None:
         shell = self.shell
         gauges: dict[str, Callable[[], float]] = {
-            "ActiveControllerCount": lambda: int(self.election.in_charge),
+            "ActiveControllerCount": lambda: int(self.election.active_and_connected),
             "OfflinePartitionsCount": self._offline_partitions,
             "PreferredReplicaImbalanceCount": lambda: shell.context.table.preferred_replica_imbalance,
             "ControllerState": lambda: int(self.state),
@@ -513,7 +515,7 @@ ELECTION_HANDLERS: dict[type[Event], Callable[[KafkaController, Any], Awaitable[
 }
 """Handled whether this controller is active or not: elections, failovers and resignations."""
 ENDS_THE_TERM = frozenset(ELECTION_HANDLERS).difference((ev.Release,))
-"""When one of these fails, the term cannot go on."""
+"""When one of these fails, the term ends."""
 RELOADS = frozenset((ev.ProtocolChange,))
 """These restart the term."""
 

@@ -1,12 +1,12 @@
-"""Leadership changes: decided, written under the fence, applied to the context, and sent to brokers.
+"""Carries out leadership changes: decides, writes under the fence, applies to the context, and sends to brokers.
 
 States are not read before the first write, which is conditional on the version that the context holds.  On a version
-conflict (a broker of an old protocol version writes ISRs itself), the state is read and the change decided again, a
-bounded number of times.
+conflict (brokers of an old protocol version write ISRs themselves), the state is read and the change is decided again,
+at most ``MAX_ATTEMPTS`` times.
 
 A write of many partitions is split into steps, and several ``LeadershipChange``s share one stream of steps: while one
-step is applied and sent, ZooKeeper works on the next, whichever change it belongs to.  A step is decided just before it
-is written, so changes in one stream must be about different partitions.
+step is applied and sent, ZooKeeper works on the next, of the same change or another.  A step is decided just before it
+is written, so changes in one stream must concern different partitions.
 """
 
 from __future__ import annotations
@@ -39,13 +39,11 @@ from aiocontroller.zookeeper.znodes import BadZNode
 
 MAX_ATTEMPTS = 16
 WRITTEN_AT_ONCE = 4_000
-"""Partitions in one step."""
+"""The most partitions in one step."""
 WRITTEN_FIRST = 2_000
-"""Partitions in the first of several steps, so that the first requests leave soon."""
+"""Partitions in the first of several steps, so that the first requests leave early."""
 STATE_NAMES = [state.name for state in sorted(PartitionState)]
-
-
-ANOTHER = "its topic was replaced by another of the same name"
+TOPIC_REPLACED = "its topic was replaced by another of the same name"
 NO_CONFIGS: Mapping[str, Mapping[str, str]] = {}
 
 Step = list[tuple[LeadershipChange[Any], Sequence[int]]]
@@ -117,7 +115,7 @@ class Stream:
         written, at = [], 0
         for (change, _), plan in zip(step, plans, strict=True):
             end = at + len(plan.decisions.rows)
-            written.append(await _take_in(self._shell, change, plan.decisions, writes.part(at, end)))
+            written.append(await _apply_written(self._shell, change, plan.decisions, writes.part(at, end)))
             at = end
         if at and step[0][0].recorded:
             self._record(at, written, writes)
@@ -139,7 +137,7 @@ class Stream:
 
 
 async def _write(shell: ControllerShell, decisions: Decisions, *, creates: bool, fence: int) -> Writes:
-    topics, numbers = names(shell, decisions.rows)
+    topics, numbers = names_and_numbers(shell, decisions.rows)
     if not creates:
         return await shell.zk.set_topic_partition_states(topics, numbers, decisions.leaderships, fence=fence)
     by_name = shell.context.table.topic_by_name
@@ -153,7 +151,7 @@ def _creates(step: Step) -> bool:
 
 
 async def read_facts(shell: ControllerShell, step: Step) -> LeadershipFacts:
-    """Read the settings of topics that might need an election from outside the ISR, just before it."""
+    """Read the settings of topics that may need an unclean election, just before it."""
     topics: list[str] = []
     for change, rows in step:
         topics += change.topics_asked_for(shell.context, rows)
@@ -162,7 +160,7 @@ async def read_facts(shell: ControllerShell, step: Step) -> LeadershipFacts:
         configs = await shell.zk.get_topic_configs(topics)
         brokers = [paths.DEFAULT_ENTITY, *map(str, shell.context.brokers)]
         dynamic = await shell.zk.get_broker_configs(brokers) if shell.context.table.eligible else EntityConfigs()
-        min_isrs = _take_min_isrs(shell, configs, dynamic)
+        min_isrs = _remember_min_isrs(shell, configs, dynamic)
         overrides = {
             topic: config[UNCLEAN].strip().lower() == "true" for topic, config in configs.items() if UNCLEAN in config
         }
@@ -171,7 +169,7 @@ async def read_facts(shell: ControllerShell, step: Step) -> LeadershipFacts:
 
 
 async def _enter_eligible(shell: ControllerShell, decisions: Sequence[Decisions]) -> None:
-    """Add to each state to be written the replicas that are eligible with it."""
+    """Add to each state that is about to be written its eligible replicas."""
     context, known = shell.context, shell.min_isrs
     if not eligible_replicas.are_kept(context):
         return
@@ -179,28 +177,30 @@ async def _enter_eligible(shell: ControllerShell, decisions: Sequence[Decisions]
     topics = [topic for each, at in concerned for topic in eligible_replicas.topics_of(context, each, at)]
     unread = dict.fromkeys(topic.name for topic in topics if topic.id not in known)
     if unread:
-        _take_min_isrs(shell, await shell.zk.get_topic_configs(list(unread)))
+        _remember_min_isrs(shell, await shell.zk.get_topic_configs(list(unread)))
     for each, at in concerned:
         eligible_replicas.enter(context, each, at, known)
 
 
 async def min_isrs_of(shell: ControllerShell, topics: Iterable[Topic]) -> Mapping[bytes, MinIsr]:
-    """``min.insync.replicas`` by topic id, read where it is not known; nothing below protocol 3.7, where leaders commit
-    with fewer."""
+    """``min.insync.replicas`` by topic id; values that are not known are read.
+
+    Empty below protocol 3.7, where leaders commit with fewer replicas.
+    """
     if not shell.policy.commits_at_min_isr:
         return {}
     unread = [topic.name for topic in topics if topic.id not in shell.min_isrs]
     if unread:
-        _take_min_isrs(shell, await shell.zk.get_topic_configs(unread))
+        _remember_min_isrs(shell, await shell.zk.get_topic_configs(unread))
     return shell.min_isrs
 
 
-def _take_min_isrs(
+def _remember_min_isrs(
     shell: ControllerShell, configs: EntityConfigs, dynamic: Mapping[str, Mapping[str, str]] = NO_CONFIGS
 ) -> dict[str, MinIsr]:
-    """Each topic's ``min.insync.replicas``: its own, or the brokers' lowest.  They are remembered by topic id.
+    """Return each topic's ``min.insync.replicas``, its own or the brokers' lowest, and remember it by topic id.
 
-    ``dynamic`` are brokers' settings that may have changed since ``follow_min_isr``.
+    ``dynamic`` has brokers' settings, which may have changed since ``follow_min_isr``.
     """
     starts, topics = shell.context.starts, shell.context.table.topic_by_name
     lowest = (shell.settings.lowest_min_isr or 1) if starts is None else starts.min_isr
@@ -216,7 +216,7 @@ def _take_min_isrs(
 
 
 def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBatch | None) -> None:
-    """Record what happens, bring it into the context, add the requests to the batch, and answer."""
+    """Journal the effects, apply them to the context, add their requests to the batch, and answer clients."""
     for entered in effects.entered:
         journal_partitions(shell, entered.rows, entered.state, entered.why)
     journal_isrs(shell, effects.isrs)
@@ -232,13 +232,13 @@ def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBa
 def _steps(changes: Sequence[LeadershipChange[Any]]) -> list[Step]:
     """Split all undecided rows into steps."""
     steps: list[Step] = []
-    open_, room = sum(len(change.undecided) for change in changes), 0
+    undecided, room = sum(len(change.undecided) for change in changes), 0
     for change in changes:
         rows, change.undecided = change.undecided, []
         at = 0
         while at < len(rows):
             if not room:
-                room = WRITTEN_AT_ONCE if steps or open_ <= WRITTEN_AT_ONCE else WRITTEN_FIRST
+                room = WRITTEN_AT_ONCE if steps or undecided <= WRITTEN_AT_ONCE else WRITTEN_FIRST
                 steps.append([])
             piece = rows[at : at + room]
             steps[-1].append((change, piece))
@@ -246,8 +246,10 @@ def _steps(changes: Sequence[LeadershipChange[Any]]) -> list[Step]:
     return steps
 
 
-async def _take_in(shell: ControllerShell, change: LeadershipChange[Any], step: Decisions, writes: Writes) -> Written:
-    """Take what was written into the context, and read again where another process has written."""
+async def _apply_written(
+    shell: ControllerShell, change: LeadershipChange[Any], step: Decisions, writes: Writes
+) -> Written:
+    """Apply what ZooKeeper accepted to the context; read states again that another process has written."""
     created = [0] * len(step.rows) if change.creates else None
     if writes.ok:
         commit(shell.context.table, step, created or writes.version)
@@ -275,7 +277,7 @@ async def _take_in(shell: ControllerShell, change: LeadershipChange[Any], step: 
 
 
 async def _read_doubtful(shell: ControllerShell, change: LeadershipChange[Any]) -> None:
-    """Read states that memory may hold wrongly; rows with a foreign write become undecided again."""
+    """Read states that may be stale in memory; rows with a foreign write become undecided again."""
     rows = change.doubtful(shell.context)
     epochs = shell.context.table.partition_epoch
     before = take(rows, epochs)[0]
@@ -297,11 +299,11 @@ async def read_states_again(shell: ControllerShell, rows: Sequence[int]) -> dict
     if not rows:
         return {}
     failed: dict[int, str] = {}
-    states = await shell.zk.get_topic_partition_states(*names(shell, rows))
-    others = await _odd_others(shell, rows, states)
+    states = await shell.zk.get_topic_partition_states(*names_and_numbers(shell, rows))
+    others = await _replaced_among_foreign(shell, rows, states)
     for row, state in zip(rows, states, strict=True):
         if shell.context.table.topic(row).name in others:
-            failed[row] = ANOTHER
+            failed[row] = TOPIC_REPLACED
         elif state is None:
             failed[row] = "its state znode is gone"
             _deleted_by_another(shell, row)
@@ -314,64 +316,69 @@ async def read_states_again(shell: ControllerShell, rows: Sequence[int]) -> dict
                 f"later than ours, {shell.context.epoch}"
             )
         else:
-            shell.auditor.read_anew(shell.topic_partition(row), shell.context.table.leadership(row), state)
+            shell.auditor.note_foreign_write(shell.topic_partition(row), shell.context.table.leadership(row), state)
             adopt(shell.context, row, state)
     return failed
 
 
-async def _odd_others(
+async def _replaced_among_foreign(
     shell: ControllerShell, rows: Sequence[int], states: Sequence[LeaderAndIsr | BadZNode | None]
 ) -> Collection[str]:
-    """Return ``made_anew`` for topics with states that no leader may have written; the others are too many to check."""
+    """Check the topics of states that no leader can have written; the others are too many.  Returns replaced topics."""
     known = map(shell.context.table.leadership, rows)
     found = zip(rows, known, states, strict=True)
-    odd = [row for row, ours, there in found if isinstance(there, LeaderAndIsr) and shell.auditor.is_odd(ours, there)]
-    return await made_anew(shell, odd) if odd else ()
+    odd = [
+        row
+        for row, ours, there in found
+        if isinstance(there, LeaderAndIsr) and shell.auditor.is_foreign_write(ours, there)
+    ]
+    return await find_replaced_topics(shell, odd) if odd else ()
 
 
-async def made_anew(shell: ControllerShell, rows: Sequence[int]) -> Collection[str]:
-    """Return the topics of these rows whose znodes have other ids: other topics of these names, which we do not change.
+async def find_replaced_topics(shell: ControllerShell, rows: Sequence[int]) -> Collection[str]:
+    """Return the names of topics that were replaced: their znodes have other ids than ours.
 
-    The audit, which is notified here, ends ours.
+    The caller must not change the new topics.  The audit, which is notified here, ends the old ones.
     """
     by_name = shell.context.table.topic_by_name
-    ids = await shell.zk.get_topic_ids(list(dict.fromkeys(names(shell, rows)[0])))
+    ids = await shell.zk.get_topic_ids(list(dict.fromkeys(names_and_numbers(shell, rows)[0])))
     found = [name for name, topic_id in ids.items() if of_different_topics(topic_id, by_name[name].id)]
-    shell.auditor.look_soon(found)
+    shell.auditor.check_soon(found)
     return found
 
 
 def _deleted_by_another(shell: ControllerShell, row: int) -> None:
     if not shell.context.table.topic(row).deleting:
-        shell.auditor.look_soon((shell.context.table.topic(row).name,))
+        shell.auditor.check_soon((shell.context.table.topic(row).name,))
 
 
 async def is_still_there(shell: ControllerShell, topic: Topic) -> bool:
-    """Whether a topic whose znode has lost or changed its id is the one we know: one of its states is as we know it, or
-    differs only by an ISR that its leader may have written.
+    """Whether a topic whose znode has lost or changed its id is the one we know.
 
-    A topic that was deleted and created again has lost all states.  One whose partitions never had a leader has none.
+    It is if one of its states is as we know it, or differs only by an ISR that its leader may have written.  A topic
+    that was deleted and created again has lost all states; one whose partitions never had a leader has none.
     """
     rows = topic.partitions()
-    states = await shell.zk.get_topic_partition_states(*names(shell, rows))
+    states = await shell.zk.get_topic_partition_states(*names_and_numbers(shell, rows))
     return any(
-        isinstance(state, LeaderAndIsr) and not shell.auditor.is_odd(shell.context.table.leadership(row), state)
+        isinstance(state, LeaderAndIsr)
+        and not shell.auditor.is_foreign_write(shell.context.table.leadership(row), state)
         for row, state in zip(rows, states, strict=True)
     )
 
 
-async def is_another(shell: ControllerShell, topic: Topic, topic_id: bytes) -> bool:
-    """Whether the znode of our topic, with this id (16 bytes), is that of another topic, created under its name.
+async def is_different_topic(shell: ControllerShell, topic: Topic, topic_id: bytes) -> bool:
+    """Whether a topic's znode, with this id (16 bytes), belongs to another topic of the same name.
 
-    If there is no id, an old tool may have dropped it; then the states decide.
+    If the znode has no id, an old tool may have dropped it; then the partitions' states decide.
     """
     if topic_id == NO_TOPIC_ID != topic.id:
         return not await is_still_there(shell, topic)
     return of_different_topics(topic_id, topic.id)
 
 
-def names(shell: ControllerShell, rows: Sequence[int]) -> tuple[list[str], Sequence[int]]:
-    """Topic names and partition numbers, as the ZooKeeper client takes them."""
+def names_and_numbers(shell: ControllerShell, rows: Sequence[int]) -> tuple[list[str], Sequence[int]]:
+    """The rows' topic names and partition numbers, in two sequences of equal length."""
     table = shell.context.table
     topics, numbers = take(rows, table.topic_of, table.index_of)
     names = {number: topic.name for number in set(topics) if (topic := table.topics[number]) is not None}
@@ -381,11 +388,11 @@ def names(shell: ControllerShell, rows: Sequence[int]) -> tuple[list[str], Seque
 def journal_partitions(
     shell: ControllerShell, rows: Sequence[int], after: PartitionState | None = None, why: str | None = None
 ) -> None:
-    """Journal a record per partition: from its present state to ``after``, or its present leadership."""
+    """Journal a record for each partition: its change to state ``after``, or, without it, its present leadership."""
     if not rows or not shell.journal.enabled:
         return
     table = shell.context.table
-    topics, numbers = names(shell, rows)
+    topics, numbers = names_and_numbers(shell, rows)
     states, assignments, isrs, *leadership = take(
         rows,
         table.state,
@@ -430,7 +437,7 @@ def journal_isrs(shell: ControllerShell, rows: Sequence[int]) -> None:
     )
     leader, leader_epoch, partition_epoch = leadership
     columns = PartitionColumns(
-        *names(shell, rows),
+        *names_and_numbers(shell, rows),
         nothing,
         nothing,
         leader,

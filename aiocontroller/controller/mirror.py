@@ -80,7 +80,7 @@ class Mirror:
         metrics.gauge("aiocontroller", "Standby", "LagMs", lambda: int(1000 * self._lag_s()))
         metrics.gauge("aiocontroller", "Standby", "MemoryBytes", self._memory_bytes)
         self._reloads = metrics.counter("aiocontroller", "Standby", "Reloads")
-        shell.on_copy_gone = self.wake
+        shell.on_copy_dropped = self.wake
 
     # -- notifications ---------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiocontroller.controller.leadership_writes import names, read_states_again
+from aiocontroller.controller.leadership_writes import names_and_numbers, read_states_again
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.zookeeper.state_watches import watch_topic_partition_states
 
@@ -16,5 +16,5 @@ from aiocontroller.zookeeper.state_watches import watch_topic_partition_states
 async def follow_isrs(shell: ControllerShell, rows: Sequence[int]) -> None:
     """Read the states from ZooKeeper and watch them; does nothing where brokers send AlterPartition."""
     if rows and not shell.policy.alter_partition_supported:
-        await watch_topic_partition_states(shell.zk.client, *names(shell, rows))
+        await watch_topic_partition_states(shell.zk.client, *names_and_numbers(shell, rows))
         await read_states_again(shell, rows)

@@ -1,4 +1,4 @@
-"""Adopts the cluster's settings in the consumer: at the election, and when they change during a term."""
+"""Applies the brokers' settings that the controller obeys: at the election, and when they change during a term."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from aiocontroller.zookeeper.broker_configs import BrokerConfigs, read_by_all
 
 log = logging.getLogger(__name__)
 
-REPORTED_WITHIN_S = 5.0
+FIRST_REPORT_WITHIN_S = 5.0
+"""How long a process that has just started waits for the first broker to report its settings."""
 POLL_S = 0.02
 
 
-async def read_dynamic(shell: ControllerShell, brokers: Iterable[int]) -> None:
+async def read_dynamic_settings(shell: ControllerShell, brokers: Iterable[int]) -> None:
     """Read the brokers' dynamic settings; those that cannot be read keep their last values."""
     names = [paths.DEFAULT_ENTITY, *map(str, brokers)]
     configs = await shell.zk.get_broker_configs(names)
@@ -34,12 +35,12 @@ async def read_dynamic(shell: ControllerShell, brokers: Iterable[int]) -> None:
 
 
 async def broker_configs(shell: ControllerShell) -> BrokerConfigs:
-    """Settings of a broker without dynamic settings of its own; the cluster-wide ones are read each time.
+    """The settings of a broker that has no dynamic settings of its own; the cluster-wide ones are read each time.
 
-    A process that has just started waits for the first broker to report its settings.
+    Waits, at most ``FIRST_REPORT_WITHIN_S``, until a broker has reported its settings.
     """
     clock = shell.world.clock
-    deadline_s = clock.monotonic() + REPORTED_WITHIN_S
+    deadline_s = clock.monotonic() + FIRST_REPORT_WITHIN_S
     while shell.settings.awaited and clock.monotonic() < deadline_s:
         await clock.sleep(POLL_S)
     configs = await shell.zk.get_broker_configs([paths.DEFAULT_ENTITY])
@@ -48,8 +49,8 @@ async def broker_configs(shell: ControllerShell) -> BrokerConfigs:
     return shell.settings.broker_configs(read_by_all(configs.get(paths.DEFAULT_ENTITY, {})))
 
 
-def obey(shell: ControllerShell) -> None:
-    """Apply the settings from now on, and start periodic work that they enable during a term."""
+def apply_settings(shell: ControllerShell) -> None:
+    """Apply the current settings to the shell; during a term, also start the work that they enable."""
     before, now = shell.policy, shell.settings.policy
     if now == before:
         return

@@ -48,7 +48,7 @@ def _controller(controller: KafkaController) -> dict[str, Any]:
     standby = COLD if election.mirror is None else election.mirror.status()
     return {
         "id": shell.id,
-        "active": election.in_charge,
+        "active": election.active_and_connected,
         "state": found.state,
         "reasons": found.reasons[:20],
         "holder": None if election.holder is None else election.holder.controller_id,
@@ -84,8 +84,8 @@ def _brokers(controller: KafkaController) -> list[of_context.BrokerView]:
 
 
 def _channel(sender: SenderStatistics, before_us: int) -> Channel:
-    owing_us = sender.owing_us
-    silent_us = owing_us if owing_us is not None and owing_us <= before_us else None
+    since_us = sender.waiting_since_us
+    silent_us = since_us if since_us is not None and since_us <= before_us else None
     return Channel(sender.queued, sender.in_flight, sender.retries, sender.answered_us, silent_us)
 
 

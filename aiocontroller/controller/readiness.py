@@ -44,7 +44,7 @@ def _against_standing_by(shell: ControllerShell, election: ControllerElection, g
         reasons.append("the role was released: 'aiocontroller takeover' asks for it again")
     elif shell.config.aiocontroller_takeover_policy == "observe":
         reasons.append("aiocontroller.takeover.policy is observe: 'aiocontroller takeover' asks for the role")
-    if not election.looked:
+    if not election.has_read_holder:
         reasons.append("/controller has not been read yet")
     if not guard.looked:
         reasons.append("the cluster has not been checked yet")

@@ -17,10 +17,10 @@ import msgspec
 from aiocontroller.controller import debts
 from aiocontroller.controller.leadership_writes import (
     carry_out_effects,
+    find_replaced_topics,
     is_of_a_later_controller,
     is_still_there,
-    made_anew,
-    names,
+    names_and_numbers,
 )
 from aiocontroller.controller.reassignment import maybe_complete_reassignment, trigger_partition_reassignment
 from aiocontroller.controller.shell import ControllerShell
@@ -225,7 +225,7 @@ async def restore_partitions(shell: ControllerShell, ours: TopicAssignment, seen
         if found.topic_id in (ours.topic_id, seen)
     ]
     if not changed:
-        shell.auditor.look_soon((ours.topic,))
+        shell.auditor.check_soon((ours.topic,))
     await shell.zk.set_topic_assignments(changed, fence=shell.context.epoch_zk_version)
 
 
@@ -235,10 +235,10 @@ async def restore_partitions(shell: ControllerShell, ours: TopicAssignment, seen
 async def _states(shell: ControllerShell, findings: Sequence[AuditFinding]) -> None:
     """Make ZooKeeper, memory and brokers agree on a leadership that is newer than any they held."""
     rows = _rows(shell, findings)
-    others = await made_anew(shell, rows)
+    others = await find_replaced_topics(shell, rows)
     rows = [row for row in rows if shell.context.table.topic(row).name not in others]
     states: list[FoundState] = []
-    read = await shell.zk.get_topic_partition_states(*names(shell, rows))
+    read = await shell.zk.get_topic_partition_states(*names_and_numbers(shell, rows))
     for row, found in zip(rows, read, strict=True):
         above = shell.auditor.noted.pop(shell.topic_partition(row), Above(-1, -1))
         if isinstance(found, BadZNode):
@@ -274,7 +274,7 @@ async def _settle(shell: ControllerShell, plan: RepairPlan) -> Written:
             if version >= 0:
                 versions[at] = version
             else:
-                shell.auditor.look_soon((partition.topic,))
+                shell.auditor.check_soon((partition.topic,))
 
     await in_window(WRITTEN_TOGETHER if len(decisions.rows) > 1 else 1, work)
     done = decisions.select(sorted(versions))

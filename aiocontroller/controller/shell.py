@@ -1,4 +1,4 @@
-"""The tools of every handler: the context, and the ports to ZooKeeper and the brokers.
+"""What every handler works with: the context, and the ports to ZooKeeper and the brokers.
 
 A handler works in steps: *plan* (core functions over the context), *write* (fenced and batched), *apply* (change the
 context by what ZooKeeper accepted, and fill the request batch), *send*.  ``state_changes`` has these steps for
@@ -51,10 +51,10 @@ from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 log = logging.getLogger(__name__)
 
 SENT_AT_ONCE = 2_000
-"""A batch with this many partitions is sent before it is complete."""
+"""A batch with this many partitions is sent early, before it is complete."""
 
 MAX_REPORTED_BAD = 10_000
-"""Unreadable znodes that are remembered."""
+"""How many unreadable znodes are remembered."""
 
 HAND_OVER_AFTER_S = 1.0
 """How long an active controller looks for another ZooKeeper server before it hands the role over."""
@@ -107,7 +107,7 @@ def address_of(holder: ControllerZNode, config: Config) -> Endpoint | None:
 
 
 class HandlersCounts:
-    """What handlers count; a new metric of theirs belongs here."""
+    """The handlers' metrics; a new one belongs here."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
@@ -120,18 +120,18 @@ class ControllerShell:
     """Owned by the consumer's task: no other task may change ``context`` (debug mode raises an error)."""
 
     cut_off_s: float | None = None
-    """Since when there is no connection to ZooKeeper (``Clock.monotonic``); None: there is one."""
+    """Since when ZooKeeper has been disconnected (``Clock.monotonic``); None: it is connected."""
     reconnected_s: float | None = None
     """When the present connection to ZooKeeper was made; None: it is the first."""
 
     leaving = False
-    """The role is about to be given back: brokers get a live broker list without the controller."""
+    """The role is about to be released: brokers get a live broker list without the controller."""
 
     fence_command: FenceCommand | None = None
     """Ends brokers that hang; None without ``aiocontroller.fence.command``."""
 
     sickness: SicknessProbes | None = None
-    """Collects evidence for the judge of sickness; None where ``aiocontroller.sickness.mode`` is off."""
+    """Collects evidence of sick brokers; None where ``aiocontroller.sickness.mode`` is off."""
 
     refused_isrs: dict[int, tuple[int, tuple[int, ...], KafkaErrorCode]]
     """In a term: row -> the last refused request to change its ISR, as (sender, ISR, error)."""
@@ -169,16 +169,16 @@ class ControllerShell:
         self._requests: BrokerRequestSender | None = None
         self.copy: MirroredCluster | None = None
         """The copy of the cluster with which this term began, until watches are armed on all of it; else None."""
-        self.on_copy_gone: Callable[[], None] = lambda: None
+        self.on_copy_dropped: Callable[[], None] = lambda: None
         self.full_metadata: FullMetadata | None = None
-        """What brokers have yet to be sent since the failover; None if nothing."""
+        """What is yet to be sent to brokers since the failover; None if nothing is."""
         self.reported_offline: frozenset[int] = frozenset()
         """Rows already logged as leaderless, so that a sweep does not log them again."""
         self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}
         self._leaders_awaited: list[Acknowledgements] = []  # of batches whose other requests wait for these
         self.settings = ClusterSettings(config, metrics)
         self.policy = self.settings.policy
-        """Our configuration with the cluster's settings, as last adopted by the consumer (``obeying``)."""
+        """Our configuration with the cluster's settings, as the consumer last applied them (``obeying``)."""
         self.min_isrs: dict[bytes, MinIsr] = {}  # by topic id, as read in this term since its settings changed last
         self.config_changes_seen: set[str] = set()
         """Names of the change notifications that have been processed; membership only."""
@@ -186,12 +186,12 @@ class ControllerShell:
         self.reloaded = False
         """This term was restarted, so partition states may carry its epoch already."""
         self.before_reload: PartitionTable | None = None
-        """What brokers were sent in this term before it was restarted; kept until topics that were replaced meanwhile
-        have been found, then None."""
+        """The partition table before this term was restarted, which brokers know; None once topics that were replaced
+        meanwhile have been found."""
         self.vanished: dict[str, TopicAssignment] = {}
         """Topics that a foreign write has deleted in this term, by name: brokers still have their replicas."""
         self._reported_bad: dict[str, BadZNode] = {}
-        """By path, as last reported."""
+        """Unreadable znodes by path, as last reported."""
         self.auditor = Auditor(
             world.clock,
             queue,
@@ -205,7 +205,7 @@ class ControllerShell:
         self.mutation_quotas = MutationQuotas(zk, world.clock, lambda: self.policy, metrics)
 
     def leaders_may_write(self) -> bool:
-        """Whether leaders write ISRs themselves, or might, since no broker has reported its protocol yet."""
+        """Whether leaders may write ISRs themselves; assumed until a broker has reported its protocol version."""
         known = bool(self.settings.brokers)
         supported = self.policy.alter_partition_supported and self.settings.policy.alter_partition_supported
         return not (known and supported)
@@ -217,7 +217,7 @@ class ControllerShell:
     ) -> None:
         """Start with a new, empty context and new channels, so that nothing is left of an earlier term.
 
-        ``again``: the same term restarts.  ``copy``: go on with the context of this copy of the cluster.
+        ``again``: the same term restarts.  ``copy``: use the context of this copy of the cluster.
         """
         before = (self.context.table if self.context.loaded else self.before_reload) if again else None
         vanished = self.vanished if again else {}
@@ -252,13 +252,13 @@ class ControllerShell:
 
     @property
     def hands_over(self) -> bool:
-        """Whether an active controller has been cut off from ZooKeeper for HAND_OVER_AFTER_S, so that it hands over."""
+        """Whether this active controller should hand over: it was disconnected from ZooKeeper for HAND_OVER_AFTER_S."""
         since_s = self.cut_off_s
         return self.is_active and since_s is not None and self.world.clock.monotonic() - since_s >= HAND_OVER_AFTER_S
 
     def end_term(self) -> None:
-        """Give up requests, waiting callbacks and the context."""
-        self.let_copy_go()  # first: requests that channels give up must not be followed by more
+        """Drop requests, waiting callbacks and the context."""
+        self.drop_copy()  # first: requests that channels give up must not be followed by more
         if self.channels is not None:
             self.channels.shutdown()
             self.channels = None
@@ -276,10 +276,10 @@ class ControllerShell:
         self.log_questions.forget()
         self.context = self._new_context()
 
-    def let_copy_go(self) -> None:
-        """Drop a standby's copy: all of it is sent and watched, or everything is about to be read."""
+    def drop_copy(self) -> None:
+        """Drop the standby's copy: all of it is sent and watched, or everything is about to be read again."""
         self.copy = self.full_metadata = None
-        self.on_copy_gone()
+        self.on_copy_dropped()
 
     def _new_context(self, epoch: int = 0, epoch_zk_version: int = 0) -> ControllerContext:
         return self.new_context(self.check_owner, epoch, epoch_zk_version)
@@ -325,15 +325,15 @@ class ControllerShell:
         return entry_of(self.id, self.own_endpoints(), self.config, self.context)
 
     def vouched(self, hearing: Mapping[int, int]) -> None:
-        """A standby hears these brokers (broker -> epoch)."""
+        """Note that a standby hears these brokers (broker -> epoch)."""
         if self.channels is not None and self.channels.heartbeats is not None:
             self.channels.heartbeats.vouched(hearing)
 
     # -- short steps -----------------------------------------------------------------------------------------------
 
     async def breathe(self) -> None:
-        """Let other tasks run: heartbeats, responses, sockets.  The context stays the same, since only the consumer
-        changes it."""
+        """Let other tasks run: heartbeats, responses, sockets.  The context does not change meanwhile, because only the
+        consumer changes it."""
         await self.world.clock.sleep(0)
 
     # -- requests to brokers ---------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ class ControllerShell:
         to_leaders.control.forgo(self.channels.suspects())
         return batch.sent
 
-    def await_no_more(self, leaders: Container[int]) -> None:
+    def stop_awaiting_leaders(self, leaders: Container[int]) -> None:
         """Stop holding back requests for these leaders, which seem to be dead and will not answer."""
         for awaited in list(self._leaders_awaited):
             awaited.forgo(leaders)
@@ -401,7 +401,7 @@ class ControllerShell:
     # -- unreadable znodes, and logging ----------------------------------------------------------------------------
 
     def report_bad_znodes(self, bad: Sequence[BadZNode]) -> None:
-        """Log, count and skip unreadable znodes; each is reported once, until it changes, is repaired or is deleted."""
+        """Log and count unreadable znodes, each once until it changes, is repaired or is deleted."""
         for znode in bad:
             if self._reported_bad.get(znode.path) == znode:
                 continue
@@ -413,7 +413,7 @@ class ControllerShell:
             log.error("Ignoring the znode %s: found %s, expected %s", znode.path, znode.found, znode.expected)
 
     def forget_bad_znodes(self, are_well: Callable[[str], bool]) -> None:
-        """Forget reported paths that are well again, so that the next damage is reported."""
+        """Forget paths that can be read again, so that new damage is reported."""
         for path in [path for path in self._reported_bad if are_well(path)]:
             del self._reported_bad[path]
 
@@ -422,7 +422,7 @@ class ControllerShell:
         return self._reported_bad
 
     def unreadable(self, at_most: int) -> list[BadZNode]:
-        """The reported znodes as they were last read; the latest first."""
+        """Up to ``at_most`` unreadable znodes as they were last read, the latest first."""
         return list(islice(reversed(self._reported_bad.values()), at_most))
 
     def sample(self, rows: Sequence[int], most: int = 5) -> str:

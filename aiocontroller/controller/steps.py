@@ -83,7 +83,7 @@ async def _carry_out(run: Run, step: st.CarryOut) -> None:
 async def _hold_requests(run: Run, step: st.HoldRequests) -> None:
     run.batch.held_back = True
     assert run.shell.channels is not None
-    run.shell.channels.encode_waiting()
+    run.shell.channels.encode_merged()
 
 
 async def _send_requests(run: Run, step: st.SendRequests) -> None:

@@ -13,7 +13,7 @@ import anyio.abc
 
 from aiocontroller.config import ConfigError
 from aiocontroller.controller.broker_client import BrokerClient, asking
-from aiocontroller.controller.controller_eligibility import BrokerAnswer, Known, settings_asked
+from aiocontroller.controller.controller_eligibility import BrokerAnswer, BrokerAnswers, settings_asked
 from aiocontroller.controller.obeyed_settings import ASKED, reported_by
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
@@ -49,12 +49,12 @@ class BrokerSurvey:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._registered: dict[int, Broker] = {}
         self._answers: dict[int, BrokerAnswer] = {}
-        self._why_none: dict[int, str] = {}
+        self._why_unanswered: dict[int, str] = {}
 
     @property
-    def known(self) -> Known:
+    def known(self) -> BrokerAnswers:
         """What brokers have answered, and why others have not."""
-        return Known(self._answers, self._why_none)
+        return BrokerAnswers(self._answers, self._why_unanswered)
 
     @property
     def unanswered(self) -> list[int]:
@@ -69,12 +69,12 @@ class BrokerSurvey:
         """Take in the registered brokers; start asking the new ones."""
         before, self._registered = self._registered, {broker.id: broker for broker in brokers}
         for gone in before.keys() - self._registered.keys():
-            self._why_none.pop(gone, None)
+            self._why_unanswered.pop(gone, None)
         for broker in self._registered.values():
             known = before.get(broker.id)
             if known is not None and known.epoch == broker.epoch:
                 continue  # it has answered, or its task is still asking
-            self._why_none.pop(broker.id, None)
+            self._why_unanswered.pop(broker.id, None)
             if not self._has_answered(broker) and self._tasks is not None:
                 self._tasks.start_soon(self._follow, broker.id, broker.epoch, name=f"survey of broker {broker.id}")
 
@@ -82,7 +82,7 @@ class BrokerSurvey:
         """Wait, at most ``within_s``, until each broker has answered or failed once."""
         clock = self._shell.world.clock
         deadline_s = clock.monotonic() + within_s
-        while any(broker not in self._why_none for broker in self.unanswered) and clock.monotonic() < deadline_s:
+        while any(broker not in self._why_unanswered for broker in self.unanswered) and clock.monotonic() < deadline_s:
             await clock.sleep(SETTLE_POLL_S)
 
     def _has_answered(self, broker: Broker) -> bool:
@@ -101,7 +101,7 @@ class BrokerSurvey:
                 self._failed(broker, f"it does not answer: {error or type(error).__name__}")
             else:
                 self._answers[broker_id] = answer
-                self._why_none.pop(broker_id, None)
+                self._why_unanswered.pop(broker_id, None)
                 self._changed()
                 return
             await self._shell.world.clock.sleep(pause_s)
@@ -111,8 +111,8 @@ class BrokerSurvey:
         known = self._registered.get(broker.id)
         if known is None or known.epoch != broker.epoch:
             return
-        first = broker.id not in self._why_none
-        self._why_none[broker.id] = why
+        first = broker.id not in self._why_unanswered
+        self._why_unanswered[broker.id] = why
         if first:
             self._changed()
 

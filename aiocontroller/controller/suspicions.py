@@ -50,7 +50,7 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
     context, table = shell.context, shell.context.table
     suspects = [suspicion.peer for suspicion in suspicions]
     apply(context, BrokersSuspected(suspects))
-    shell.await_no_more(suspects)
+    shell.stop_awaiting_leaders(suspects)
     led = {broker: plan.led_by(context, broker) for broker in suspects}
     batch = shell.new_batch()
     await handle_partition_state_changes(

@@ -47,10 +47,10 @@ MAX_PARTITIONS_PER_REQUEST = 100_000
 TOPICS_AT_ONCE = 20
 NAMES_AT_ONCE = 1_000
 """Partitions checked before other tasks may run."""
-HEARD_WITHIN_S = 2.0
-"""How long an answer waits for brokers that do not acknowledge their requests."""
-LOOK_AGAIN_S, LOOK_AGAIN_AT_MOST_S = 0.1, 2.0
-"""Pauses between checks of an answer's condition, growing until the caller's timeout."""
+ACKNOWLEDGED_WITHIN_S = 2.0
+"""How long an answer waits for brokers to acknowledge their requests."""
+FIRST_CHECK_AFTER_S, LONGEST_CHECK_INTERVAL_S = 0.1, 2.0
+"""The pause before the second check of a condition; it doubles with each check, up to the longest."""
 
 Assignment = dict[int, tuple[int, ...]]
 Results = dict[str | bytes, TopicResult]
@@ -58,7 +58,7 @@ Refusals = dict[str, TopicError | ThrottlingQuotaExceededError]
 
 
 async def create_topics(shell: ControllerShell, event: CreateTopics) -> None:
-    """CreateTopics: answered when the brokers know the new topics, or have had the time for it."""
+    """Create topics; answers when all brokers know them, or after ``ACKNOWLEDGED_WITHIN_S``."""
     asked = [(t.name, _partitions_asked_for(shell, t)) for t in event.topics]
     results, permitted = await _permitted(shell, asked)
     wanted: dict[str, TopicToCreate] = {}
@@ -86,7 +86,7 @@ async def create_topics(shell: ControllerShell, event: CreateTopics) -> None:
 
 
 async def create_partitions(shell: ControllerShell, event: CreatePartitions) -> None:
-    """CreatePartitions, in the same way."""
+    """Add partitions to topics; answers like ``create_topics``."""
     admin = _admin(shell)
     known = shell.context.table.topic_by_name
     asked = [(t.topic, t.count - (len(known[t.topic].rows) if t.topic in known else 0)) for t in event.topics]
@@ -133,7 +133,7 @@ async def delete_topics(shell: ControllerShell, event: DeleteTopics) -> None:
             refused[name] = exceeded.code
     unmarked = [name for name in waiting if name not in refused and name not in context.topics_to_be_deleted]
     for name, error in (await _admin(shell).delete_topics(unmarked)).items():
-        if error.code != KafkaErrorCode.TOPIC_ALREADY_EXISTS:  # else another client has just created it
+        if error.code != KafkaErrorCode.TOPIC_ALREADY_EXISTS:  # else another client has just requested it
             refused[name] = error.code
     for name, code in refused.items():
         results |= {asked: TopicResult(code, name=name) for asked in waiting.pop(name)}
@@ -145,9 +145,9 @@ async def delete_topics(shell: ControllerShell, event: DeleteTopics) -> None:
 
 
 async def _permitted(shell: ControllerShell, asked: Sequence[tuple[str, int]]) -> tuple[Results, set[str]]:
-    """Check counts before doing work that grows with them; returns refusals, and the topics that are left.
+    """Refuse requests that are too large, because other events wait meanwhile.
 
-    Brokers' events wait while a request is processed, so a request's size is limited.
+    Returns refusals, and the names of the other topics.
     """
     results: Results = {}
     times = Counter(name for name, _ in asked)
@@ -200,7 +200,10 @@ def _created(assignment: Mapping[int, Sequence[int]]) -> TopicResult:
 
 
 def _to_create(shell: ControllerShell, topic: NewTopic) -> TopicToCreate:
-    """Validate a topic, in Kafka's order; the remaining checks need ZooKeeper."""
+    """Validate and place a topic.
+
+    Checks come in Kafka's order; ``AdminZkClient`` does the checks that need ZooKeeper.
+    """
     known = shell.context.table.topic_by_name.get(topic.name)
     if known is not None and known.name not in shell.context.topics_with_deletion_started:
         raise TopicError(KafkaErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
@@ -213,7 +216,7 @@ def _to_create(shell: ControllerShell, topic: NewTopic) -> TopicToCreate:
 
 
 def _placed(shell: ControllerShell, topic: NewTopic) -> Assignment:
-    """The given assignment, or one over the live brokers."""
+    """The requested assignment, or one over the live brokers."""
     if topic.assignment:
         if topic.partitions != -1 or topic.replication_factor != -1:
             raise TopicError(
@@ -233,7 +236,7 @@ def _placed(shell: ControllerShell, topic: NewTopic) -> Assignment:
     if factor == -1:
         factor = shell.policy.default_replication_factor
     _check_count(shell, topic.name, partitions, factor)
-    return _assign(shell, partitions, factor, 0, _chance(shell))
+    return _assign(shell, partitions, factor, 0, _random_start(shell))
 
 
 def _available(shell: ControllerShell) -> list[int]:
@@ -246,8 +249,8 @@ def _check_count(shell: ControllerShell, topic: str, partitions: int, factor: in
     check_partition_count(topic, partitions, min(factor, len(available)), available)
 
 
-def _chance(shell: ControllerShell) -> tuple[int, int]:
-    """Start index and shift, random for each topic so that leaders spread."""
+def _random_start(shell: ControllerShell) -> tuple[int, int]:
+    """A random start index and shift for each topic, so that leaders spread over the brokers."""
     count = max(1, len(_available(shell)))
     return shell.world.random.randrange(count), shell.world.random.randrange(count)
 
@@ -273,7 +276,7 @@ def _check_known(shell: ControllerShell, replica_lists: Iterable[Sequence[int]])
 
 
 async def _expanded(shell: ControllerShell, admin: AdminZkClient, topic: NewPartitions) -> Assignment:
-    """Validate, in Kafka's order, and place the new partitions' replicas, starting from the first partition's."""
+    """Validate a request in Kafka's order, and place the new partitions' replicas as the first partition's are."""
     if topic.topic in shell.context.topics_to_be_deleted:
         raise TopicError(KafkaErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
     present = await admin.topic_that_may_grow(topic.topic)
@@ -312,25 +315,25 @@ async def _expanded(shell: ControllerShell, admin: AdminZkClient, topic: NewPart
 def _answer_when_known(
     shell: ControllerShell, event: CreateTopics | CreatePartitions, results: Results, sent: Sent | None
 ) -> None:
-    """Answer when every partition has a leader and all brokers have acknowledged it, or had ``HEARD_WITHIN_S``.
+    """Answer when every partition has a leader and all brokers have acknowledged it, or had ``ACKNOWLEDGED_WITHIN_S``.
 
     After ``timeout_ms``, topics with a leaderless partition get REQUEST_TIMED_OUT, as from Kafka.
     """
     reply = event.reply
-    open_ones = [str(name) for name, result in results.items() if not result.error_code]
-    if event.validate_only or not open_ones:
+    accepted = [str(name) for name, result in results.items() if not result.error_code]
+    if event.validate_only or not accepted:
         reply.answer(results)
         return
     if event.timeout_ms <= 0:
-        reply.answer(_timed_out(results, open_ones))
+        reply.answer(_timed_out(results, accepted))
         return
     reply.defer()
     clock = shell.world.clock
-    missing, heard = list(open_ones), False
+    missing, acknowledged = list(accepted), False
 
     def time_is_up() -> None:
         if not reply.answered:
-            reply.answer(_timed_out(results, [name for name in open_ones if not _has_leaders(shell, name)]))
+            reply.answer(_timed_out(results, [name for name in accepted if not _has_leaders(shell, name)]))
 
     def all_have_leaders() -> bool:
         while missing and _has_leaders(shell, missing[-1]):
@@ -341,23 +344,23 @@ def _answer_when_known(
         timer.cancel()
         reply.answer(results)
 
-    def all_heard() -> None:
-        nonlocal heard
-        if not heard:
-            heard = True
-            _when(shell, reply, all_have_leaders, answer)
+    def all_acknowledged() -> None:
+        nonlocal acknowledged
+        if not acknowledged:
+            acknowledged = True
+            _call_when(shell, reply, all_have_leaders, answer)
 
     timer = clock.call_later(event.timeout_ms / 1000, time_is_up)
     if sent is None:
-        all_heard()
+        all_acknowledged()
     else:
-        sent.metadata.when_all(all_heard)
-        clock.call_later(HEARD_WITHIN_S, all_heard)
+        sent.metadata.when_all(all_acknowledged)
+        clock.call_later(ACKNOWLEDGED_WITHIN_S, all_acknowledged)
 
 
-def _when(shell: ControllerShell, reply: Reply, done: Callable[[], bool], then: Callable[[], object]) -> None:
+def _call_when(shell: ControllerShell, reply: Reply, done: Callable[[], bool], then: Callable[[], object]) -> None:
     """Check ``done`` until it holds, the reply is answered, or the term ends; then call ``then``."""
-    context, delay_s = shell.context, LOOK_AGAIN_S
+    context, delay_s = shell.context, FIRST_CHECK_AFTER_S
 
     def look() -> None:
         nonlocal delay_s
@@ -367,7 +370,7 @@ def _when(shell: ControllerShell, reply: Reply, done: Callable[[], bool], then: 
             then()
         else:
             shell.world.clock.call_later(delay_s, look)
-            delay_s = min(2 * delay_s, LOOK_AGAIN_AT_MOST_S)
+            delay_s = min(2 * delay_s, LONGEST_CHECK_INTERVAL_S)
 
     look()
 
@@ -394,13 +397,13 @@ def _answer_when_gone(
     """
     reply, clock = event.reply, shell.world.clock
     if not waiting or event.timeout_ms <= 0:
-        reply.answer(results | _of_all(waiting, KafkaErrorCode.REQUEST_TIMED_OUT))
+        reply.answer(results | _same_result(waiting, KafkaErrorCode.REQUEST_TIMED_OUT))
         return
     reply.defer()
     left = dict.fromkeys(waiting)
     blocked = list(waiting)
-    """Deletions that have not been seen to start.  A reload forgets for a moment which have."""
-    heard_s = clock.monotonic() + HEARD_WITHIN_S
+    """Topics whose deletion has not been seen to start.  (During a reload, the context does not know it.)"""
+    acknowledged_until_s = clock.monotonic() + ACKNOWLEDGED_WITHIN_S
 
     def has_begun(name: str) -> bool:
         return name in shell.context.topics_with_deletion_started
@@ -408,8 +411,8 @@ def _answer_when_gone(
     def answer() -> None:
         timer.cancel()
         late = {name: waiting.pop(name) for name in blocked if name in left and not has_begun(name)}
-        done = _of_all(waiting, KafkaErrorCode.NONE)
-        reply.ensure(results | done | _of_all(late, KafkaErrorCode.REQUEST_TIMED_OUT))
+        done = _same_result(waiting, KafkaErrorCode.NONE)
+        reply.ensure(results | done | _same_result(late, KafkaErrorCode.REQUEST_TIMED_OUT))
 
     def all_begun() -> bool:
         """All deletions have started, although some brokers may be dead or silent."""
@@ -418,7 +421,7 @@ def _answer_when_gone(
         if blocked:
             return False
         halted = shell.context.topics_ineligible_for_deletion
-        return clock.monotonic() >= heard_s or all(name in halted for name in left)
+        return clock.monotonic() >= acknowledged_until_s or all(name in halted for name in left)
 
     def gone(name: str) -> None:
         left.pop(name, None)
@@ -426,11 +429,11 @@ def _answer_when_gone(
             answer()
 
     timer = clock.call_later(event.timeout_ms / 1000, answer)
-    clock.call_later(LOOK_AGAIN_S, lambda: _when(shell, reply, all_begun, answer))
+    clock.call_later(FIRST_CHECK_AFTER_S, lambda: _call_when(shell, reply, all_begun, answer))
     for name in waiting:
         shell.on_topic_deleted(name, gone)
 
 
-def _of_all(topics: Mapping[str, Iterable[str | bytes]], code: KafkaErrorCode) -> Results:
+def _same_result(topics: Mapping[str, Iterable[str | bytes]], code: KafkaErrorCode) -> Results:
     """The same code for all ``topics``, each with the names and ids by which it was requested."""
     return {each: TopicResult(code, name=name) for name, asked in topics.items() for each in asked}

@@ -69,7 +69,7 @@ async def partition_modifications(shell: ControllerShell, events: Sequence[Parti
     grown = [name for name, topic in known.items() if topic is not None and not topic.deleting]
     found = await read_assignments(shell, grown)
     usual = {assignment.topic for assignment in found if not _is_odd(shell, assignment)}
-    shell.auditor.look_soon(name for name in grown if name not in usual)
+    shell.auditor.check_soon(name for name in grown if name not in usual)
     created = await add_partitions(shell, found)
     if not created:
         return None
@@ -138,8 +138,8 @@ async def read_assignments(shell: ControllerShell, topics: Sequence[str]) -> lis
     read = await shell.zk.get_topic_assignments(topics, watch=True)
     shell.report_bad_znodes(read.bad)
     ours = await own_replicas.without_leader(shell, read.found)
-    anew = await _made_anew(shell, read.found)
-    found = [assignment for assignment in read.found if assignment.topic not in anew]
+    recreated = await _recreated_without_id(shell, read.found)
+    found = [assignment for assignment in read.found if assignment.topic not in recreated]
     mended: dict[str, TopicAssignment] = {}
     for assignment in found:
         changed = own_replicas.replaced(shell, assignment, ours.get(assignment.topic, ()))
@@ -160,18 +160,18 @@ async def read_assignments(shell: ControllerShell, topics: Sequence[str]) -> lis
     return [mended.get(a.topic, a) for a in found]
 
 
-async def _made_anew(shell: ControllerShell, found: Sequence[TopicAssignment]) -> set[str]:
-    """Topics known by an id whose znode has none because they were deleted and created again.
+async def _recreated_without_id(shell: ControllerShell, found: Sequence[TopicAssignment]) -> set[str]:
+    """Return topics that we know by an id and whose znodes have none because they were deleted and created again.
 
-    In contrast, an old tool that only dropped the id leaves the partitions' states in place.
+    If an old tool has only dropped the id, the partitions' states are still there.
     """
-    anew: set[str] = set()  # membership only
+    recreated: set[str] = set()  # membership only
     for assignment in found:
         topic = shell.context.table.topic_by_name.get(assignment.topic)
         lost_it = topic is not None and topic.id != NO_TOPIC_ID == assignment.topic_id
         if topic is not None and lost_it and not await is_still_there(shell, topic):
-            anew.add(topic.name)
-    return anew
+            recreated.add(topic.name)
+    return recreated
 
 
 def _new_topic_id(shell: ControllerShell) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from aiocontroller.controller.obeyed_settings import UNCLEAN
-from aiocontroller.controller.obeying import obey, read_dynamic
+from aiocontroller.controller.obeying import apply_settings, read_dynamic_settings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import trigger_online_partition_state_change
 from aiocontroller.core.apply import apply
@@ -65,8 +65,8 @@ async def topic_unclean_leader_election_enable(shell: ControllerShell, event: To
 
 async def _read_settings(shell: ControllerShell) -> None:
     """Read the settings of the registered brokers; with none registered, of the last known ones."""
-    await read_dynamic(shell, sorted({*shell.context.brokers, *shell.settings.brokers}))
-    obey(shell)
+    await read_dynamic_settings(shell, sorted({*shell.context.brokers, *shell.settings.brokers}))
+    apply_settings(shell)
 
 
 def _is_true(text: str) -> bool:

@@ -27,7 +27,7 @@ from aiocontroller.controller import (
     warm_failover_sending,
 )
 from aiocontroller.controller.failover import FailoverHandler, on_controller_failover
-from aiocontroller.controller.leadership_writes import names as names_of
+from aiocontroller.controller.leadership_writes import names_and_numbers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import elect_and_take_offline
 from aiocontroller.core import mirror
@@ -119,7 +119,7 @@ async def _read_states(shell: ControllerShell, rows: Sequence[int]) -> None:
         assert shell.copy is not None
         shell.copy.highest_epoch = max([shell.copy.highest_epoch, *(s.controller_epoch for s in readable if s)])
 
-    await shell.zk.each_topic_partition_states(*names_of(shell, rows), take_slice)
+    await shell.zk.each_topic_partition_states(*names_and_numbers(shell, rows), take_slice)
 
 
 async def outrank_earlier_controllers(shell: ControllerShell) -> None:

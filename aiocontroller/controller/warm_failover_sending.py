@@ -49,7 +49,7 @@ async def go_on(shell: ControllerShell) -> None:
     work.fill(batch, shell.context.table, shell.context.brokers)
     sent = await shell.send(batch)
     if work.is_complete:
-        shell.let_copy_go()
+        shell.drop_copy()
         duration_us = int((shell.world.clock.monotonic() - work.started_s) * 1e6)
         shell.journal.append("failover", event=FULL_METADATA, duration_us=duration_us)
         log.info("Sent all %d partitions to all brokers", work.rows)

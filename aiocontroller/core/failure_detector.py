@@ -217,7 +217,7 @@ class FailureDetector:
         return max(int(watched * self.limits.share), 1 if watched > 1 or self.limits.share >= 1 else 0)
 
     @property
-    def doubts_ourselves(self) -> bool:
+    def suspects_own_network(self) -> bool:
         """Whether more peers seem to be away than may be suspected, so that our own network may be at fault."""
         return self.in_doubt > self.allowed()
 

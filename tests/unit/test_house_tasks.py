@@ -32,7 +32,7 @@ BARE_TIMERS = {
 """Timers that bypass the clock of ``net/ports.py``, outside the laboratory."""
 UNKEPT_TIMERS = {
     "controller/topic_admin.py _answer_when_known": "asks whether the request was answered meanwhile",
-    "controller/topic_admin.py _when.look": "asks whether the request was answered meanwhile",
+    "controller/topic_admin.py _call_when.look": "asks whether the request was answered meanwhile",
     "controller/topic_admin.py _answer_when_gone": "asks whether the request was answered meanwhile",
     "net/complaints.py Complaints.warn": "at most one for each kind of complaint; only logs",
     "net/complaints.py Complaints._sum_up": "at most one for each kind of complaint; only logs",

@@ -378,7 +378,7 @@ def _sender_gives_up() -> list[Patch]:
             self._report(error)
             self._disconnect()
 
-    return [(RequestSender, "_until_it_works", once)]
+    return [(RequestSender, "_retry_until_success", once)]
 
 
 def _deleted_topics_are_not_sent() -> list[Patch]:

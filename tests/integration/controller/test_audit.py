@@ -100,7 +100,7 @@ async def test_deleted_state_is_written_again_above_all_that_brokers_know(cluste
     before = await cluster.state("t")
     assert before.partition_epoch >= writes_before
     await cluster.client.multi([Delete(STATE)])
-    service.shell.auditor.look_soon(["t"])
+    service.shell.auditor.check_soon(["t"])
     await until_found(service, DifferenceKind.MISSING_STATE, "t-0")
     assert (await until_agreed(cluster, service, 1, before)).isr == (1, 2)
 
@@ -406,7 +406,7 @@ async def test_slice_makes_way_for_other_events(cluster: Cluster, monkeypatch: p
     audits = service.shell.auditor
     waiting = audits._queue
     monkeypatch.setattr(type(waiting), "__len__", lambda self: 1)
-    assert [audits.makes_way() for _ in range(auditor.MOST_WAITS + 1)] == [True] * auditor.MOST_WAITS + [False]
+    assert [audits.postpone_if_busy() for _ in range(auditor.MOST_WAITS + 1)] == [True] * auditor.MOST_WAITS + [False]
 
 
 async def test_large_topic_is_looked_at_piece_by_piece(cluster: Cluster) -> None:
@@ -439,7 +439,7 @@ async def test_status_and_metrics_tell(cluster: Cluster) -> None:
 async def test_new_term_forgets_what_was_suspected(cluster: Cluster) -> None:
     service = await auditing(cluster, aiocontroller_audit_interval_ms=0)
     await cluster.client.multi([Delete(STATE)])
-    service.shell.auditor.look_soon(["t"])
+    service.shell.auditor.check_soon(["t"])
     await cluster.client.multi([Delete("/controller")])
     await until(lambda: service.shell.context.epoch == 2)
     await asyncio.sleep(0)

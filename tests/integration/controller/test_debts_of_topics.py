@@ -201,7 +201,7 @@ async def test_audit_notices_what_was_given_up_of_a_dead_broker(cluster: Cluster
     await gone(cluster, "u")
     await until(lambda: len(service.shell.context.debts) == 2)
     await cluster.zk.debts.give_up(2, "u")
-    service.shell.auditor.look_soon((), lists=True)
+    service.shell.auditor.check_soon((), lists=True)
     await until(lambda: len(service.shell.context.debts) == 0)
     assert service.controller.status()["debts"] == []
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from aiocontroller.controller.assignment_writes import write_assignments
-from aiocontroller.controller.leadership_writes import ANOTHER
+from aiocontroller.controller.leadership_writes import TOPIC_REPLACED
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import ControllersKnown
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
@@ -93,7 +93,7 @@ def test_a_topic_that_was_made_anew_keeps_its_own_assignment(
     it.znodes.states = it.znodes.states if states_stay else dict(NO_STATES)
     moved = {row(it, "t"): MOVED, row(it, "u"): MOVED}
     failed = run(write_assignments(it.shell, moved, {row(it, "t"): [2]}))
-    assert failed == ({} if written else {row(it, "t"): ANOTHER})
+    assert failed == ({} if written else {row(it, "t"): TOPIC_REPLACED})
     assert (it.znodes.topics["t"] != anew) is bool(it.znodes.debts.held) is written
     assert it.znodes.topics["u"].partitions == {0: MOVED}
     assert it.shell.auditor._is_urgent == (set() if written else {"t"})

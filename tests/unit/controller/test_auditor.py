@@ -96,7 +96,7 @@ async def test_pass_begins_in_due_time_and_goes_on_at_its_rate() -> None:
     stage.auditor.begin_waiting()
     assert await stage.next_s() == 100.0
     assert stage.auditor.pass_is_due
-    assert not stage.auditor.makes_way()
+    assert not stage.auditor.postpone_if_busy()
     stage.auditor.begin_pass(["a"], len(stage.table))
     stage.auditor.schedule()
     assert await stage.next_s() == 100.0 + SLICE / 1000
@@ -107,7 +107,7 @@ async def test_without_an_interval_only_what_is_urgent_is_looked_at() -> None:
     stage = Stage(("a", 1), interval_s=0)
     stage.auditor.begin_waiting()
     assert stage.queue.statistics().deferred == 0
-    stage.auditor.look_soon(["a"])
+    stage.auditor.check_soon(["a"])
     assert await stage.next_s() == CONFIRM_S
     assert stage.take() == [Piece("a", 0, 1)]
 
@@ -115,7 +115,7 @@ async def test_without_an_interval_only_what_is_urgent_is_looked_at() -> None:
 @virtual_time
 async def test_lists_alone_are_looked_at_soon_too() -> None:
     stage = Stage(("a", 1), interval_s=0.0)
-    stage.auditor.look_soon([], lists=True)
+    stage.auditor.check_soon([], lists=True)
     assert await stage.next_s() == CONFIRM_S
 
 
@@ -123,7 +123,7 @@ async def test_lists_alone_are_looked_at_soon_too() -> None:
 async def test_slice_makes_way_for_others_but_not_for_ever() -> None:
     stage = Stage(("a", 1))
     stage.queue.append(BrokerChange())
-    waits = [stage.auditor.makes_way() for _ in range(module.MOST_WAITS + 1)]
+    waits = [stage.auditor.postpone_if_busy() for _ in range(module.MOST_WAITS + 1)]
     assert waits == [True] * module.MOST_WAITS + [False]
 
 
@@ -202,7 +202,7 @@ async def test_many_urgent_topics_are_a_pass() -> None:
     stage = Stage()
     stage.auditor.begin_waiting()
     assert not stage.auditor.pass_is_due
-    stage.auditor.look_soon(f"t{n}" for n in range(module.MOST_URGENT + 1))
+    stage.auditor.check_soon(f"t{n}" for n in range(module.MOST_URGENT + 1))
     assert stage.auditor.pass_is_due
 
 
@@ -213,18 +213,18 @@ async def test_foreign_states_are_compared_soon_unless_a_leader_may_have_written
     known = leadership(1, (1, 2), leader_epoch=4, partition_epoch=9)
     by_leader = leadership(1, (1,), leader_epoch=4, partition_epoch=10)
     by_another = leadership(2, (2,), leader_epoch=5, partition_epoch=10)
-    auditor.read_anew(partition, None, by_another)
-    auditor.read_anew(partition, known, known)
+    auditor.note_foreign_write(partition, None, by_another)
+    auditor.note_foreign_write(partition, known, known)
     auditor.brokers_write = lambda: True
-    auditor.read_anew(partition, known, by_leader)
+    auditor.note_foreign_write(partition, known, by_leader)
     assert auditor.noted == {}
-    auditor.read_anew(partition, known, by_another)
+    auditor.note_foreign_write(partition, known, by_another)
     assert await stage.next_s() == module.CONFIRM_S
     assert auditor.noted.pop(partition) == Above(4, 9)
     auditor.brokers_write = lambda: False
-    auditor.read_anew(partition, known, by_leader)
+    auditor.note_foreign_write(partition, known, by_leader)
     assert auditor.noted == {partition: Above(4, 9)}
-    auditor.read_anew(partition, leadership(1, (1,), leader_epoch=7, partition_epoch=3), by_another)
+    auditor.note_foreign_write(partition, leadership(1, (1,), leader_epoch=7, partition_epoch=3), by_another)
     assert auditor.noted == {partition: Above(7, 9)}, "the highest of each that brokers may have"
 
 
@@ -249,7 +249,7 @@ def test_what_the_audit_has_noted_ends_with_the_term() -> None:
     it = cluster(1, t=[[1]])
     auditor = it.shell.auditor
     auditor.noted[T0] = Above(7, 7)
-    auditor.look_soon(["t"], lists=True)
+    auditor.check_soon(["t"], lists=True)
     it.failover()
     assert auditor.noted == {}
     assert not auditor.lists_due

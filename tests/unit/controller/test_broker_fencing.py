@@ -45,7 +45,7 @@ class Hook:
         self.refusing_s = 0.0
         self.doubts: list[int] = []
         in_doubt = property(lambda channels: bool(self.doubts))
-        monkeypatch.setattr(type(shell.channels), "doubts_ourselves", in_doubt, raising=False)
+        monkeypatch.setattr(type(shell.channels), "suspects_own_network", in_doubt, raising=False)
         tasks: Any = SimpleNamespace(start_soon=lambda work, *given, name: self.waiting.append(work(*given)))
         config = Config(aiocontroller_fence_command=COMMAND, **settings)
         shell.fence_command = FenceCommand(config, tasks, self._run, shell.world.clock, self.journal, Metrics())

@@ -65,9 +65,9 @@ async def test_silent_broker_holds_back_only_its_own() -> None:
         await seconds(1)
         assert other.bodies == [b"b v7 e7"]
         assert it.done == ["b"]
-        assert [each.owing_us for each in it.manager.statistics()] == [sent_us, None]
+        assert [each.waiting_since_us for each in it.manager.statistics()] == [sent_us, None]
         await seconds(REQUEST_TIMEOUT_S + 1)
-        assert [each.owing_us for each in it.manager.statistics()] == [None, None]
+        assert [each.waiting_since_us for each in it.manager.statistics()] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ async def test_broker_that_does_not_listen_yet_is_tried_ten_times_a_second(caplo
         [sender] = it.manager.statistics()
         assert sender.retries == pytest.approx(100, abs=2)
         assert sender.problem in complaints_of(caplog)[0]
-        assert it.world.clock.wall_time_us() - (sender.owing_us or 0) == pytest.approx(10_000_000, abs=1_000)
+        assert it.world.clock.wall_time_us() - (sender.waiting_since_us or 0) == pytest.approx(10_000_000, abs=1_000)
         [complaint] = complaints_of(caplog)  # one line for each outage
         assert "Broker 1 cannot be reached" in complaint
         with caplog.at_level(logging.INFO):
@@ -148,7 +148,7 @@ async def test_broker_that_does_not_listen_yet_is_tried_ten_times_a_second(caplo
         assert peer.bodies == [b"a v7 e7"]
         assert any("Broker 1 can be reached again" in r.getMessage() for r in caplog.records)
         [sender] = it.manager.statistics()
-        assert (sender.problem, sender.owing_us) == ("", None)
+        assert (sender.problem, sender.waiting_since_us) == ("", None)
 
 
 @virtual_time
@@ -396,7 +396,7 @@ async def test_a_request_that_may_be_given_up_waits_for_one_silence_only() -> No
         )
         sent_us = it.world.clock.wall_time_us()
         await seconds(1)
-        assert it.manager.statistics()[0].owing_us == pytest.approx(sent_us, abs=1_000)
+        assert it.manager.statistics()[0].waiting_since_us == pytest.approx(sent_us, abs=1_000)
         it.send("behind")
         await seconds(REQUEST_TIMEOUT_S)
         assert peer.bodies == [b"delete", b"behind v7 e7"]
@@ -423,12 +423,12 @@ async def test_a_broker_that_was_silent_at_first_owes_nothing_once_it_has_answer
         mute = await it.world.network.serve(asyncio.Protocol, "127.0.0.1", 9998)
         it.manager.add_brokers([it.broker(1, 9998)])
         await seconds(REQUEST_TIMEOUT_S / 2)
-        assert it.manager.statistics()[0].owing_us is not None
+        assert it.manager.statistics()[0].waiting_since_us is not None
         mute.close()
         await Peer(it.world).listen(9998)
         await seconds(REQUEST_TIMEOUT_S)
         [sender] = it.manager.statistics()
-        assert (sender.owing_us, sender.problem) == (None, "")
+        assert (sender.waiting_since_us, sender.problem) == (None, "")
 
 
 @virtual_time

@@ -19,10 +19,10 @@ from aiocontroller.controller import controller_eligibility
 from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.controller.controller_eligibility import (
     BrokerAnswer,
+    BrokerAnswers,
     ClusterFacts,
-    Known,
     ReasonKind,
-    Us,
+    ThisController,
     ineligibility_reasons,
     reasons_not_to_depose,
 )
@@ -94,8 +94,8 @@ def reasons(
     broker = Broker(1, 7, (msgspec.structs.replace(SSL, host="b1"),))
     settings = {"authorizer.class.name": ACL_AUTHORIZERS[0], "ssl.principal.mapping.rules": reported, **more}
     answer = BrokerAnswer(1, 7, VersionRange(0, 7), settings, ReportedSettings(), BROKER, "10.0.0.1")
-    us = Us(1_000_001, config, [SSL], security, authorizer, ClusterSettings(config, Metrics()))
-    return [reason.text for reason in ineligibility_reasons(us, ClusterFacts([broker]), Known({1: answer}, {}))]
+    us = ThisController(1_000_001, config, [SSL], security, authorizer, ClusterSettings(config, Metrics()))
+    return [reason.text for reason in ineligibility_reasons(us, ClusterFacts([broker]), BrokerAnswers({1: answer}, {}))]
 
 
 def test_brokers_principal_must_be_allowed_what_brokers_do() -> None:
@@ -138,44 +138,44 @@ def test_brokers_share_our_sasl_user_and_are_anonymous_without_a_login() -> None
 
 def test_the_only_broker_is_not_deposed_if_it_cannot_be_reached() -> None:
     alone = ClusterFacts([Broker(1, 7, (SSL,))])
-    (reason,) = reasons_not_to_depose(alone, Known({}, {1: "connection refused"}))
+    (reason,) = reasons_not_to_depose(alone, BrokerAnswers({}, {1: "connection refused"}))
     assert reason.text == "no broker can be reached: broker 1: connection refused"
     answer = BrokerAnswer(1, 7, VersionRange(0, 7), {}, ReportedSettings(), None, "10.0.0.1")
-    assert reasons_not_to_depose(alone, Known({1: answer}, {})) == []
-    assert reasons_not_to_depose(ClusterFacts(), Known({}, {})) == []
+    assert reasons_not_to_depose(alone, BrokerAnswers({1: answer}, {})) == []
+    assert reasons_not_to_depose(ClusterFacts(), BrokerAnswers({}, {})) == []
 
 
 def test_the_id_of_a_broker_whose_registration_is_damaged_is_taken() -> None:
     config = Config()
-    us = Us(3, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
+    us = ThisController(3, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
     damaged = ClusterFacts(bad=[BadZNode("/brokers/ids/3", "{", "JSON")])
-    assert [reason.kind for reason in controller_eligibility._id_of_a_broker(us, damaged, Known({}, {}))] == [
+    assert [reason.kind for reason in controller_eligibility._id_of_a_broker(us, damaged, BrokerAnswers({}, {}))] == [
         ReasonKind.ID
     ]
     other = ClusterFacts(bad=[BadZNode("/brokers/ids/4", "{", "JSON")])
-    assert list(controller_eligibility._id_of_a_broker(us, other, Known({}, {}))) == []
+    assert list(controller_eligibility._id_of_a_broker(us, other, BrokerAnswers({}, {}))) == []
 
 
 def test_listeners_that_are_not_known_yet_are_no_reason() -> None:
     config = Config()
-    us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
+    us = ThisController(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
     cluster = ClusterFacts([Broker(1, 7, (Endpoint("PLAINTEXT", "b", 1),))])
-    assert list(controller_eligibility._registered_listeners(us, cluster, Known({}, {}))) == []
+    assert list(controller_eligibility._registered_listeners(us, cluster, BrokerAnswers({}, {}))) == []
 
 
 @pytest.mark.parametrize("epoch, migrates", [(-1, False), (0, False), (1, True)])
 def test_only_a_kraft_controllers_epoch_is_a_migration(epoch: int, migrates: bool) -> None:
     config = Config()
-    us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
+    us = ThisController(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
     holder = ControllerZNode(1, 0, 0, 0, kraft_controller_epoch=epoch)
-    found = list(controller_eligibility._in_migration(us, ClusterFacts(holder=holder), Known({}, {})))
+    found = list(controller_eligibility._in_migration(us, ClusterFacts(holder=holder), BrokerAnswers({}, {})))
     assert bool(found) is migrates
 
 
 def migration_reasons(migration: MigrationZNode | BadZNode | None) -> list[str]:
     config = Config()
-    us = Us(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
-    found = controller_eligibility._in_migration(us, ClusterFacts(migration=migration), Known({}, {}))
+    us = ThisController(7, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
+    found = controller_eligibility._in_migration(us, ClusterFacts(migration=migration), BrokerAnswers({}, {}))
     return [reason.text for reason in found]
 
 

@@ -107,7 +107,7 @@ async def test_what_a_broker_won_meanwhile_is_taken_back_when_it_is_idle() -> No
     """Policy ``standby``."""
     async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
         await it.client.multi([Create(DELETION, b"")])
-        standby.controller.election._known = None  # so that it does not register at once
+        standby.controller.election._known_epoch = None  # so that it does not register at once
         it.crash(active)
         await it.client.multi([Delete("/controller"), Create("/controller", BROKERS % 1)])
         await it.sleep(IDLE_WITHIN_S / 2)

@@ -495,10 +495,10 @@ async def test_a_broker_that_answers_at_last_is_no_longer_said_to_be_silent() ->
         broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
         service = await it.add_controller()
         survey = service.controller.guard.survey
-        await it.until(lambda: 1 in survey.known.why_none)
+        await it.until(lambda: 1 in survey.known.why_unanswered)
         broker.unanswered.clear()
         await it.until(lambda: 1 in survey.known.answers)
-        assert 1 not in survey.known.why_none
+        assert 1 not in survey.known.why_unanswered
 
 
 @pytest.mark.parametrize("theirs, ours", [("CONTROL", None), ("", "CONTROL")])

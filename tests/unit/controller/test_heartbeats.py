@@ -116,10 +116,10 @@ async def test_a_peer_whose_process_is_gone_is_suspected_at_once() -> None:
         [record] = it.journal.of_kind("suspicion")
         assert (record.event, record.broker, record.broker_epoch, record.detail) == ("suspected", 2, 7, "refused")
         assert it.heartbeats.refusing_s(2) > 0 == it.heartbeats.refusing_s(1)
-        assert not it.heartbeats.doubts_ourselves
+        assert not it.heartbeats.suspects_own_network
         it.die(1)
         await it.sleep(0.1)
-        assert it.heartbeats.doubts_ourselves
+        assert it.heartbeats.suspects_own_network
 
 
 @virtual_time

@@ -13,7 +13,7 @@ import pytest
 from aiocontroller.controller import leadership_writes
 from aiocontroller.controller.auditor import Auditor
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.controller.leadership_writes import ANOTHER, MAX_ATTEMPTS, carry_out, journal_partitions
+from aiocontroller.controller.leadership_writes import MAX_ATTEMPTS, TOPIC_REPLACED, carry_out, journal_partitions
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import bump_leader_epochs
 from aiocontroller.core import partition_state_machine as psm
@@ -166,7 +166,7 @@ async def test_the_audit_looks_soon_at_a_topic_whose_state_is_gone(
     """Its deletion may have gone unnoticed."""
     stage = Stage(2)
     looked_at: list[str] = []
-    monkeypatch.setattr(stage.auditor, "look_soon", looked_at.extend)
+    monkeypatch.setattr(stage.auditor, "check_soon", looked_at.extend)
     stage.refused = {1: code}
     rise = Rise("it", stage, [0, 1])
     await carry_out(stage.shell, rise)
@@ -222,7 +222,7 @@ def test_a_state_of_a_topic_that_was_made_anew_is_not_taken_for_ours(made_anew: 
     there = it.znodes.states[partition] = LeaderAndIsr(2, 0, (2, 1), 1, 5)
     rise = run(bump_leader_epochs(it.shell, [0]))
     if made_anew:
-        assert rise.failed == {0: ANOTHER}
+        assert rise.failed == {0: TOPIC_REPLACED}
         assert (table.leadership(0), it.znodes.states[partition]) == (before, there)
     else:
         assert rise.done == [0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiocontroller.controller.obeyed_settings import ReportedSettings
-from aiocontroller.controller.obeying import obey
+from aiocontroller.controller.obeying import apply_settings
 from aiocontroller.core import events as ev
 from aiocontroller.core.event_kinds import Event
 from aiocontroller.journal.journal import MemoryJournal
@@ -20,7 +20,7 @@ def hear(it: PureCluster, **settings: str) -> list[Event]:
     """The events that follow when all brokers have these values in their files."""
     names = {name.replace("_", "."): value for name, value in settings.items()}
     it.shell.settings.heard({1: ReportedSettings(names), 2: ReportedSettings(names)}, no_brokers=False)
-    obey(it.shell)
+    apply_settings(it.shell)
     found = []
     while it.queue:
         found.append(it.queue.take().event)

@@ -30,7 +30,7 @@ def of(
         refused_brokers=SimpleNamespace(going_on=lambda: refused),
         config=SimpleNamespace(aiocontroller_takeover_policy=policy),
     )
-    election: Any = SimpleNamespace(active=active, failure=failure, observing=observing, looked=read)
+    election: Any = SimpleNamespace(active=active, failure=failure, observing=observing, has_read_holder=read)
     guard: Any = SimpleNamespace(reasons=list(reasons), looked=looked)
     return readiness(shell, election, guard)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aiocontroller.controller.leadership_writes import ANOTHER
+from aiocontroller.controller.leadership_writes import TOPIC_REPLACED
 from aiocontroller.controller.reassignment import drop_non_replicas
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
@@ -82,7 +82,7 @@ def test_no_reassignment_is_said_to_be_done_in_a_topic_that_was_made_anew(target
     it = cluster(1, 2, 3, t=[[1, 2]])
     anew = it.znodes.topics["t"] = TopicAssignment("t", b"another topic's.", {0: ReplicaAssignment((3,))})
     answer = it.ask(ev.ApiPartitionReassignment, targets={T0: target})
-    assert answer == {T0: (KafkaErrorCode.UNKNOWN_SERVER_ERROR, ANOTHER)}
+    assert answer == {T0: (KafkaErrorCode.UNKNOWN_SERVER_ERROR, TOPIC_REPLACED)}
     assert it.znodes.topics["t"] == anew
     assert it.shell.context.partitions_being_reassigned == {}
     assert it.shell.auditor._is_urgent == {"t"}

@@ -99,7 +99,7 @@ async def test_what_is_merged_can_be_encoded_before_it_is_sent() -> None:
     async with scene() as it:
         for epoch in range(1, 31):
             await it.send_states(epoch, 0, 1)
-        it.channels.manager.encode_waiting()
+        it.channels.manager.encode_merged()
         for row in (0, 1):
             it.context.table.set_leadership(row, leadership(1, (1,), leader_epoch=99))
         it.peer.reactions.extend([answer, answer, hang_up])
@@ -113,13 +113,13 @@ async def test_what_is_merged_can_be_encoded_before_it_is_sent() -> None:
 
 
 def test_what_is_encoded_where_it_waits_can_be_encoded_again_and_for_another_version() -> None:
-    late = request_queue.Late(lambda version, broker_epoch: [(f"{state} v{version} e{broker_epoch}".encode(),)])
+    late = request_queue.LateEncoding(lambda version, broker_epoch: [(f"{state} v{version} e{broker_epoch}".encode(),)])
     state = "first"
-    late.settle(7, 3)
+    late.encode_now(7, 3)
     state = "second"
     assert late(7, 3) == [(b"first v7 e3",)]
     assert late(6, 3) == [(b"second v6 e3",)]
-    late.settle(7, 3)
+    late.encode_now(7, 3)
     assert late(7, 3) == [(b"second v7 e3",)]
 
 
@@ -210,5 +210,5 @@ async def test_a_broker_that_goes_gives_up_what_was_merged() -> None:
 def test_merged_requests_are_as_old_as_the_first_of_them() -> None:
     merged = request_queue.Merged()
     for enqueued_s in (1.0, 2.0):
-        merged.add(Outgoing(LISR, lambda *_: [], [0], enqueued_s, None, anew=lambda *_: []))
+        merged.add(Outgoing(LISR, lambda *_: [], [0], enqueued_s, None, encode_current=lambda *_: []))
     assert merged.outgoing().enqueued_s == 1.0

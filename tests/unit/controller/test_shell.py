@@ -8,7 +8,13 @@ import msgspec
 import pytest
 
 from aiocontroller.config import load_config
-from aiocontroller.controller.controller_eligibility import BrokerAnswer, ClusterFacts, Known, Us, ineligibility_reasons
+from aiocontroller.controller.controller_eligibility import (
+    BrokerAnswer,
+    BrokerAnswers,
+    ClusterFacts,
+    ThisController,
+    ineligibility_reasons,
+)
 from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
@@ -60,8 +66,10 @@ def entry(of: ControllerShell) -> dict[str, str]:
 
 
 def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
-    us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer, of.settings)
-    known = Known({b.id: BrokerAnswer(b.id, b.epoch, VersionRange(0, 7), {}, ReportedSettings()) for b in brokers}, {})
+    us = ThisController(of.id, of.config, of.own_endpoints(), of.security, of.authorizer, of.settings)
+    known = BrokerAnswers(
+        {b.id: BrokerAnswer(b.id, b.epoch, VersionRange(0, 7), {}, ReportedSettings()) for b in brokers}, {}
+    )
     return [reason.text for reason in ineligibility_reasons(us, ClusterFacts(brokers), known)]
 
 
@@ -234,9 +242,9 @@ async def test_nobody_waits_for_a_leader_that_is_suspected() -> None:
 def test_the_owner_of_a_copy_hears_that_it_is_no_longer_needed() -> None:
     it = shell([])
     heard: list[bool] = []
-    it.on_copy_gone = lambda: heard.append(it.copy is None)
+    it.on_copy_dropped = lambda: heard.append(it.copy is None)
     it.copy = MirroredCluster(ControllerContext())
-    it.let_copy_go()
+    it.drop_copy()
     assert heard == [True]
 
 

@@ -71,9 +71,7 @@ def test_what_waits_for_slow_brokers_is_encoded_before_the_context_gets_ahead(
     """A leader that hears of an added replica too early takes it into its ISR before ZooKeeper has its assignment."""
     row = it.shell.context.table.row("t", 0)
     seen: list[ReplicaAssignment] = []
-    monkeypatch.setattr(
-        it.shell.channels, "encode_waiting", lambda: seen.append(it.shell.context.table.assignment(row))
-    )
+    monkeypatch.setattr(it.shell.channels, "encode_merged", lambda: seen.append(it.shell.context.table.assignment(row)))
     before = it.shell.context.table.assignment(row)
     it.register(3)
     it.queue.append(ev.BrokerChange())

@@ -100,14 +100,14 @@ async def test_a_broker_that_does_not_listen_yet_is_asked_until_it_does() -> Non
         broker.deafen()
         it.survey.see([registered])
         await it.sleep(1)
-        assert it.survey.known.why_none[1].startswith("it does not answer")
+        assert it.survey.known.why_unanswered[1].startswith("it does not answer")
         assert it.changes == 1
         await it.sleep(20)
         assert it.changes == 1, "the reason is the same"
         await broker.listen(port)
         await it.sleep(MAX_ASK_AGAIN_S + 0.1)
         assert it.survey.unanswered == []
-        assert it.survey.known.why_none == {}
+        assert it.survey.known.why_unanswered == {}
         assert it.changes == 2
 
 
@@ -120,9 +120,9 @@ async def test_a_broker_that_goes_is_asked_no_longer() -> None:
         it.survey.see([registered])
         await it.sleep(1)
         it.survey.see([])
-        assert it.survey.known.why_none == {}
+        assert it.survey.known.why_unanswered == {}
         await it.sleep(20)
-        assert (it.survey.known.why_none, it.changes) == ({}, 1)
+        assert (it.survey.known.why_unanswered, it.changes) == ({}, 1)
 
 
 @virtual_time
@@ -134,7 +134,7 @@ async def test_a_silent_broker_is_one_that_does_not_answer() -> None:
         began_s = it.world.clock.monotonic()
         await it.survey.settled(60)
         assert it.world.clock.monotonic() - began_s == pytest.approx(ANSWER_WITHIN_S, abs=0.2)
-        assert it.survey.known.why_none[1].startswith("it does not answer: nothing received within")
+        assert it.survey.known.why_unanswered[1].startswith("it does not answer: nothing received within")
 
 
 @virtual_time
@@ -166,7 +166,7 @@ async def test_a_broker_that_refuses_to_tell_its_settings_says_why(code: int, wh
         broker.settings_error = code
         it.survey.see([it.registered(1)])
         await it.sleep(1)
-        assert it.survey.known.why_none == {1: why}
+        assert it.survey.known.why_unanswered == {1: why}
 
 
 @virtual_time
@@ -188,4 +188,4 @@ async def test_a_broker_without_describe_configs_is_too_old() -> None:
         del broker.served[ApiKey.DESCRIBE_CONFIGS]
         it.survey.see([it.registered(1)])
         await it.sleep(1)
-        assert it.survey.known.why_none == {1: "it does not offer DescribeConfigs"}
+        assert it.survey.known.why_unanswered == {1: "it does not offer DescribeConfigs"}

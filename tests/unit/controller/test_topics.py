@@ -49,4 +49,4 @@ def test_only_a_topic_that_has_lost_its_id_may_have_been_made_anew() -> None:
     it = cluster(1, t=[[1]], u=[[1]])
     it.znodes.states.clear()
     lost = msgspec.structs.replace(it.znodes.topics["u"], topic_id=NO_TOPIC_ID)
-    assert run(topics._made_anew(it.shell, [it.znodes.topics["t"], lost])) == {"u"}
+    assert run(topics._recreated_without_id(it.shell, [it.znodes.topics["t"], lost])) == {"u"}

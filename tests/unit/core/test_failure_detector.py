@@ -120,10 +120,10 @@ def test_others_that_fall_silent_after_a_suspicion_put_it_in_doubt() -> None:
     it = Watching(FULL)
     it.quiet.add(1)
     it.run(10)
-    assert (it.suspects, it.detector.doubts_ourselves) == ({1: "silent"}, False)
+    assert (it.suspects, it.detector.suspects_own_network) == ({1: "silent"}, False)
     it.quiet |= {2, 3}
     it.run(10)
-    assert (it.suspects, it.detector.doubts_ourselves) == ({1: "silent"}, True)
+    assert (it.suspects, it.detector.suspects_own_network) == ({1: "silent"}, True)
 
 
 def test_the_first_of_many_to_fall_silent_is_not_taken_for_the_only_one() -> None:

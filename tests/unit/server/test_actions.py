@@ -253,7 +253,7 @@ async def test_a_standby_and_a_controller_that_was_deposed_do_nothing() -> None:
         actions = of(first)
         shown = await actions.dry_run(HERE, body(action="release"))
         it.crash(first)
-        await it.until(lambda: standby.controller.election.in_charge)
+        await it.until(lambda: standby.controller.election.active_and_connected)
         of_standby = of(standby)
         assert (await refused(of_standby.confirm(HERE, body(confirmation=shown["confirmation"])))).startswith("this")
         assert requested(standby) == []
@@ -319,7 +319,7 @@ async def test_a_bug_in_a_plan_has_no_cluster_loaded_again(monkeypatch: pytest.M
 
         monkeypatch.setattr(actions, "_planned", wrong)
         assert "bug" in await refused(actions.confirm(HERE, body(confirmation=shown["confirmation"])))
-        assert service.controller.election.in_charge
+        assert service.controller.election.active_and_connected
         assert service.shell.context is context
 
 

@@ -224,5 +224,5 @@ def test_all_agree_after_writes_by_hand_among_faults(seed: int) -> None:
 
 def test_writes_by_hand_are_not_mended_without_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "AUDIT_INTERVAL_MS", 0)
-    monkeypatch.setattr(Auditor, "look_soon", lambda *_, **__: None)
+    monkeypatch.setattr(Auditor, "check_soon", lambda *_, **__: None)
     assert any(simulate_plan(by_hand(seed)).violations for seed in range(1, 4))
