@@ -14,7 +14,7 @@ from aiocontroller.analytics.session import suit
 from aiocontroller.analytics.source_files import Found, SourceFile
 from aiocontroller.analytics.sources import find_files, refuse_replaced
 from aiocontroller.analytics.store import Store, batches_of
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 log = logging.getLogger(__name__)
 

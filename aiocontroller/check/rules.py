@@ -14,7 +14,7 @@ import msgspec
 
 from aiocontroller.check.findings import Hit
 from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID, RECOVERING, ReplicaAssignment
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Partition
 from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS
@@ -259,13 +259,13 @@ def consistency(tree: ClusterTree) -> Iterator[Hit]:
                 f"leader {state.leader}, ISR {list(state.isr)}",
                 "reassign the partition to the same replicas, which elects among them",
             )
-        if strangers := set(state.isr) - set(replicas):
+        if non_replicas := set(state.isr) - set(replicas):
             yield Hit(
                 "isr-outside-replicas",
                 str(name),
                 _state(partition),
                 f"ISR {list(state.isr)}, replicas {list(replicas)}",
-                f"reassign the partition, with broker {_names(strangers)} or without",
+                f"reassign the partition, with broker {_names(non_replicas)} or without",
             )
 
 

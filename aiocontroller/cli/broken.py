@@ -15,7 +15,7 @@ import click
 
 from aiocontroller.cli.finding import ControllerNotFoundError, find_controller
 from aiocontroller.cli.output import iso_time, print_json, print_text, table
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.cli.run import ControllerReady

@@ -12,7 +12,7 @@ from aiocontroller.cli.finding import connected, find_zookeeper
 from aiocontroller.cli.output import JSON, print_json, print_nothing_more, print_text, reading_progress
 from aiocontroller.cli.trees import read_tree, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.check.check import CheckReport, Difference, Examined

@@ -12,7 +12,7 @@ import click
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.zookeeper.debts import FoundDebts

@@ -14,7 +14,7 @@ from aiocontroller.cli.reassign import outcome_row, result_text
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import ElectionType
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.wire.elect_leaders import ElectLeadersResponse

@@ -9,7 +9,7 @@ import click
 
 from aiocontroller.cli.output import JSON, iso_time, print_json, print_text, say
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.words import on_one_line, plural
+from aiocontroller.core.text import on_one_line, plural
 from aiocontroller.data_folder import DEFAULT_DATA
 from aiocontroller.journal.reading import decoded, journal_files, lines
 from aiocontroller.journal.records import Record

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from aiocontroller.core.words import on_one_line
+from aiocontroller.core.text import on_one_line
 
 
 def formatter(log_format: str, controller_id: int) -> logging.Formatter:

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from aiocontroller.cli.background import BackgroundWriter
 from aiocontroller.cli.output import dropped_lines, in_background
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 from aiocontroller.ending import SIGNALS, Ending
 
 SWITCH_INTERVAL_S = 0.0001

@@ -14,7 +14,7 @@ from aiocontroller.cli.finding import cluster_options, connected, find_controlle
 from aiocontroller.cli.output import JSON, print_json, print_text, reading_progress, say, table
 from aiocontroller.cli.parameters import Finite
 from aiocontroller.cli.role import controller_data, post_command
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.core.ids import TopicPartition

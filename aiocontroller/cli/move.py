@@ -16,7 +16,7 @@ import click
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, byte_count, print_json, print_text, say, while_read
 from aiocontroller.core.errors import AioControllerError
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 from aiocontroller.ending import stop_on_signals
 
 if TYPE_CHECKING:

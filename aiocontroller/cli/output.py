@@ -18,7 +18,7 @@ import msgspec
 
 from aiocontroller.cli import fitting
 from aiocontroller.cli.background import BackgroundWriter
-from aiocontroller.core.words import on_one_line, plural, printable
+from aiocontroller.core.text import on_one_line, plural, printable
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -18,7 +18,7 @@ from aiocontroller.cli.finding import find_controller
 from aiocontroller.cli.output import JSON, fitted, iso_time, print_json, print_text, say, table
 from aiocontroller.cli.role import controller_data, get_page
 from aiocontroller.core.errors import AioControllerError
-from aiocontroller.core.words import on_one_line, plural
+from aiocontroller.core.text import on_one_line, plural
 
 EVERY_S = 1.0
 SHOWN = 15

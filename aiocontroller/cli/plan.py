@@ -13,7 +13,7 @@ from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, byte_count, print_json, print_text, reading_progress, say, table
 from aiocontroller.cli.what_if import broker_ids
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.cli.broker_client import BrokerSizes

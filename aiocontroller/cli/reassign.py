@@ -14,8 +14,8 @@ from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.text import plural
 from aiocontroller.core.unreadable_json import UNREADABLE_JSON
-from aiocontroller.core.words import plural
 
 if TYPE_CHECKING:
     from aiocontroller.wire.long_requests import CodeAndMessage

@@ -11,7 +11,7 @@ import click
 from aiocontroller.cli.finding import find_controller
 from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.cli.role import post_command
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 
 @click.command()

@@ -16,7 +16,7 @@ from aiocontroller.cli.parameters import Finite
 from aiocontroller.cli.properties import KEEP_OURS
 from aiocontroller.cli.run import ControllerReady
 from aiocontroller.core.errors import AioControllerError
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 TIMEOUT_S = 60.0
 

@@ -197,7 +197,7 @@ def run(arguments: list[str] | None = None) -> None:
         lines = explain(error)
         if lines is None:
             raise
-        from aiocontroller.core.words import printable
+        from aiocontroller.core.text import printable
 
         for line in lines:
             click.echo(f"Error: {printable(line)}", err=True)

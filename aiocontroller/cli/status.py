@@ -11,7 +11,7 @@ import click
 from aiocontroller.cli import overview
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, iso_time, print_json, print_text, table
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient

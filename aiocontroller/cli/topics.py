@@ -17,7 +17,7 @@ from aiocontroller.cli.output import JSON, print_json, print_text, say, table
 from aiocontroller.cli.properties import key_values
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import NO_TOPIC_ID
-from aiocontroller.core.words import on_one_line, plural
+from aiocontroller.core.text import on_one_line, plural
 from aiocontroller.net.ports import Random
 
 if TYPE_CHECKING:

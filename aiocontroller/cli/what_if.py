@@ -12,7 +12,7 @@ from aiocontroller.cli.properties import key_values
 from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

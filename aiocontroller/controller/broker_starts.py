@@ -15,7 +15,7 @@ from aiocontroller.core import broker_starts as plan
 from aiocontroller.core import eligible_replicas
 from aiocontroller.core.apply import apply
 from aiocontroller.core.broker_starts import BrokerStarts
-from aiocontroller.core.context_changes import LastEpochsKnown, StartsKept
+from aiocontroller.core.context_changes import LastEpochsKnown, StartsRecorded
 from aiocontroller.core.events import BrokerChange
 from aiocontroller.core.ids import Broker
 from aiocontroller.zookeeper.from_aiozk import exc
@@ -64,7 +64,7 @@ async def take_over(
     if unheard:
         log.warning("Brokers %s have started uncleanly since the last controller looked", unheard)
         shell.queue.append(BrokerChange())
-    apply(shell.context, LastEpochsKnown(earlier), StartsKept(starts))
+    apply(shell.context, LastEpochsKnown(earlier), StartsRecorded(starts))
     await _write(shell)
     return [broker for broker in registered if broker.id not in unheard]
 
@@ -85,7 +85,7 @@ async def look(
     for broker in observed.unclean:
         if broker in context.starts.brokers:
             shell.journal.append("unclean_start", broker=broker, broker_epoch=observed.starts.brokers[broker].epoch)
-    apply(context, StartsKept(observed.starts))
+    apply(context, StartsRecorded(observed.starts))
 
 
 def _closed(shell: ControllerShell, starts: BrokerStarts) -> list[int]:
@@ -163,7 +163,7 @@ def _why_not(shell: ControllerShell) -> str:
 async def _change(shell: ControllerShell, change: Callable[[BrokerStarts], BrokerStarts]) -> None:
     before = shell.context.starts
     if before is not None and (after := change(before)) != before:
-        apply(shell.context, StartsKept(after))
+        apply(shell.context, StartsRecorded(after))
         await _write(shell)
 
 
@@ -175,4 +175,4 @@ async def _write(shell: ControllerShell) -> None:
         await shell.zk.set_broker_starts(starts, fence=shell.context.epoch_zk_version)
     except exc.NoAuth:
         log.error("No replica is eligible to lead outside the ISR: the record of brokers' starts cannot be written")
-        apply(shell.context, StartsKept(None))
+        apply(shell.context, StartsRecorded(None))

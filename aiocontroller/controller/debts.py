@@ -27,7 +27,7 @@ from aiocontroller.core.context_changes import (
     DebtsStored,
     DebtsUnpaid,
     HeldBack,
-    LetGo,
+    HoldReleased,
 )
 from aiocontroller.core.debts import Changes, Debt, Key
 from aiocontroller.core.election import Strategy
@@ -258,7 +258,7 @@ async def _go_on_with(shell: ControllerShell, gone: Iterable[Debt]) -> None:
     batch = shell.new_batch()
     for broker, rows in plan.rows_by_broker(context, gone).items():
         held = plan.held_back(context, broker, rows)
-        apply(context, LetGo(broker, held))
+        apply(context, HoldReleased(broker, held))
         free = [row for row in held if broker in table.replicas(row)]
         if not free or broker not in context.brokers:
             continue

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.words import as_a_name
+from aiocontroller.core.text import as_a_name
 from aiocontroller.zookeeper import paths
 
 IDLE_WITHIN_S = 2.0

@@ -37,11 +37,11 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.apply import apply
 from aiocontroller.core.broken_view import offline_by_topic
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.context_changes import TimeIs
+from aiocontroller.core.context_changes import TimeSet
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import AioControllerError, ControllerEpochError, ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.event_kinds import ControllerState, Event, Reply, Request
-from aiocontroller.core.requests_in_words import asked_for
+from aiocontroller.core.request_descriptions import describe_requests
 from aiocontroller.core.states import PartitionState
 from aiocontroller.core.topic_deletion import replicas_ineligible_to_delete, replicas_to_delete
 from aiocontroller.metrics import Metrics
@@ -203,7 +203,7 @@ class KafkaController:
         self.state, self.handling = events[0].state, type(events[0]).__name__
         for one in gathered:
             self._queue_time.observe(started_s - one.enqueued_s)
-        apply(self.shell.context, TimeIs(clock.wall_time_us()))
+        apply(self.shell.context, TimeSet(clock.wall_time_us()))
         detail = ""
         try:
             await self._handle(events)
@@ -384,7 +384,7 @@ class KafkaController:
 
     def _record_events(self, gathered: Sequence[QueuedEvent], started_s: float, ended_s: float, detail: str) -> None:
         """Record handled events; events handled together are one record, with the longest wait as ``queue_us``."""
-        asked = asked_for(queued.event for queued in gathered)
+        asked = describe_requests(queued.event for queued in gathered)
         self.story.event_ended(int((ended_s - started_s) * 1e6), detail, asked)
         state = gathered[0].event.state
         if state in self._timers:

@@ -287,7 +287,7 @@ async def _elect(shell: ControllerShell, rows: Sequence[int]) -> None:
     context, table = shell.context, shell.context.table
     leaderless = [
         row
-        for row in table.staying(rows)
+        for row in table.not_deleting(rows)
         if table.isr_of[row] != NO_ISR
         and not context.is_replica_online(row, table.leader[row], include_shutting_down=True)
     ]

@@ -31,7 +31,7 @@ from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.controller.sickness_probes import SicknessProbes
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.context_changes import TermBegun, TimeIs
+from aiocontroller.core.context_changes import TermBegun, TimeSet
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, Endpoint, MinIsr, TopicAssignment, TopicPartition
 from aiocontroller.core.mirror import MirroredCluster
@@ -231,7 +231,7 @@ class ControllerShell:
         self.copy = copy
         self.context = self._new_context(epoch, epoch_zk_version) if copy is None else copy.context
         apply(self.context, TermBegun(epoch, epoch_zk_version, self.config.leader_preferences))
-        apply(self.context, TimeIs(self.world.clock.wall_time_us()))
+        apply(self.context, TimeSet(self.world.clock.wall_time_us()))
         self.context.topic_ids_supported = self.config.topic_ids_supported
         self.context.controllers = frozenset((self.id,))
         self.channels = self._new_channels(self)

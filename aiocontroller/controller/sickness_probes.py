@@ -4,7 +4,7 @@ A single connection shows little: network threads block behind a slow disk, so o
 connection and in 2 s on another.  On the first connection a broker is asked where the logs of the watched replicas end
 (``LogClient``), on the others only for its ApiVersions.
 
-Observations go to the ``JudgeOfSickness``; ``changed`` is called when its verdict changes, and the consumer decides
+Observations go to the ``SicknessJudge``; ``changed`` is called when its verdict changes, and the consumer decides
 what follows.  Nothing here reads the context: the consumer says what to watch.
 """
 
@@ -23,7 +23,7 @@ from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.log_client import LogClient
 from aiocontroller.core.ids import Endpoint, TopicPartition
-from aiocontroller.core.sickness import JudgeOfSickness, Sickness, SicknessLimits
+from aiocontroller.core.sickness import Sickness, SicknessJudge, SicknessLimits
 from aiocontroller.core.staleness import Watched
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
@@ -66,7 +66,7 @@ class SicknessProbes:
     ) -> None:
         self.world = world
         self.security = security
-        self.judge = JudgeOfSickness(limits)
+        self.judge = SicknessJudge(limits)
         self.acts = acts
         """Whether a broker that is judged sick is also treated."""
         self.next_row = 0
@@ -87,7 +87,7 @@ class SicknessProbes:
     def begin(self) -> None:
         """Begin a term: forget everything observed so far."""
         self.stop()
-        self.judge = JudgeOfSickness(self._limits)
+        self.judge = SicknessJudge(self._limits)
         self._held = ()
 
     def stop(self) -> None:

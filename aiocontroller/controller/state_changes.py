@@ -209,7 +209,7 @@ async def elect_and_take_offline(
     context, table = shell.context, shell.context.table
     election = await _begin_election(shell, rows, strategy, batch)
     valid = _valid_replicas(shell, replicas, ReplicaState.OfflineReplica)
-    staying = {broker: sorted(table.staying(own)) for broker, own in valid.items()}
+    staying = {broker: sorted(table.not_deleting(own)) for broker, own in valid.items()}
     electing = frozenset(election.undecided)
     await shell.breathe()
     shrinking = rsm.IsrShrinking(_without(staying, electing), stop=not context.brokers.keys().isdisjoint(staying))

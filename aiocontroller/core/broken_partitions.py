@@ -86,15 +86,15 @@ class BrokenPartitions:
     # -- from the table --------------------------------------------------------------------------------------------
 
     def lost_leaders(self, table: PartitionTable, rows: Sequence[int]) -> None:
-        """These rows have no leader, or no longer have one."""
-        for row in table.staying(rows):
+        """Note that these rows have no leader."""
+        for row in table.not_deleting(rows):
             if row not in self.offline:
                 self.offline[row] = self.now_us
                 number = table.topic_of[row]
                 self.offline_of_topic[number] = self.offline_of_topic.get(number, 0) + 1
 
-    def need_no_leaders(self, table: PartitionTable, rows: Iterable[int]) -> None:
-        """These rows have leaders, or are gone."""
+    def no_longer_leaderless(self, table: PartitionTable, rows: Iterable[int]) -> None:
+        """Note that these rows have leaders, or are gone."""
         if not self.offline:
             return
         for row in rows:
@@ -105,7 +105,7 @@ class BrokenPartitions:
                     self.offline_of_topic[number] = left
 
     def isrs_changed(self, table: PartitionTable, rows: Sequence[int]) -> None:
-        """The ISRs or assignments of these rows have changed."""
+        """Note that the ISRs or assignments of these rows have changed."""
         assignments, isrs = take(rows, table.assignment_of, table.isr_of)
         for number in range(len(self._isr_sizes) - 1, len(table.isrs)):
             self._isr_sizes[number] = len(table.isrs.values[number])
@@ -114,17 +114,17 @@ class BrokenPartitions:
         if not small:
             self._are_complete(rows)
             return
-        small = list(table.staying(small))
+        small = list(table.not_deleting(small))
         if self.under_replicated:
             self._are_complete(set(rows).difference(small))
         for row in small:
             self.under_replicated.setdefault(row, self.now_us)
             self._compare_with_min_isr(table, row, self.now_us)
 
-    def topic_goes(self, table: PartitionTable, topic: Topic) -> None:
-        """The topic is being deleted, or is gone: its partitions no longer count as broken."""
+    def topic_deleting(self, table: PartitionTable, topic: Topic) -> None:
+        """Note that the topic is being deleted, or is gone: its partitions no longer count as broken."""
         rows = topic.partitions()
-        self.need_no_leaders(table, rows)
+        self.no_longer_leaderless(table, rows)
         self._are_complete(rows)
         self.unread.pop(topic.number, None)
 

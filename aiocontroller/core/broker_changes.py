@@ -12,7 +12,7 @@ from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import OwnReplicas
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.partition_state_machine import partitions_to_bring_online
-from aiocontroller.core.reassignment import naming_controllers, waiting_for
+from aiocontroller.core.reassignment import naming_controllers, reassignments_to_resume
 from aiocontroller.core.reassignment_phases import on_partition_reassignment
 from aiocontroller.core.replica_state_machine import check_valid_previous_states
 from aiocontroller.core.states import ReplicaState
@@ -72,7 +72,7 @@ def on_broker_startup(context: ControllerContext, ids: Sequence[int]) -> Steps[N
     if to_bring_online:
         yield ElectLeaders(to_bring_online, Strategy.OFFLINE)
     yield SendRequests()
-    yield from on_partition_reassignment(context, waiting_for(context, ids))
+    yield from on_partition_reassignment(context, reassignments_to_resume(context, ids))
     if not context.controllers.isdisjoint(ids):
         yield LoadKnownControllers()
     if naming_controllers(context):
@@ -112,7 +112,7 @@ def is_to_be_unlisted(context: ControllerContext, broker: int, broker_epoch: int
 
 def replicas_to_take_offline(context: ControllerContext, replicas: Replicas) -> dict[int, Sequence[int]]:
     """The replicas without those of topics that are being deleted."""
-    return {broker: context.table.staying(rows) for broker, rows in replicas.items()}
+    return {broker: context.table.not_deleting(rows) for broker, rows in replicas.items()}
 
 
 def replicas_being_deleted(context: ControllerContext, replicas: Replicas) -> dict[int, list[int]]:

@@ -355,7 +355,7 @@ class ControllerContext:
                     if broker in self.brokers:
                         self.set_offline_dir_replicas(broker, (row,), ())
 
-    def let_go(self, broker: int, rows: Iterable[int]) -> list[int]:
+    def release_hold(self, broker: int, rows: Iterable[int]) -> list[int]:
         """Stop holding these rows back from the broker; returns those that were held back, ascending."""
         held = sorted(self.held_back.get(broker, set()).intersection(rows))
         self._let_go(broker, held)

@@ -1,7 +1,7 @@
 """Every change of the context, other than changes of partition or replica states, as a value.
 
-Plans return these values; ``core.apply`` carries them out.  The controller changes its context in no other way, which a
-test checks, so this list is complete.
+Plans return these values; ``core.apply`` applies them.  The list is complete: a test checks that the controller changes
+its context in no other way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ContextChange(Protocol):
 
 
 class TermBegun(NamedTuple):
-    """A context that was filled while standing by becomes that of this term."""
+    """A term has begun; its context may have been filled while standing by."""
 
     epoch: int
     epoch_zk_version: int
@@ -42,13 +42,13 @@ class TermBegun(NamedTuple):
         context.leader_preferences = self.leader_preferences
 
 
-class TimeIs(NamedTuple):
+class TimeSet(NamedTuple):
     """The wall-clock time of what follows, in microseconds since 1970."""
 
     now_us: int
 
     def apply(self, context: ControllerContext) -> None:
-        """What breaks from now on counts as broken since then."""
+        """Partitions that break from now on are recorded as broken since this time."""
         context.table.broken.now_us = self.now_us
 
 
@@ -61,7 +61,7 @@ class BrokersAdded(NamedTuple):
     brokers: Sequence[Broker]
 
     def apply(self, context: ControllerContext) -> None:
-        """Enter them, sorted by id; replicas that debts hold back from them are offline."""
+        """Add them, sorted by id; replicas that debts hold back from them are offline."""
         context.add_brokers(self.brokers)
 
 
@@ -98,7 +98,7 @@ class ShutdownBegun(NamedTuple):
 
 
 class BrokersSuspected(NamedTuple):
-    """Early detection holds the brokers to be dead."""
+    """Early detection suspects the brokers to be dead."""
 
     brokers: Sequence[int]
 
@@ -108,12 +108,12 @@ class BrokersSuspected(NamedTuple):
 
 
 class BrokersTrusted(NamedTuple):
-    """They are no longer suspected."""
+    """The brokers are no longer suspected."""
 
     brokers: Sequence[int]
 
     def apply(self, context: ControllerContext) -> None:
-        """Allow them leaders again; brokers that are not suspected are allowed."""
+        """Let them lead again; brokers that were not suspected are allowed."""
         context.trust(self.brokers)
 
 
@@ -127,8 +127,8 @@ class BrokerSick(NamedTuple):
         context.set_sick(self.sick)
 
 
-class StartsKept(NamedTuple):
-    """The record of brokers' starts has changed; None: none is kept."""
+class StartsRecorded(NamedTuple):
+    """The record of brokers' starts has changed; None: no record is kept."""
 
     starts: BrokerStarts | None
 
@@ -138,28 +138,27 @@ class StartsKept(NamedTuple):
 
 
 class LastEpochsKnown(NamedTuple):
-    """Broker -> epoch of the incarnation whose replicas the partition states refer to, as an earlier controller knew
-    it."""
+    """Broker -> the epoch that it had when an earlier controller wrote the partition states."""
 
     epochs: Mapping[int, int]
 
     def apply(self, context: ControllerContext) -> None:
-        """Add them; brokers that are entered from now on replace theirs."""
+        """Add them; the epoch of a broker that is added later replaces its entry."""
         context.last_epochs.update(self.epochs)
 
 
 class ControllersKnown(NamedTuple):
-    """The ids of this and earlier aiocontrollers that no broker has."""
+    """The ids of this and earlier aiocontrollers, without those that brokers have."""
 
     ids: frozenset[int]
 
     def apply(self, context: ControllerContext) -> None:
-        """Replace the set; assignments that name these ids have no broker to ask."""
+        """Replace the set; replicas on these ids have no broker."""
         context.controllers = self.ids
 
 
 class LogDirs(NamedTuple):
-    """The broker's replicas in ``offline`` are on a failed log directory, those in ``online`` no longer."""
+    """The broker's replicas ``offline`` (rows) are on a failed log directory, those ``online`` no longer are."""
 
     broker: int
     offline: Sequence[int]
@@ -179,7 +178,7 @@ class TopicsLoaded(NamedTuple):
     def apply(self, context: ControllerContext) -> None:
         """From now on clients' requests about the cluster are answered from the context (``server.cluster_view``).
 
-        What is broken by now counts as broken before, unless a standby had been watching.
+        Partitions that are broken now were broken before, at an unknown time, unless this process watched as a standby.
         """
         context.loaded = True
         broken = context.table.broken
@@ -198,7 +197,7 @@ class TopicsRemoved(NamedTuple):
 
 
 class TopicsGone(NamedTuple):
-    """Another process has deleted the topics' znodes: brokers will be notified that the topics are gone."""
+    """Another process has deleted the topics' znodes; brokers are yet to be notified."""
 
     topics: Sequence[Topic]
 
@@ -214,7 +213,7 @@ class MinIsrsForgotten(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
-        """Have those that were known read again; unknown names are allowed."""
+        """Read their ``min.insync.replicas`` again if it was known; unknown names are allowed."""
         table = context.table
         known = (table.topic_by_name.get(name) for name in self.names)
         table.broken.forget_min_isrs(topic for topic in known if topic is not None)
@@ -228,7 +227,7 @@ class MinIsrsRead(NamedTuple):
     """Numbers of topics that could not be read, since they are gone."""
 
     def apply(self, context: ControllerContext) -> None:
-        """Count their partitions below it; unknown names are allowed."""
+        """Find their partitions that are below it; unknown names are allowed."""
         table = context.table
         table.broken.set_min_isrs(table, self.read)
         for number in self.gone:
@@ -241,7 +240,7 @@ class DefaultMinIsr(NamedTuple):
     value: int
 
     def apply(self, context: ControllerContext) -> None:
-        """Count again the partitions of topics without a setting of their own; O(under-replicated partitions)."""
+        """Check partitions of topics without a setting of their own again; O(under-replicated partitions)."""
         context.table.broken.set_default_min_isr(context.table, self.value)
 
 
@@ -261,7 +260,7 @@ class DeletionsWithdrawn(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
-        """Take them from the queue, and unmark them; KeyError for a topic that is not in the table."""
+        """Remove them from the queue, and unmark them; KeyError for a topic that is not in the table."""
         context.withdraw_topic_deletion(self.names)
 
 
@@ -286,7 +285,7 @@ class DeletionsHalted(NamedTuple):
 
 
 class DeletionsResumed(NamedTuple):
-    """Nothing keeps the topics from being deleted."""
+    """The topics are eligible for deletion again."""
 
     names: Sequence[str]
 
@@ -301,12 +300,12 @@ class DeletionsUndecided(NamedTuple):
     names: Sequence[str]
 
     def apply(self, context: ControllerContext) -> None:
-        """Replace the list; empty when none wait."""
+        """Replace the list; it is empty when no request waits."""
         context.deletions_undecided = list(self.names)
 
 
 class DeletionsWatched(NamedTuple):
-    """Topics whose deletion waits for brokers' answers only until a timer ends; without topics, no timer runs."""
+    """Topics whose deletion stops waiting for brokers' answers when a timer ends; without topics, no timer runs."""
 
     topics: tuple[Topic, ...] = ()
 
@@ -321,7 +320,7 @@ class LeftBehind(NamedTuple):
     replicas: Mapping[int, Iterable[int]]
 
     def apply(self, context: ControllerContext) -> None:
-        """Add them to those that are left behind already."""
+        """Add them to the replicas that are left behind."""
         context.leave_behind(self.replicas)
 
 
@@ -333,10 +332,10 @@ class ReassignmentsBegun(NamedTuple):
 
     rows: Sequence[int]
     cancelled: Sequence[int] = ()
-    """Those of the rows that go back to what they were before the reassignment that was in progress."""
+    """Those of the rows whose reassignment in progress is cancelled."""
 
     def apply(self, context: ControllerContext) -> None:
-        """Track the rows; one that is already being moved is moved to its new target."""
+        """Track the rows; one that is already being moved gets a new target."""
         context.begin_reassignments(self.rows, self.cancelled)
 
 
@@ -351,7 +350,7 @@ class ReassignmentsEnded(NamedTuple):
 
 
 class NonReplicasDropped(NamedTuple):
-    """The rows noted in ``read_with_non_replicas`` have been looked at."""
+    """The rows in ``read_with_non_replicas`` have been checked."""
 
     def apply(self, context: ControllerContext) -> None:
         """Empty ``read_with_non_replicas``."""
@@ -362,7 +361,7 @@ class NonReplicasDropped(NamedTuple):
 
 
 class HeldBack(NamedTuple):
-    """Rows of new topics and replicas: brokers that owe the same partition of an earlier topic are not sent them."""
+    """New rows; they are held back from brokers that owe the same partition of an earlier topic."""
 
     rows: Sequence[int]
 
@@ -371,7 +370,7 @@ class HeldBack(NamedTuple):
         context.hold_back(self.rows)
 
 
-class LetGo(NamedTuple):
+class HoldReleased(NamedTuple):
     """Rows that are no longer held back from the broker."""
 
     broker: int
@@ -379,11 +378,11 @@ class LetGo(NamedTuple):
 
     def apply(self, context: ControllerContext) -> None:
         """Make the replicas online again; rows that were not held back are allowed."""
-        context.let_go(self.broker, self.rows)
+        context.release_hold(self.broker, self.rows)
 
 
 class DebtsStored(NamedTuple):
-    """A znode's contents, partition -> topic id; version -1: there is none."""
+    """The contents of a znode of debts, partition -> topic id; version -1: there is no znode."""
 
     broker: int
     topic: str
@@ -391,12 +390,12 @@ class DebtsStored(NamedTuple):
     version: int
 
     def apply(self, context: ControllerContext) -> None:
-        """Replace what the broker owes of the topic; debts that stay keep their objects, with what was asked."""
+        """Replace what the broker owes of the topic; debts that stay keep their objects and their state."""
         context.debts.set(self.broker, self.topic, self.partitions, self.version)
 
 
 class DebtsGivenUp(NamedTuple):
-    """Debts that are no longer owed, whatever the znodes hold; ``epoch`` is the last that managed the znodes."""
+    """Debts that are no longer owed, even if znodes hold them; ``epoch``: of the last controller that kept debts."""
 
     debts: Sequence[Debt]
     epoch: int
@@ -408,7 +407,7 @@ class DebtsGivenUp(NamedTuple):
 
 
 class DebtParents(NamedTuple):
-    """Broker -> 0 if the parent of its debts exists, else the code with which ZooKeeper refused it."""
+    """Broker -> 0 if the parent znode of its debts exists, else the code with which ZooKeeper refused to create it."""
 
     codes: Mapping[int, int]
 
@@ -429,7 +428,7 @@ class DebtsRefused(NamedTuple):
     """Brokers have refused to delete these replicas, and are to be asked again."""
 
     fenced: Mapping[Debt, bool]
-    """Each with whether the broker knows the leader epoch of the request already."""
+    """Debt -> whether the broker already knows the leader epoch of the request."""
 
     def apply(self, context: ControllerContext) -> None:
         """Mark them as not asked for, each with its ``fenced``."""
@@ -438,7 +437,7 @@ class DebtsRefused(NamedTuple):
 
 
 class DebtsUnpaid(NamedTuple):
-    """Debts that are paid, but that ZooKeeper has not removed: their brokers are to be asked again."""
+    """Debts that are paid, but still in ZooKeeper because their removal failed; brokers are to be asked again."""
 
     debts: Sequence[Debt]
 
@@ -449,7 +448,7 @@ class DebtsUnpaid(NamedTuple):
 
 
 class DebtsNotAsked(NamedTuple):
-    """The broker has lost the requests; it is asked anew."""
+    """The broker has lost its requests, and is to be asked again."""
 
     broker: int
 

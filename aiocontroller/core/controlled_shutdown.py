@@ -48,7 +48,7 @@ class Moves(NamedTuple):
 def hosted(context: ControllerContext, broker: int) -> Sequence[int]:
     """The partitions with leadership on the broker, except of topics that are being deleted."""
     table = context.table
-    return table.with_leadership(table.staying(table.partitions_on_broker(broker)))
+    return table.with_leadership(table.not_deleting(table.partitions_on_broker(broker)))
 
 
 def plan_moves(context: ControllerContext, broker: int, rows: Sequence[int]) -> Moves:

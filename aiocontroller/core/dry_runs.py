@@ -19,7 +19,7 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.leader_balance import Imbalances
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.steps import Breathe, Steps
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 LINES_SHOWN = 30
 NAMES_SHOWN = 3

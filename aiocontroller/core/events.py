@@ -1,4 +1,4 @@
-"""Everything that can happen to a controller, as typed events (Kafka's ``ControllerEvent``s, by their names).
+"""Everything that can happen to a controller, as typed events with the names of Kafka's ``ControllerEvent``s.
 
 Each is a signal, a request or a response (``event_kinds``).
 """

@@ -1,4 +1,4 @@
-"""Value types: partitions, replica assignments, leadership, brokers, and the sentinels that Kafka puts on the wire.
+"""Value types: partitions, replica assignments, leadership, brokers; and the sentinels that Kafka sends.
 
 All are immutable values.  Names and meanings are those of Kafka's ``ControllerContext``, ``ReplicaAssignment`` and
 ``LeaderAndIsr``; where Kafka nests ``LeaderIsrAndControllerEpoch(LeaderAndIsr, epoch)``, one flat value serves here.
@@ -30,18 +30,18 @@ RECOVERING = 1
 
 MAX_BROKER_ID = 2**31 - 1
 MAX_CONTROLLER_EPOCH = 2_000_000_000
-"""No controller can have had a higher epoch.  A state with one is damaged; outranking it would exhaust the epochs."""
+"""No controller can have had a higher epoch.  A state with one is damaged; a term above it would exhaust the epochs."""
 MAX_PARTITIONS_PER_TOPIC = 1 << 20
 """Partition numbers from here on are treated as damaged data."""
 
 
 def of_different_topics(one: bytes, other: bytes) -> bool:
-    """Whether two topic ids are those of different topics; a topic without an id may be any."""
+    """Whether two topic ids (16 bytes) belong to different topics; False if either is NO_TOPIC_ID."""
     return one != other and NO_TOPIC_ID not in (one, other)
 
 
 class TopicPartition(NamedTuple):
-    """A partition by its name; ``str`` gives it as logs do, ``orders-0``."""
+    """A partition by topic and number; ``str`` gives ``orders-0``, as in logs."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class TopicPartition(NamedTuple):
 
 
 class ReplicaAssignment(NamedTuple):
-    """Broker ids of a partition's replicas, preferred leader first, and those a reassignment adds or removes."""
+    """Broker ids of a partition's replicas, preferred leader first, and those that a reassignment adds or removes."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -59,7 +59,7 @@ class ReplicaAssignment(NamedTuple):
 
     @property
     def being_reassigned(self) -> bool:
-        """Whether replicas are yet to be added or removed."""
+        """Whether a reassignment is in progress: replicas are yet to be added or removed."""
         return bool(self.adding or self.removing)
 
     @property
@@ -73,7 +73,7 @@ class ReplicaAssignment(NamedTuple):
         return tuple(r for r in self.replicas if r not in self.removing) if self.removing else self.replicas
 
     def reassign_to(self, target: Sequence[int]) -> ReplicaAssignment:
-        """The first assignment of a reassignment to ``target``; overrides the one in progress."""
+        """The assignment with which a reassignment to ``target`` begins; it overrides one in progress."""
         full = tuple(dict.fromkeys((*target, *self.origin)))
         origin, wanted = set(self.origin), set(target)
         return ReplicaAssignment(
@@ -84,15 +84,15 @@ class ReplicaAssignment(NamedTuple):
 
 
 def distinct(assignments: Iterable[ReplicaAssignment]) -> Iterable[ReplicaAssignment]:
-    """Each object once, in order; equal objects that are not identical may be repeated.
+    """Each object once, in order, by identity: equal but not identical objects may be repeated.
 
-    The reader of assignments makes equal ones identical, and comparing identities costs a fifth of hashing.
+    Assignments read from ZooKeeper are identical if they are equal, and comparing identities costs a fifth of hashing.
     """
     return {id(assignment): assignment for assignment in assignments}.values()
 
 
 class Eligible(NamedTuple):
-    """Replicas outside the ISR that may still hold every committed record; ``core.eligible_replicas`` says when."""
+    """Replicas outside the ISR that may still hold every committed record (``core.eligible_replicas``)."""
 
     config_zxid: int
     """The zxid of the last change of the topic's settings before they left the ISR; 0 without settings."""
@@ -117,7 +117,7 @@ class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
     partition_epoch: int
     recovery_state: int = RECOVERED
     eligible: Eligible | None = None
-    """Eligible leader replicas (KIP-966) as they were written; some may no longer be eligible."""
+    """Eligible leader replicas (KIP-966) as last written; some may no longer be eligible."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """A registered broker; ``epoch`` is the czxid of its registration, which tells its incarnations apart."""
+    """A registered broker; ``epoch``, the czxid of its registration, identifies its incarnation."""
 
     id: int
     epoch: int
@@ -140,7 +140,7 @@ class Broker(msgspec.Struct, frozen=True):
     """(name, min version, max version) of each supported feature, sorted by name."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The address of the listener of this name, case-sensitive; None if the broker has none."""
+        """The endpoint of the listener with this name, case-sensitive; None if the broker has no such listener."""
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 

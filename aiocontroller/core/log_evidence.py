@@ -28,7 +28,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 NO_RECORDS = -1
 """The last epoch of an empty log, and of one whose records have no epochs (message format before Kafka 0.11)."""

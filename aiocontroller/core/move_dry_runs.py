@@ -19,7 +19,7 @@ from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.reassignment import Refused, check_target, check_targets, movable
 from aiocontroller.core.replica_plans import Layout
 from aiocontroller.core.steps import Breathe, Steps
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 MOST_MOVED = 1_000
 """Partitions at once."""
@@ -144,10 +144,10 @@ def _drained(layout: Layout, broker: int) -> Steps[replica_plans.Assignment]:
 
 def _layout(context: ControllerContext, replicas: Mapping[TopicPartition, tuple[int, ...]]) -> Layout:
     """The planner's input; of the other partitions, perhaps a million, it has only a count for each broker."""
-    besides = Counter(context.table.replicas_of)
-    besides.subtract(broker for own in replicas.values() for broker in own)
+    other_replicas = Counter(context.table.replicas_of)
+    other_replicas.subtract(broker for own in replicas.values() for broker in own)
     racks = {broker: context.brokers[broker].rack for broker in sorted(context.live)}
-    return Layout(replicas, racks, besides=besides)
+    return Layout(replicas, racks, other_replicas=other_replicas)
 
 
 def _summary(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> tuple[str, ...]:

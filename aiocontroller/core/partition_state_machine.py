@@ -85,7 +85,7 @@ def partitions_to_bring_online(
 
 def _staying(context: ControllerContext, rows: list[int]) -> list[int]:
     """The partitions without those that no longer need a leader."""
-    if len(context.table.staying(rows)) == len(rows):
+    if len(context.table.not_deleting(rows)) == len(rows):
         return rows
     return [row for row in rows if not context.needs_no_leader(row)]
 

@@ -1,7 +1,7 @@
 """The partition table: every partition of the cluster, in columns.
 
-Theory.  Two million partitions do not fit a Python object each, and decisions repeat: there are few distinct replica
-lists and few distinct ISRs.  So a partition is a *row*, a dense int: its numbers live in ``array`` columns, and
+Theory.  Two million partitions take too much memory as Python objects, and decisions repeat: there are few distinct
+replica lists and few distinct ISRs.  So a partition is a *row*, a dense int: its numbers live in ``array`` columns, and
 its tuples are interned, one id per distinct value.  A decision that depends only on interned values is made once per
 combination and batch, not once per partition.
 
@@ -96,9 +96,9 @@ class PartitionTable:
         self.topics: list[Topic | None] = []
         self.topic_by_name: dict[str, Topic] = {}
         self.topic_by_id: dict[bytes, Topic] = {}
-        """Without ids that several topics have (damage in ZooKeeper), which may mean any of them."""
+        """Without ids that several topics share (damage in ZooKeeper): such an id is ambiguous."""
         self._topics_sharing: dict[bytes, list[Topic]] = {}
-        """The topics of each such id."""
+        """Each ambiguous id -> the topics that have it."""
         self.assignments: Interner[ReplicaAssignment] = Interner()
         self.isrs: Interner[tuple[int, ...]] = Interner()
         self.replica_states: Interner[tuple[int, ...]] = Interner()
@@ -135,13 +135,13 @@ class PartitionTable:
         """Number of replicas of each interned assignment, without those that a reassignment adds."""
 
         self.leaders_of: dict[int, int] = {}
-        """Broker -> how many partitions it leads; -1: how many have none."""
+        """Broker -> how many partitions it leads; under -1, how many have no leader."""
         self.replicas_of: dict[int, int] = {}
-        """Broker -> how many replicas it has; brokers that had some may have 0."""
+        """Broker -> how many replicas it has; 0 for some brokers that had replicas before."""
 
         self._rows_of_assignment: list[array[int]] = []
         """The rows of each interned assignment, ascending."""
-        self._heads: list[int] = []
+        self._first_replicas: list[int] = []
         """First replica of each interned assignment."""
         self._assignments_of_broker: dict[int, list[int]] = {}
         self._free_rows: list[int] = []
@@ -170,7 +170,7 @@ class PartitionTable:
         return TopicPartition(self.topic(row).name, self.index_of[row])
 
     def sample(self, rows: Sequence[int], most: int = 5) -> str:
-        """The names of the first ``most`` partitions, and how many there are if there are more, for a log line."""
+        """Name the first ``most`` partitions, and say how many there are if there are more; for a log line."""
         names = ", ".join(str(self.topic_partition(row)) for row in rows[:most])
         return f"{names}, … ({len(rows)} in all)" if len(rows) > most else names
 
@@ -204,20 +204,21 @@ class PartitionTable:
 
     def rows(self) -> Sequence[int]:
         """Every partition, in row order."""
-        return self._taken(range(len(self.topic_of)))
+        return self._used_rows(range(len(self.topic_of)))
 
     def slices(self, at_once: int) -> Iterator[Sequence[int]]:
-        """Every partition, in row order, ``at_once`` at most; the table must not change meanwhile."""
+        """Every partition, in row order, in slices of at most ``at_once``; the table must not change meanwhile."""
         for start in range(0, len(self.topic_of), at_once):
-            yield self._taken(range(start, min(start + at_once, len(self.topic_of))))
+            yield self._used_rows(range(start, min(start + at_once, len(self.topic_of))))
 
-    def _taken(self, rows: range) -> Sequence[int]:
+    def _used_rows(self, rows: range) -> Sequence[int]:
+        """``rows`` without those that are free."""
         if not self._free_rows:
             return rows
         return list(compress(rows, map(ge, self.topic_of[rows.start : rows.stop], repeat(0))))
 
     def with_leadership(self, rows: Sequence[int]) -> Sequence[int]:
-        """The rows with leadership; the same object if every partition of the cluster has it."""
+        """The rows that have leadership; the same object if every partition of the cluster has it."""
         if self.leadership_count == len(self):
             return rows
         return list(compress(rows, map(ne, take(rows, self.isr_of)[0], repeat(NO_ISR))))
@@ -242,8 +243,10 @@ class PartitionTable:
         return self.partitions_on_brokers((broker,))
 
     def slices_on_broker(self, broker: int, at_once: int) -> Iterator[Sequence[int]]:
-        """The rows with a replica on the broker, each once in any order, ``at_once`` at most; the table must not change
-        meanwhile."""
+        """The rows with a replica on the broker, each once, in any order, in slices of at most ``at_once``.
+
+        The table must not change meanwhile.
+        """
         found: list[int] = []
         for assignment in self._assignments_of_broker.get(broker, ()):
             found.extend(self._rows_of_assignment[assignment])
@@ -263,7 +266,7 @@ class PartitionTable:
         return found
 
     def assignments_with(self, brokers: Iterable[int]) -> dict[int, list[int]]:
-        """The interned assignments that name any of the brokers -> which of them."""
+        """Interned assignment -> which of these brokers it names; without assignments that name none."""
         found: dict[int, list[int]] = {}
         for broker in brokers:
             for assignment in self._assignments_of_broker.get(broker, ()):
@@ -295,13 +298,13 @@ class PartitionTable:
         return Topic(number, name, topic_id)
 
     def set_topic_id(self, topic: Topic, topic_id: bytes) -> None:
-        """Give a topic an id of 16 bytes; NO_TOPIC_ID takes it away."""
+        """Set a topic's id, 16 bytes; NO_TOPIC_ID removes it."""
         self._forget_topic_id(topic)
         topic.id = topic_id
         self._enter_topic_id(topic)
 
     def remove_topic(self, topic: Topic) -> None:
-        """Forget the topic and its partitions; their rows may be used again."""
+        """Remove the topic and its partitions; their rows become free."""
         self.changes += 1
         self.set_topic_deleting(topic, True)
         self.topics_deleting -= 1
@@ -330,7 +333,7 @@ class PartitionTable:
             self.topic_by_id[topic.id] = topic
 
     def _forget_topic_id(self, topic: Topic) -> None:
-        """Remove the topic's id; if one other topic has it, the id means that one."""
+        """Remove the topic's id; if exactly one other topic has it, it is no longer ambiguous."""
         sharing = self._topics_sharing.get(topic.id)
         if sharing is None:
             self.topic_by_id.pop(topic.id, None)
@@ -350,7 +353,7 @@ class PartitionTable:
         topic.deleting = deleting
         self.topics_deleting -= sign
         if deleting:
-            self.broken.topic_goes(self, topic)
+            self.broken.topic_deleting(self, topic)
         elif rows := topic.partitions():
             self.broken.lost_leaders(self, [row for row in rows if row in self.not_online])
             self.broken.isrs_changed(self, rows)
@@ -358,15 +361,15 @@ class PartitionTable:
     # -- partitions ------------------------------------------------------------------------------------------------
 
     def add_partition(self, topic: Topic, partition: int, assignment: ReplicaAssignment) -> int:
-        """A new row: NonExistentPartition, all replicas NonExistentReplica, no leadership."""
+        """Add a row: NonExistentPartition, all replicas NonExistentReplica, no leadership; returns the row."""
         return self.add_partitions(topic, {partition: assignment})[0]
 
     def add_partitions(self, topic: Topic, partitions: Mapping[int, ReplicaAssignment]) -> Sequence[int]:
-        """Add rows for new partitions, as ``add_partition``; returns their rows by ascending partition number."""
+        """Add many partitions of a topic; returns their rows by ascending partition number."""
         return self.add_partitions_of([(topic, partitions)])
 
     def add_partitions_of(self, topics: Iterable[tuple[Topic, Mapping[int, ReplicaAssignment]]]) -> Sequence[int]:
-        """Do the same for many topics at once, each given once; returns the rows in the order of the topics."""
+        """Add partitions of many topics, each topic given once; returns the rows in the order of the topics."""
         numbers: list[int] = []
         values: list[ReplicaAssignment] = []
         owners: list[int] = []
@@ -382,12 +385,12 @@ class PartitionTable:
         objects = list(map(id, values))
         interned = {key: self._intern(value) for key, value in dict(zip(objects, values, strict=True)).items()}
         assigned = list(map(interned.__getitem__, objects))
-        nowhere = {a: self._in_one_state(a, ReplicaState.NonExistentReplica) for a in dict.fromkeys(assigned)}
+        initial_states = {a: self._in_one_state(a, ReplicaState.NonExistentReplica) for a in dict.fromkeys(assigned)}
         if rows:
             put(self.topic_of, rows, owners)
             put(self.index_of, rows, numbers)
             put(self.assignment_of, rows, assigned)
-            put(self.replica_states_of, rows, map(nowhere.__getitem__, assigned))
+            put(self.replica_states_of, rows, map(initial_states.__getitem__, assigned))
         at = 0
         for topic, own in added:
             topic.rows.extend([-1] * (own[-1] + 1 - len(topic.rows)))
@@ -397,15 +400,15 @@ class PartitionTable:
             at += len(own)
             if not topic.deleting:
                 self.count_by_state[_NON_EXISTENT] += len(own)
-        by_assignment: dict[int, list[int]] = {a: [] for a in nowhere}
+        by_assignment: dict[int, list[int]] = {a: [] for a in initial_states}
         for row, assignment in zip(rows, assigned, strict=True):
             by_assignment[assignment].append(row)
-        for assignment, those in by_assignment.items():
-            self._index(assignment, those)
+        for assignment, own_rows in by_assignment.items():
+            self._index(assignment, own_rows)
         return rows
 
     def _new_rows(self, count: int) -> Sequence[int]:
-        """Blank rows, ascending: reused rows first."""
+        """Allocate blank rows; free rows are reused first."""
         reused = [self._free_rows.pop() for _ in range(min(len(self._free_rows), count))]
         first, more = len(self.topic_of), count - len(reused)
         for column, blank in self._blanks():
@@ -430,11 +433,11 @@ class PartitionTable:
         )
 
     def _in_one_state(self, assignment: int, state: ReplicaState) -> int:
-        """The interned states of an assignment (by its id) all of whose replicas are in one state."""
+        """The interned replica states of an interned assignment whose replicas are all in ``state``."""
         return self.replica_states.id((state,) * len(self.assignments.values[assignment].replicas))
 
     def set_assignment(self, row: int, assignment: ReplicaAssignment) -> None:
-        """Replace the replicas; those that stay keep their state, new ones are NonExistentReplica."""
+        """Replace a row's replicas; those that stay keep their state, new ones are NonExistentReplica."""
         old = self.replicas(row)
         if old != assignment.replicas:
             self.changes += 1
@@ -473,7 +476,7 @@ class PartitionTable:
         partition_epochs: Iterable[int],
         eligible: Mapping[int, Eligible] = NONE_ELIGIBLE,
     ) -> None:
-        """Set many leaderships: parallel columns, one entry for each row; ``eligible`` by row, where there are any."""
+        """Set many leaderships from columns parallel to ``rows``; ``eligible`` has an entry for each row with any."""
         self._count_leaderships(rows, -1)
         put(self.leader, rows, leaders)
         put(self.leader_epoch, rows, leader_epochs)
@@ -501,16 +504,16 @@ class PartitionTable:
         assignments, leaders = take(rows, self.assignment_of, self.leader)
         for broker, count in Counter(leaders).items():
             self.leaders_of[broker] = self.leaders_of.get(broker, 0) + sign * count
-        not_led_by_first = map(ne, map(self._heads.__getitem__, assignments), leaders)
+        not_led_by_first = map(ne, map(self._first_replicas.__getitem__, assignments), leaders)
         for row in compress(rows, not_led_by_first):
             if self._imbalanced(row) and not self.topic(row).deleting:
                 self.preferred_replica_imbalance += sign
 
     def set_state(self, rows: Sequence[int], state: PartitionState) -> None:
-        """Set states without a check; ``partition_state_machine`` checks transitions."""
+        """Set states unchecked; ``partition_state_machine`` checks transitions."""
         if not rows:
             return
-        [before] = take(self.staying(rows), self.state)
+        [before] = take(self.not_deleting(rows), self.state)
         for old in dict.fromkeys(before):
             self.count_by_state[old] -= before.count(old)
         self.count_by_state[state] += len(before)
@@ -521,13 +524,13 @@ class PartitionTable:
         elif self.not_online:
             for row in rows:
                 self.not_online.pop(row, None)
-            self.broken.need_no_leaders(self, rows)
+            self.broken.no_longer_leaderless(self, rows)
 
-    def staying(self, rows: Sequence[int]) -> Sequence[int]:
+    def not_deleting(self, rows: Sequence[int]) -> Sequence[int]:
         """The rows whose topics are not being deleted; the same object if none is."""
         [topics] = take(rows, self.topic_of)
-        going = {n for n in dict.fromkeys(topics) if (topic := self.topics[n]) is None or topic.deleting}
-        return [row for row, n in zip(rows, topics, strict=True) if n not in going] if going else rows
+        deleting = {n for n in dict.fromkeys(topics) if (topic := self.topics[n]) is None or topic.deleting}
+        return [row for row, n in zip(rows, topics, strict=True) if n not in deleting] if deleting else rows
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
@@ -555,8 +558,8 @@ class PartitionTable:
         assignment = self.assignments.values[self.assignment_of[row]]
         if not assignment.replicas or self.leader[row] == assignment.replicas[0]:
             return 0
-        head = assignment.replicas[0]
-        return int(head not in assignment.adding or head in self.isrs.values[isr])
+        first = assignment.replicas[0]
+        return int(first not in assignment.adding or first in self.isrs.values[isr])
 
     def _link(self, row: int, assignment: ReplicaAssignment) -> None:
         number = self._intern(assignment)
@@ -564,7 +567,7 @@ class PartitionTable:
         self._index(number, (row,))
 
     def _index(self, assignment: int, rows: Sequence[int]) -> None:
-        """Index ascending rows under their new assignment (by its id)."""
+        """Index ascending rows under their new interned assignment."""
         for broker in dict.fromkeys(self.assignments.values[assignment].replicas):
             self.replicas_of[broker] = self.replicas_of.get(broker, 0) + len(rows)
         indexed = self._rows_of_assignment[assignment]
@@ -581,7 +584,7 @@ class PartitionTable:
             unindexed = len(self._rows_of_assignment)
             replicas = self.assignments.values[unindexed].replicas
             self._rows_of_assignment.append(array("i"))
-            self._heads.append(replicas[0] if replicas else -1)
+            self._first_replicas.append(replicas[0] if replicas else -1)
             self.sizes_before_adding.append(len(self.assignments.values[unindexed].origin))
             for broker in dict.fromkeys(replicas):
                 self._assignments_of_broker.setdefault(broker, []).append(unindexed)

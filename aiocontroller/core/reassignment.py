@@ -3,10 +3,10 @@
 The assignment during a reassignment is the union of origin and target, with lists of the added and the removed
 replicas.  The topic znode holds all of it, so any controller can continue from it.
 
-Phases, as in Kafka: *U* writes, replaces or cancels the new assignment; in *A* the added replicas catch up; in *B* all
-of the target is in sync: the leader moves into the target, the removed replicas are stopped and deleted, and the target
-alone is written.  For each phase there are functions that plan it and that say what follows from what was written;
-``core.reassignment_phases`` puts them in order.
+Phases, as in Kafka: *U* writes, replaces or cancels the new assignment; in *A* the added replicas catch up; in *B* the
+whole target is in sync: the leader moves into the target, the removed replicas are stopped and deleted, and the target
+alone is written.  Each phase has functions that plan it, and that return the effects of what was written;
+``core.reassignment_phases`` calls them in order.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from aiocontroller.core.states import ReplicaState
 
 
 class Refused(NamedTuple):
-    """Why a reassignment cannot start, as its requester is answered."""
+    """Why a reassignment cannot start: the error code and message for the client."""
 
     code: KafkaErrorCode
     message: str
 
 
 class Checked(NamedTuple):
-    """The verdict on several reassignments."""
+    """Which of several reassignments may start."""
 
     wanted: dict[int, ReplicaAssignment]
     """Row -> the first assignment of its reassignment."""
@@ -45,7 +45,7 @@ class Checked(NamedTuple):
 def check_targets(
     context: ControllerContext, targets: Iterable[tuple[TopicPartition, Sequence[int] | None]]
 ) -> Checked:
-    """The verdict on the partitions of a request.  A reassignment that a deletion waits for may be cancelled."""
+    """Check the partitions of a request.  A reassignment that a topic deletion waits for may still be cancelled."""
     checked = Checked({}, {})
     for tp, target in targets:
         row = context.table.row(*tp) if target is None else movable(context, tp)
@@ -60,10 +60,9 @@ def check_targets(
 def check_entries(
     context: ControllerContext, entries: Iterable[tuple[TopicPartition, Sequence[int]]], moving: AbstractSet[int]
 ) -> Checked:
-    """The verdict on entries of the request znode; rows in ``moving`` that have the same target already are
-    in neither list.
+    """Check entries of the request znode; rows in ``moving`` that already have this target are in neither result.
 
-    Targets need not be alive: as in Kafka, a dead target is waited for.
+    Targets need not be alive: as in Kafka, the reassignment waits for a dead one.
     """
     checked = Checked({}, {})
     for tp, target in entries:
@@ -84,7 +83,7 @@ def check_entries(
 
 
 def movable(context: ControllerContext, tp: TopicPartition) -> int:
-    """The row, or -1 where the partition does not exist or its topic is being deleted."""
+    """The partition's row; -1 if it does not exist, or its topic is being deleted."""
     row = context.table.row(*tp)
     return -1 if row < 0 or context.table.topic(row).deleting else row
 
@@ -96,9 +95,9 @@ def entries_left(
     *,
     only_finished: bool,
 ) -> dict[TopicPartition, Sequence[int]]:
-    """The request znode's entries without those of the partitions that are ``gone`` from it.
+    """The entries to keep in the request znode: all but those of the partitions ``gone``.
 
-    ``only_finished`` keeps entries whose target differs from the present replicas: they are newer requests.
+    With ``only_finished``, entries whose target differs from the present replicas also stay: they are newer requests.
     """
     table = context.table
     return {
@@ -109,10 +108,11 @@ def entries_left(
 
 
 def check_target(context: ControllerContext, row: int, target: Sequence[int] | None) -> ReplicaAssignment | Refused:
-    """The first assignment of a requested reassignment; ``target`` None cancels the one in progress.
+    """Check a requested reassignment; returns the assignment with which it begins.
 
-    ``row`` is -1 for a partition that does not exist or whose topic is about to be deleted.
-    Added replicas must be on live brokers; this controller is not one, although clients see it as a node.
+    ``target`` None cancels the reassignment in progress.  ``row`` is -1 for a partition that does not exist or whose
+    topic is being deleted.  Added replicas must be on live brokers; this controller is none, although clients see it as
+    a node.
     """
     if row < 0:
         return _unknown(context, target)
@@ -120,9 +120,9 @@ def check_target(context: ControllerContext, row: int, target: Sequence[int] | N
     if target is None:
         if row not in context.partitions_being_reassigned:
             return Refused(KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
-        return _unless_it_loses_data(context, row, current.reassign_to(current.origin))
+        return _refused_if_it_loses_data(context, row, current.reassign_to(current.origin))
     refused = _check_replicas(context, current, target)
-    return refused or _unless_it_loses_data(context, row, current.reassign_to(target))
+    return refused or _refused_if_it_loses_data(context, row, current.reassign_to(target))
 
 
 def _unknown(context: ControllerContext, target: Sequence[int] | None) -> Refused:
@@ -156,7 +156,7 @@ def _check_replicas(context: ControllerContext, current: ReplicaAssignment, targ
     return None
 
 
-def _unless_it_loses_data(
+def _refused_if_it_loses_data(
     context: ControllerContext, row: int, assignment: ReplicaAssignment
 ) -> ReplicaAssignment | Refused:
     if in_sync_replica_stays(context, row, assignment):
@@ -169,10 +169,10 @@ def _unless_it_loses_data(
 
 
 def in_sync_replica_stays(context: ControllerContext, row: int, assignment: ReplicaAssignment) -> bool:
-    """Whether an in-sync replica stays, and one that can lead if any can.
+    """Whether an in-sync replica stays, and, if any can lead, one that can.
 
     A reassignment that overrides another drops replicas at once.  If the original replicas are dead, the dropped ones
-    may be the only ones in sync; Kafka deletes them.
+    may be the only ones in sync; Kafka deletes them all the same.
     """
     table = context.table
     if table.isr_of[row] == NO_ISR or set(table.replicas(row)) <= set(assignment.replicas):
@@ -201,13 +201,13 @@ def nothing_can_be_lost(context: ControllerContext, row: int) -> bool:
     return table.leader[row] in staying and set(table.isr(row)) <= staying
 
 
-def ready(context: ControllerContext, rows: Iterable[int]) -> list[int]:
-    """The partitions that are being reassigned and may go on to phase B."""
+def ready_for_phase_b(context: ControllerContext, rows: Iterable[int]) -> list[int]:
+    """Those of the rows that are being reassigned and may begin phase B."""
     return [row for row in rows if row in context.partitions_being_reassigned and is_complete(context, row)]
 
 
-def waiting_for(context: ControllerContext, brokers: Iterable[int]) -> list[int]:
-    """Reassignments to these brokers, which have started, and those whose partition has got its first leader."""
+def reassignments_to_resume(context: ControllerContext, brokers: Iterable[int]) -> list[int]:
+    """Rows being reassigned to these brokers, which have just started, or ready for phase B; ascending."""
     table, started = context.table, set(brokers)
     return sorted(
         row
@@ -217,7 +217,7 @@ def waiting_for(context: ControllerContext, brokers: Iterable[int]) -> list[int]
 
 
 def queued_topics(context: ControllerContext, rows: Iterable[int]) -> list[str]:
-    """The partitions' topics whose deletion has to wait for the reassignment."""
+    """Names of the rows' topics that are queued for deletion, which has to wait for the reassignment."""
     names = dict.fromkeys(context.table.topic(row).name for row in rows)
     return [name for name in names if name in context.topics_to_be_deleted]
 
@@ -226,19 +226,19 @@ def queued_topics(context: ControllerContext, rows: Iterable[int]) -> list[str]:
 
 
 class PhaseU(NamedTuple):
-    """New assignments, which are in memory before they are written: the replicas that they drop must not be elected."""
+    """New assignments.  They enter memory before they are written, so that replicas they drop are not elected."""
 
     wanted: dict[int, ReplicaAssignment]
-    """Without the partitions that have this assignment already."""
+    """Row -> new assignment; without rows that have it already."""
     before: dict[int, ReplicaAssignment]
     dropped: dict[int, list[int]]
-    """Row -> replicas of the old assignment that the wanted one does not name at all: an override or a cancel."""
+    """Row -> replicas that the new assignment no longer names, because it overrides or cancels another."""
     leader_epochs: dict[int, int]
-    there: dict[int, ReplicaAssignment]
-    """Assignments that the partitions have already, and that move nothing.  They are written too: the topic may be
-    another by now, and the answer must not say that its partition has been moved."""
+    unchanged: dict[int, ReplicaAssignment]
+    """Assignments that move nothing and that the rows already have.  They are written too: if the topic has been
+    recreated meanwhile, the write fails, and so the answer does not claim that the partition was moved."""
 
-    def dropped_but(self, failed: Collection[int]) -> dict[int, list[int]]:
+    def dropped_without(self, failed: Collection[int]) -> dict[int, list[int]]:
         """``dropped`` without the rows whose write failed."""
         return {row: brokers for row, brokers in self.dropped.items() if row not in failed}
 
@@ -246,7 +246,7 @@ class PhaseU(NamedTuple):
 def begun(phase: PhaseU, rows: Sequence[int]) -> ReassignmentsBegun:
     """The change of the context for rows whose reassignments have begun.
 
-    An assignment that moves nothing, in place of one that did, cancels the reassignment.
+    A reassignment is cancelled if an assignment that moves nothing replaces one that did.
     """
     before, wanted = phase.before, phase.wanted
     cancelled = [
@@ -256,7 +256,7 @@ def begun(phase: PhaseU, rows: Sequence[int]) -> ReassignmentsBegun:
 
 
 def plan_phase_u(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> PhaseU:
-    """Plan phase U; ``wanted``: row -> the first assignment of its reassignment."""
+    """Plan phase U; ``wanted``: row -> the assignment with which its reassignment begins."""
     table = context.table
     before = {row: table.assignment(row) for row, assignment in wanted.items() if table.assignment(row) != assignment}
     dropped = {row: [b for b in old.replicas if b not in wanted[row].replicas] for row, old in before.items()}
@@ -270,33 +270,33 @@ def plan_phase_u(context: ControllerContext, wanted: Mapping[int, ReplicaAssignm
 
 
 def led_by_dropped(context: ControllerContext, dropped: Mapping[int, Sequence[int]]) -> list[int]:
-    """Partitions led by a replica whose addition is cancelled; they need another leader first.
+    """Rows led by a replica that is dropped; they must get another leader first.
 
-    Kafka leaves such a partition without a leader, so the new target can never catch up.  Phase B would be too late to
-    elect, even if the new target is in sync: without a leader, the partition might wait for what logs hold.
+    Kafka leaves such a partition without a leader, so the new target never catches up.  An election in phase B would be
+    too late, even if the new target is in sync: without a leader, the partition might wait for the replicas' logs.
     """
     leader = context.table.leader
     return [row for row, gone in dropped.items() if leader[row] in gone]
 
 
 def effects_of_phase_u(plan: PhaseU, failed: Collection[int]) -> Effects:
-    """Partitions whose assignment could not be written go back to the old one."""
+    """Rows whose assignment could not be written get the old one back."""
     back = {row: plan.before[row] for row in failed if row in plan.before}
     return Effects(
         leader_and_isr=[LeaderAndIsrRequests(list(back), [old.replicas for old in back.values()])], assigned=back
     )
 
 
-def not_raised(context: ControllerContext, plan: PhaseU, failed: Collection[int]) -> list[int]:
-    """Partitions with dropped replicas whose leader epoch the phases have not raised.
+def epochs_not_raised(context: ControllerContext, plan: PhaseU, failed: Collection[int]) -> list[int]:
+    """Rows with dropped replicas whose leader epoch the phases have not raised.
 
-    It is raised before they are stopped: brokers of 2.6 to 3.4.0 ignore a StopReplica of the leader epoch that they
-    know (KAFKA-13972).  Kafka stops them first.
+    It must be raised before the replicas are stopped: brokers of 2.6 to 3.4.0 ignore a StopReplica with the leader
+    epoch that they know (KAFKA-13972).  Kafka stops them first.
     """
     table, known = context.table, plan.leader_epochs
     return [
         row
-        for row in plan.dropped_but(failed)
+        for row in plan.dropped_without(failed)
         if table.topic_of[row] >= 0 and table.isr_of[row] != NO_ISR and table.leader_epoch[row] == known[row]
     ]
 
@@ -304,16 +304,16 @@ def not_raised(context: ControllerContext, plan: PhaseU, failed: Collection[int]
 def effects_of_dropping(
     context: ControllerContext, plan: PhaseU, failed: Collection[int], raised: Sequence[int]
 ) -> Effects:
-    """Stop replicas that are no longer wanted, once the leader epochs are above the known ones."""
-    dropped = {row: b for row, b in plan.dropped_but(failed).items() if context.table.topic_of[row] >= 0}
-    return Effects(leader_and_isr=[to_replicas(context, raised)], owed=owed(context, dropped))
+    """Stop the dropped replicas, once leader epochs are above those that brokers know."""
+    dropped = {row: b for row, b in plan.dropped_without(failed).items() if context.table.topic_of[row] >= 0}
+    return Effects(leader_and_isr=[to_replicas(context, raised)], owed=debts_owed(context, dropped))
 
 
 # -- phase A -----------------------------------------------------------------------------------------------------------
 
 
 def effects_of_phase_a(context: ControllerContext, raised: Sequence[int]) -> Effects:
-    """The leader epochs were raised: send all replicas the union of old and new."""
+    """Send all replicas the union of origin and target, now that the leader epochs are raised."""
     leader_and_isr: list[SharedLeaderAndIsrRequests] = []
     for row in raised:
         assignment = context.table.assignment(row)
@@ -323,7 +323,7 @@ def effects_of_phase_a(context: ControllerContext, raised: Sequence[int]) -> Eff
 
 
 def replicas_to_create(context: ControllerContext, rows: Iterable[int], raised: Iterable[int]) -> dict[int, list[int]]:
-    """Added replicas that become NewReplica; the first election informs those of partitions without leadership."""
+    """Broker -> rows whose added replica becomes NewReplica; without leadership, the first election informs it."""
     table = context.table
     leaderless = [row for row in rows if table.isr_of[row] == NO_ISR]
     absent = ReplicaState.NonExistentReplica
@@ -339,19 +339,19 @@ def replicas_to_create(context: ControllerContext, rows: Iterable[int], raised: 
 
 
 class PhaseB(NamedTuple):
-    """The whole target of these partitions is in sync."""
+    """Rows whose whole target is in sync."""
 
     added: dict[int, list[int]]
-    """Replicas that become OnlineReplica."""
-    hopeless: list[int]
-    """Partitions that no target replica can lead: nothing is removed yet."""
+    """Broker -> rows whose replica becomes OnlineReplica."""
+    unelectable: list[int]
+    """Rows that no replica of the target can lead: none of their replicas is removed yet."""
     before: dict[int, ReplicaAssignment]
-    """The other partitions."""
+    """The other rows, with their assignments during the reassignment."""
     moving: list[int]
-    """Those of them whose leader is not in the target, or not online."""
+    """Those of the other rows whose leader is not in the target, or not online."""
 
-    def but(self, rows: Collection[int]) -> PhaseB:
-        """The phase without these rows, which could not be moved."""
+    def without(self, rows: Collection[int]) -> PhaseB:
+        """The phase without these rows."""
         return self._replace(before={row: old for row, old in self.before.items() if row not in rows})
 
     def targets(self) -> dict[int, ReplicaAssignment]:
@@ -359,12 +359,12 @@ class PhaseB(NamedTuple):
         return {row: ReplicaAssignment(old.target) for row, old in self.before.items()}
 
     def removed(self) -> dict[int, tuple[int, ...]]:
-        """Row -> the replicas that are no longer wanted; without the rows that remove none."""
+        """Row -> the replicas that are removed; without the rows that remove none."""
         return {row: old.removing for row, old in self.before.items() if old.removing}
 
 
 def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
-    """Plan phase B of these partitions, whose whole targets are in sync."""
+    """Plan phase B of rows whose whole targets are in sync."""
     table, online = context.table, ReplicaState.OnlineReplica
     before = {row: table.assignment(row) for row in rows}
     added = {row: [b for b in a.adding if table.replica_state(row, b) is not online] for row, a in before.items()}
@@ -373,38 +373,38 @@ def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
         for row, assignment in before.items()
         if table.leader[row] not in assignment.target or not context.is_replica_online(row, table.leader[row])
     ]
-    hopeless = set(elect(context, [row for row in outside if table.isr_of[row] != NO_ISR], Strategy.REASSIGN).failed)
-    moving = [row for row in outside if row not in hopeless]
-    return PhaseB(by_broker(added), sorted(hopeless), before, moving).but(hopeless)
+    unelectable = set(elect(context, [row for row in outside if table.isr_of[row] != NO_ISR], Strategy.REASSIGN).failed)
+    moving = [row for row in outside if row not in unelectable]
+    return PhaseB(by_broker(added), sorted(unelectable), before, moving).without(unelectable)
 
 
 def not_moved(context: ControllerContext, plan: PhaseB, elected: Collection[int]) -> list[int]:
-    """The partitions that got no leader because the ISR turned out to be different: no replica of them is removed."""
+    """Rows that were to get another leader and got none, because the ISR had changed; no replica is removed."""
     return [row for row in plan.moving if row not in elected and context.table.isr_of[row] != NO_ISR]
 
 
 def leaders_that_stay(context: ControllerContext, plan: PhaseB, elected: Collection[int]) -> list[int]:
-    """Partitions whose leader epoch is to be raised, since no election has raised it."""
+    """Rows whose leader epoch has to be raised because no election has raised it."""
     return [row for row in plan.before if row not in elected and context.table.isr_of[row] != NO_ISR]
 
 
 def plan_commit(context: ControllerContext, plan: PhaseB) -> tuple[PhaseB, dict[int, tuple[int, ...]]]:
-    """The partitions that may end with their targets, and the removed replicas, which will be owed.
+    """Return the rows that may end with their targets, and row -> removed replicas, whose deletion brokers will owe.
 
-    Others, whose ISR or leader has changed meanwhile, stay between origin and target, and are resumed later.
+    Other rows, whose ISR or leader has changed meanwhile, stay between origin and target, and are resumed later.
     """
-    safe = plan.but([row for row in plan.before if not nothing_can_be_lost(context, row)])
+    safe = plan.without([row for row in plan.before if not nothing_can_be_lost(context, row)])
     return safe, {row: brokers for row, brokers in safe.removed().items() if context.table.isr_of[row] != NO_ISR}
 
 
 def effects_of_commit(
     context: ControllerContext, plan: PhaseB, ended: Collection[int], removed: Mapping[int, Sequence[int]]
 ) -> Effects:
-    """``ended``: the partitions whose targets were written; the others get their old assignments back."""
+    """Stop removed replicas of the rows ``ended``, whose targets were written; others get the old assignment back."""
     back = {row: old for row, old in plan.before.items() if row not in ended}
     return Effects(
         leader_and_isr=[LeaderAndIsrRequests(list(back), [old.replicas for old in back.values()])],
-        owed=owed(context, {row: brokers for row, brokers in removed.items() if row in ended}),
+        owed=debts_owed(context, {row: brokers for row, brokers in removed.items() if row in ended}),
         assigned=back,
     )
 
@@ -412,8 +412,9 @@ def effects_of_commit(
 # -- brokers in ISRs that are not replicas -----------------------------------------------------------------------------
 
 
-def leftovers(context: ControllerContext) -> dict[int, list[int]]:
-    """Row -> brokers in its ISR that are not replicas: a Kafka controller ended just after writing the assignment."""
+def non_replicas_in_isrs(context: ControllerContext) -> dict[int, list[int]]:
+    """Row -> brokers in its ISR that are not replicas, as Kafka's controller leaves them if it ends after writing the
+    assignment."""
     table = context.table
     replicas, in_sync = table.assignments.values, table.isrs.values
     combinations = set(zip(table.assignment_of, table.isr_of, strict=True))  # membership only
@@ -432,15 +433,15 @@ def non_replicas_of(context: ControllerContext, rows: Iterable[int]) -> dict[int
 
 
 class NonReplicas(NamedTuple):
-    """Brokers that are not replicas, row -> brokers, where the partition has a leader without them."""
+    """Row -> brokers that are not replicas, for rows led by a replica."""
 
     all: dict[int, Sequence[int]]
     in_sync: dict[int, Sequence[int]]
-    """Those that ISRs contain."""
+    """The rows whose ISR contains any of these brokers."""
 
 
 def led_by_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> list[int]:
-    """Rows that are led by a broker that is not a replica, although a live, in-sync replica can lead."""
+    """Rows led by a broker that is not a replica, although a live, in-sync replica could lead."""
     table = context.table
     return [
         row
@@ -452,7 +453,7 @@ def led_by_non_replicas(context: ControllerContext, found: Mapping[int, Sequence
 
 
 def plan_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> NonReplicas:
-    """``found``: row -> brokers that are not replicas."""
+    """Select the rows whose non-replicas can go; ``found``: row -> brokers that are not replicas."""
     table = context.table
     odd = {
         row: brokers
@@ -463,7 +464,7 @@ def plan_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[i
 
 
 def no_longer_in_sync(context: ControllerContext, plan: NonReplicas) -> dict[int, Sequence[int]]:
-    """The brokers of partitions whose ISRs contain none of them: these are to delete their logs."""
+    """Row -> its non-replicas, for rows whose ISR contains none of them: these brokers are to delete their logs."""
     return {row: b for row, b in plan.all.items() if set(b).isdisjoint(context.table.isr(row))}
 
 
@@ -471,12 +472,12 @@ def no_longer_in_sync(context: ControllerContext, plan: NonReplicas) -> dict[int
 
 
 def to_replicas(context: ControllerContext, rows: Sequence[int]) -> LeaderAndIsrRequests:
-    """Each partition to all of its replicas."""
+    """Requests that send each row to all of its replicas."""
     return LeaderAndIsrRequests(rows, [context.table.replicas(row) for row in rows])
 
 
-def owed(context: ControllerContext, removed: Mapping[int, Sequence[int]]) -> list[Debt]:
-    """The debts of replicas ``{row: brokers}`` that assignments no longer name."""
+def debts_owed(context: ControllerContext, removed: Mapping[int, Sequence[int]]) -> list[Debt]:
+    """The debts for replicas (row -> brokers) that assignments no longer name."""
     found: list[Debt] = []
     for row, brokers in removed.items():
         name, number = context.table.topic_partition(row)
@@ -485,7 +486,7 @@ def owed(context: ControllerContext, removed: Mapping[int, Sequence[int]]) -> li
 
 
 def debts_of(context: ControllerContext, removed: Mapping[int, Sequence[int]]) -> Changes:
-    """The debts that brokers incur, row -> brokers, because they are no longer replicas."""
+    """The debts that brokers (row -> brokers) incur by ceasing to be replicas."""
     table, changes = context.table, Changes(context.debts)
     for row, brokers in removed.items():
         topic = table.topic(row)
@@ -496,7 +497,7 @@ def debts_of(context: ControllerContext, removed: Mapping[int, Sequence[int]]) -
 
 
 def no_longer_owed(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> list[Debt]:
-    """Debts of brokers that are replicas again by the ``wanted`` assignments."""
+    """Debts of brokers that the ``wanted`` assignments make replicas again."""
     table, ledger = context.table, context.debts
     found: list[Debt] = []
     for row, assignment in wanted.items() if ledger else ():
@@ -509,7 +510,7 @@ def no_longer_owed(context: ControllerContext, wanted: Mapping[int, ReplicaAssig
 
 
 def by_broker(replicas: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """{row: brokers} turned into {broker: rows}, both ascending."""
+    """Turn row -> brokers into broker -> rows, both ascending."""
     found: dict[int, list[int]] = {}
     for row in sorted(replicas):
         for broker in replicas[row]:

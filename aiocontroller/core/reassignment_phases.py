@@ -144,7 +144,7 @@ def list_partition_reassignments(context: ControllerContext, event: ListPartitio
 
 def initialize_partition_reassignments(context: ControllerContext) -> Steps[None]:
     """At failover: clean up a predecessor's unfinished steps, then resume the znode's and the topic znodes' entries."""
-    found = plan.leftovers(context)
+    found = plan.non_replicas_in_isrs(context)
     if found:
         yield from drop_non_replicas(context, found)
     yield from resume_reassignments(context)
@@ -177,7 +177,7 @@ def drop_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[i
     raised = yield from RaiseLeaderEpochs([row for row in odd.all if row not in odd.in_sync])
     left = plan.no_longer_in_sync(context, odd)
     yield OweDeletions(left, "replica is none any more")
-    yield CarryOut(Effects(leader_and_isr=[plan.to_replicas(context, raised)], owed=plan.owed(context, left)))
+    yield CarryOut(Effects(leader_and_isr=[plan.to_replicas(context, raised)], owed=plan.debts_owed(context, left)))
     yield SendRequests()
 
 
@@ -193,7 +193,7 @@ def drop_non_replicas_read_again(context: ControllerContext) -> Steps[None]:
 
 def maybe_complete_reassignment(context: ControllerContext, rows: Iterable[int]) -> Steps[None]:
     """ISRs have changed: partitions whose whole target is in sync go on to phase B."""
-    ready = plan.ready(context, rows)
+    ready = plan.ready_for_phase_b(context, rows)
     if ready:
         yield from on_partition_reassignment(context, ready)
 
@@ -242,17 +242,17 @@ def trigger_partition_reassignment(
     yield Apply(Effects(assigned=phase.wanted))
     elected = yield from ElectLeaders(plan.led_by_dropped(context, phase.dropped), Strategy.OFFLINE)
     failed = dict.fromkeys(plan.led_by_dropped(context, phase.dropped), "no replica that stays can lead")
-    if dropped := phase.dropped_but(failed):
+    if dropped := phase.dropped_without(failed):
         failed |= yield from ShrinkIsrs(by_broker(dropped))
-    going = {row: assignment for row, assignment in (phase.wanted | phase.there).items() if row not in failed}
-    failed |= yield from WriteAssignments(going, phase.dropped_but(failed))
+    going = {row: assignment for row, assignment in (phase.wanted | phase.unchanged).items() if row not in failed}
+    failed |= yield from WriteAssignments(going, phase.dropped_without(failed))
     yield CarryOut(plan.effects_of_phase_u(phase, failed))
     yield Apply(HeldBack(list(phase.before)))
     yield SendRequests()
     begun = [row for row in wanted if row not in failed]
     yield Apply(plan.begun(phase, begun))
     yield from on_partition_reassignment(context, begun, elected)
-    raised = yield from RaiseLeaderEpochs(plan.not_raised(context, phase, failed))
+    raised = yield from RaiseLeaderEpochs(plan.epochs_not_raised(context, phase, failed))
     yield CarryOut(plan.effects_of_dropping(context, phase, failed, raised))
     yield SendRequests()
     return {row: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for row, why in failed.items()}
@@ -321,14 +321,14 @@ def _phase_b(context: ControllerContext, rows: Sequence[int], elected_before: Ab
         return
     phase = plan.plan_phase_b(context, rows)
     yield MoveReplicas(phase.added, ReplicaState.OnlineReplica)
-    if phase.hopeless:
-        names = context.table.sample(phase.hopeless)
+    if phase.unelectable:
+        names = context.table.sample(phase.unelectable)
         yield WriteToLog("warning", f"No target replica can lead {names} yet; nothing is removed")
     yield Apply(Effects(assigned=phase.targets()))
     elected = yield from ElectLeaders(phase.moving, Strategy.REASSIGN)
     unmoved = plan.not_moved(context, phase, elected)
     yield Apply(Effects(assigned={row: phase.before[row] for row in unmoved}))
-    phase = phase.but(unmoved)
+    phase = phase.without(unmoved)
     raised = yield from RaiseLeaderEpochs(plan.leaders_that_stay(context, phase, elected | elected_before))
     yield CarryOut(Effects(leader_and_isr=[plan.to_replicas(context, raised)]))
     if phase.removed():

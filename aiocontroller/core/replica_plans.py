@@ -1,11 +1,11 @@
-"""Plans where replicas should be: to drain a broker, use a new one, spread over racks or brokers, add replicas.
+"""Plans moves of replicas: to drain a broker, to use a new one, to spread over racks or brokers, to add replicas.
 
 Rules.
- * The same cluster gives the same plan, and no replica moves that need not.  A drained broker's replicas move once each
+ * The same cluster gives the same plan, and no replica moves without need.  A drained broker's replicas move once each
    and no other does; ``raise_replication_factor`` and ``repair_racks`` change exactly what is missing; without racks
    ``balance_replicas`` moves the fewest replicas that even out the counts.
  * A plan keeps every replication factor, names no broker twice for a partition, and only live brokers as new replicas.
- * A partition's replicas are never in fewer racks than before where the brokers at hand allow it.
+ * A partition's replicas are in no fewer racks than before, unless the available brokers leave no choice.
  * A new replica takes the place of the one that it replaces, so the reverse of a plan is a plan; a preferred leader is
    replaced by the broker that is preferred least.
 """
@@ -22,33 +22,32 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
 
 Assignment = dict[TopicPartition, tuple[int, ...]]
-"""Replicas, preferred leader first; of a plan: of the partitions that change."""
+"""Partition -> replicas, preferred leader first; a plan names only the partitions that change."""
 
 
 class Layout(NamedTuple):
-    """What a plan is made from."""
+    """The input of a plan."""
 
     replicas: Mapping[TopicPartition, tuple[int, ...]]
-    """Of the partitions that may change."""
+    """The replicas of the partitions that may change."""
     racks: Mapping[int, str | None]
     """Every live broker -> its rack."""
     sizes: Mapping[TopicPartition, int] = {}
     """Bytes of one replica; a partition without an entry counts as empty."""
     fixed: Mapping[TopicPartition, tuple[int, ...]] = {}
-    """Of partitions that may not change, but load the brokers all the same."""
-    besides: Mapping[int, int] = {}
-    """Broker -> how many replicas it has of partitions that are in neither mapping, because they are too many to
-    name."""
+    """The replicas of partitions that may not change, but count as load."""
+    other_replicas: Mapping[int, int] = {}
+    """Broker -> how many replicas it has of further partitions, which are too many to list."""
 
 
 class _Draft:
-    """Replicas that are being moved, and what each broker has."""
+    """A plan in the making: the replicas, and the load of each broker."""
 
     def __init__(self, layout: Layout, targets: Iterable[int]) -> None:
         self.layout = layout
         self.replicas = {tp: list(layout.replicas[tp]) for tp in sorted(layout.replicas)}
         self.targets = sorted(targets)
-        self.count: Counter[int] = Counter(layout.besides)
+        self.count: Counter[int] = Counter(layout.other_replicas)
         self.preferred: Counter[int] = Counter()
         self.size: Counter[int] = Counter()
         self.of_topic: Counter[tuple[int, str]] = Counter()
@@ -62,12 +61,12 @@ class _Draft:
         return {tp: tuple(now) for tp, now in self.replicas.items() if tuple(now) != before[tp]}
 
     def spread(self, brokers: Iterable[int]) -> int:
-        """Number of racks; brokers that are not live count for none, those without a rack for one together."""
+        """The number of racks of these brokers; dead brokers count for none, all brokers without a rack for one."""
         racks = self.layout.racks
         return len({racks[broker] for broker in brokers if broker in racks})
 
     def best(self, tp: TopicPartition, others: Sequence[int], *, leads: bool) -> int:
-        """The target for one more replica beside ``others``; BadInputError if each has one already."""
+        """The best target for one more replica beside ``others``; BadInputError if each target has one already."""
         taken = set(others)
         racks = self.layout.racks
         used = {racks[broker] for broker in others if broker in racks}
@@ -100,15 +99,15 @@ class _Draft:
         self._add(tp, broker, len(replicas) - 1, 1)
 
     def prefer(self, tp: TopicPartition, broker: int) -> None:
-        """Have the broker and the preferred leader change places."""
+        """Swap the broker with the preferred leader."""
         replicas = self.replicas[tp]
         self.preferred[replicas[0]] -= 1
         self.preferred[broker] += 1
         place = replicas.index(broker)
         replicas[0], replicas[place] = replicas[place], replicas[0]
 
-    def may_go(self, tp: TopicPartition, source: int, target: int) -> int | None:
-        """The place of the replica that may go; None if the target has one, or racks would be fewer."""
+    def movable_place(self, tp: TopicPartition, source: int, target: int) -> int | None:
+        """The place of the replica that may move to ``target``; None if the target has one, or a rack would be lost."""
         replicas = self.replicas[tp]
         if target in replicas or source not in replicas:
             return None
@@ -116,8 +115,8 @@ class _Draft:
         others = replicas[:place] + replicas[place + 1 :]
         return place if self.spread([*others, target]) >= self.spread(replicas) else None
 
-    def by(self, load: Counter[int], brokers: Iterable[int], *, descending: bool = False) -> list[int]:
-        """The brokers by their load, then by id."""
+    def ordered_by(self, load: Counter[int], brokers: Iterable[int], *, descending: bool = False) -> list[int]:
+        """The brokers sorted by their load, then by id."""
         return sorted(brokers, key=lambda broker: (-load[broker] if descending else load[broker], broker))
 
     def _add(self, tp: TopicPartition, broker: int, place: int, sign: int) -> None:
@@ -134,7 +133,7 @@ class _Draft:
 def drain(layout: Layout, brokers: Collection[int]) -> Assignment:
     """Move every replica off these brokers, which may be dead.
 
-    BadInputError naming the first partition that has more replicas than brokers remain.
+    Raises BadInputError, naming the first partition that has more replicas than there are other brokers.
     """
     leaving = set(brokers)
     draft = _Draft(layout, (broker for broker in layout.racks if broker not in leaving))
@@ -160,7 +159,7 @@ def raise_replication_factor(layout: Layout, factor: int) -> Assignment:
 def repair_racks(layout: Layout) -> Assignment:
     """Move replicas that share a rack while another rack has none, one for each rack that a partition misses.
 
-    BadInputError if a live broker has no rack.
+    Raises BadInputError if a live broker has no rack.
     """
     without = sorted(broker for broker, rack in layout.racks.items() if rack is None)
     if without:
@@ -181,14 +180,14 @@ def repair_racks(layout: Layout) -> Assignment:
 
 
 def balance_replicas(layout: Layout, onto: Collection[int] | None = None) -> Assignment:
-    """Even out the number of replicas of live brokers; ``onto``: move only to these, as to brokers that were added."""
+    """Even out the number of replicas of live brokers; ``onto``: move only to these brokers, such as new ones."""
     draft = _Draft(layout, layout.racks)
     targets = draft.targets if onto is None else sorted(onto)
     candidates = _Candidates(draft, lambda tp: layout.sizes.get(tp, 0))
 
     def move() -> _Move | None:
-        for source in draft.by(draft.count, draft.targets, descending=True):
-            for target in draft.by(draft.count, targets):
+        for source in draft.ordered_by(draft.count, draft.targets, descending=True):
+            for target in draft.ordered_by(draft.count, targets):
                 if draft.count[source] - draft.count[target] < 2:
                     break
                 leads = draft.preferred[source] > draft.preferred[target] + 1
@@ -202,17 +201,18 @@ def balance_replicas(layout: Layout, onto: Collection[int] | None = None) -> Ass
 
 
 def balance_bytes(layout: Layout, within_percent: int = 10) -> Assignment:
-    """Move replicas from the brokers with most bytes to those with least, until all are within this share of the mean.
+    """Move replicas from the brokers with most bytes to those with least, until they differ by at most this
+    share of the mean.
 
-    Each move makes the two brokers more alike; the largest replica that does so goes first.
+    Each move brings the two brokers closer; the largest replica that does so goes first.
     """
     draft, sizes = _Draft(layout, layout.racks), layout.sizes
     allowed = sum(draft.size[broker] for broker in draft.targets) / max(1, len(draft.targets)) * within_percent / 100
     candidates = _Candidates(draft, lambda tp: -sizes.get(tp, 0))
 
     def move() -> _Move | None:
-        for source in draft.by(draft.size, draft.targets, descending=True):
-            for target in draft.by(draft.size, draft.targets):
+        for source in draft.ordered_by(draft.size, draft.targets, descending=True):
+            for target in draft.ordered_by(draft.size, draft.targets):
                 excess = draft.size[source] - draft.size[target]
                 if excess <= allowed:
                     break
@@ -256,7 +256,7 @@ class _Candidates:
     def next(
         self, source: int, target: int, order: Sequence[bool], wanted: Callable[[TopicPartition], bool]
     ) -> _Move | None:
-        """The first candidate that is wanted now; ``order`` says whether those that prefer the source come first."""
+        """The first candidate that is wanted now; ``order``: whether partitions that prefer the source come first."""
         pair = (source, target)
         if pair in self._without:
             return None
@@ -267,7 +267,7 @@ class _Candidates:
                 queue = self._queues[pair][leads]
                 while queue:
                     tp = queue.popleft()
-                    place = self._draft.may_go(tp, source, target) if wanted(tp) else None
+                    place = self._draft.movable_place(tp, source, target) if wanted(tp) else None
                     if place is not None and (place == 0) is leads:
                         return tp, place, target
         self._without.add(pair)
@@ -278,19 +278,19 @@ class _Candidates:
         del self._on[source][bisect_left(self._on[source], entry)]
         insort(self._on.setdefault(target, []), entry)
 
-    def look_again(self) -> bool:
-        """Have all pairs searched again; returns whether any was skipped."""
-        some = bool(self._without)
+    def search_again(self) -> bool:
+        """Make all pairs searchable again; returns whether any was skipped."""
+        skipped = bool(self._without)
         self._without.clear()
         self._queues.clear()
-        return some
+        return skipped
 
     def _found(
         self, source: int, target: int, wanted: Callable[[TopicPartition], bool]
     ) -> dict[bool, deque[TopicPartition]]:
         queues: dict[bool, deque[TopicPartition]] = {True: deque(), False: deque()}
         for _, tp in self._on.get(source, ()):
-            place = self._draft.may_go(tp, source, target) if wanted(tp) else None
+            place = self._draft.movable_place(tp, source, target) if wanted(tp) else None
             if place is not None:
                 queues[place == 0].append(tp)
         return queues
@@ -298,57 +298,57 @@ class _Candidates:
 
 def _repeat(draft: _Draft, move: Callable[[], _Move | None], candidates: _Candidates) -> None:
     while True:
-        some = False
+        moved_any = False
         while (found := move()) is not None:
             tp, place, target = found
             candidates.moved(tp, draft.replicas[tp][place], target)
             draft.replace(tp, place, target)
-            some = True
-        if not some or not candidates.look_again():
+            moved_any = True
+        if not moved_any or not candidates.search_again():
             return
 
 
 def balance_leaders(layout: Layout) -> Assignment:
-    """Reorder replica lists, so that the most preferred live broker is preferred as rarely as can be; moves no data.
+    """Reorder replica lists so that preferred leaders are spread as evenly as possible; moves no data.
 
-    A broker's surplus goes to one with at least two fewer along the shortest chain of brokers, of which each two
+    A broker's surplus moves to a broker with at least two fewer, along the shortest chain of brokers in which
     neighbours share a partition (the cost-reducing paths of Harvey, Ladner, Lovász and Tamir, *Semi-matchings for
     bipartite graphs*, 2006).
     """
     draft = _Draft(layout, layout.racks)
-    could: _Could = {}
+    swaps: _Swaps = {}
     for tp in draft.replicas:
-        _count(draft, could, tp)
+        _record_swaps(draft, swaps, tp)
     settled: set[int] = set()  # membership only
     while len(settled) < len(draft.targets):
         start = max((b for b in draft.targets if b not in settled), key=lambda b: (draft.preferred[b], -b))
-        chain = _cheaper(draft, could, start)
+        chain = _improving_chain(draft, swaps, start)
         if not chain:
             settled.add(start)
             continue
         settled.clear()
         for tp, broker in chain:
-            _count(draft, could, tp, there=False)
+            _record_swaps(draft, swaps, tp, there=False)
             draft.prefer(tp, broker)
-            _count(draft, could, tp)
+            _record_swaps(draft, swaps, tp)
     return draft.plan()
 
 
-_Could = dict[int, dict[int, dict[TopicPartition, None]]]
-"""Broker -> another live one -> partitions that prefer the first and could prefer the second."""
+_Swaps = dict[int, dict[int, dict[TopicPartition, None]]]
+"""Broker -> another, live broker -> partitions that prefer the first and could prefer the second."""
 
 
-def _count(draft: _Draft, could: _Could, tp: TopicPartition, *, there: bool = True) -> None:
+def _record_swaps(draft: _Draft, swaps: _Swaps, tp: TopicPartition, *, there: bool = True) -> None:
     preferred, *others = draft.replicas[tp]
     for other in others:
         if other in draft.layout.racks and there:
-            could.setdefault(preferred, {}).setdefault(other, {})[tp] = None
+            swaps.setdefault(preferred, {}).setdefault(other, {})[tp] = None
         elif other in draft.layout.racks:
-            del could[preferred][other][tp]
+            del swaps[preferred][other][tp]
 
 
-def _cheaper(draft: _Draft, could: _Could, start: int) -> list[tuple[TopicPartition, int]]:
-    """Partitions and the brokers that they should prefer, on the shortest way from ``start`` to one with two fewer."""
+def _improving_chain(draft: _Draft, swaps: _Swaps, start: int) -> list[tuple[TopicPartition, int]]:
+    """Swaps, (partition, broker to prefer), on the shortest chain from ``start`` to a broker with two fewer."""
     came_from: dict[int, int | None] = {start: None}
     ahead = deque([start])
     while ahead:
@@ -356,10 +356,10 @@ def _cheaper(draft: _Draft, could: _Could, start: int) -> list[tuple[TopicPartit
         if draft.preferred[broker] <= draft.preferred[start] - 2:
             chain: list[tuple[TopicPartition, int]] = []
             while (before := came_from[broker]) is not None:
-                chain.append((next(iter(could[before][broker])), broker))
+                chain.append((next(iter(swaps[before][broker])), broker))
                 broker = before
             return chain
-        for other, partitions in could.get(broker, {}).items():
+        for other, partitions in swaps.get(broker, {}).items():
             if partitions and other not in came_from:
                 came_from[other] = broker
                 ahead.append(other)
@@ -370,7 +370,7 @@ def _cheaper(draft: _Draft, could: _Could, start: int) -> list[tuple[TopicPartit
 
 
 class BrokerLoad(NamedTuple):
-    """What one broker has before and after; ``bytes`` as far as sizes are known."""
+    """One broker's load (before, after); ``bytes`` as far as sizes are known."""
 
     broker: int
     rack: str | None
@@ -383,7 +383,7 @@ class BrokerLoad(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What it takes to carry out a plan."""
+    """The cost of carrying out a plan."""
 
     partitions: int
     replicas: int
@@ -399,7 +399,7 @@ class Cost(NamedTuple):
 
 
 def cost(layout: Layout, plan: Mapping[TopicPartition, Sequence[int]]) -> Cost:
-    """The cost of carrying out the plan, which may name partitions that the layout lacks: those cost nothing."""
+    """The cost of a plan; partitions that the layout lacks cost nothing."""
     before: Assignment = {**layout.fixed, **layout.replicas}
     changed = {tp: tuple(plan[tp]) for tp in sorted(plan) if tp in before and tuple(plan[tp]) != before[tp]}
     was, becomes = _loads(layout, before), _loads(layout, {**before, **changed})

@@ -1,35 +1,35 @@
-"""The judge of sickness: which broker is alive and answers, but holds others back; it has neither clock nor socket.
+"""Decides whether a broker is sick: it is alive and answers, but slows others down.  Pure: no clock, no socket.
 
-A dead broker costs its partitions a moment; a sick one (a slow disk, a lossy network, an overloaded processor) stays
-leader and in every ISR, and each ``acks=all`` waits for it, on all brokers, for as long as it lasts.
+A dead broker interrupts its partitions for a moment.  A sick one (a slow disk, a lossy network, an overloaded
+processor) stays leader and in every ISR, and each ``acks=all`` waits for it, on all brokers, as long as it is sick.
 
-**Evidence.**  The asker (``controller.sickness``) reports what brokers answer on several connections to each:
+**Evidence.**  ``controller.sickness_probes`` reports what brokers answer, on several connections to each:
  * *stale as a follower*: every leader that it follows sees it stale beyond the limit, and either there are two such
-   leaders, or the one leader has another follower that keeps up;
- * *stale as a leader*: every follower of it is stale beyond the limit, and there are two of these at least;
+   leaders, or the only one has another follower that keeps up;
+ * *stale as a leader*: all of its followers are stale beyond the limit, and there are at least two;
  * *slow*: for ``SLOW_FOR_S`` without a break, the median of its answers during ``WINDOW_S`` takes longer than the limit
-   and ``SLOWER`` times as long as that of the other brokers.  A healthy broker on a busy machine is slow for a moment;
+   and ``SLOWER`` times as long as that of the other brokers (a healthy broker on a busy machine is slow for a moment);
  * *stuck*: in ``PAUSES_S`` it has paused for longer than ``PAUSE_S`` at least ``PAUSES`` times, and for half of the
-   time in all.  This is how a broker answers when all of its threads wait for its disk.
-An AlterPartition by which a leader removes a follower accuses the follower.  It comes late, so it only confirms.
+   time in all, as a broker does when all of its threads wait for its disk.
+An AlterPartition by which a leader removes a follower is late, so it only confirms other evidence.
 
-The kind of sickness follows from this.  It is a guess, for people; the cure is always the same:
+The kind of sickness is a guess, for people; the cure is always the same:
  * stale as a follower, and some of its answers are prompt: *disk*; none of them prompt: *network in*;
  * stale as a leader only: *network out*;
  * slow or stuck, and followers keep up with it: *cpu*.
 
 **What the judge may assume**: brokers' answers are true, and the caller's clock does not go back.  It may not assume
-that an answer comes, that brokers answer in turn, or that this process runs without pauses.
+that an answer comes, that answers come in order, or that this process runs without pauses.
 
 **What it must never do**
  1. Judge by a missing answer: a broker that does not answer is dead or frozen, which early detection decides.
- 2. Judge an idle cluster: where nothing is written nothing is stale, and answers are compared with others'.
+ 2. Judge an idle cluster: where nothing is written nothing is stale, and response times are only compared.
  3. Judge a cluster that starts or changes: for ``CHANGE_S`` after a broker registered, left or began its shutdown.
- 4. Believe what was seen across a freeze.  A broker that has not answered for ``PAUSE_S`` may have been frozen, and
-    removes its followers from ISRs when it wakes; it is not believed for ``WAKE_S``.  If our own process slept, no
-    broker is.
+ 4. Believe observations from before a freeze.  A broker that has not answered for ``PAUSE_S`` may have been frozen, and
+    removes its followers from ISRs when it wakes; it is not believed for ``WAKE_S``.  After our own process has slept,
+    no broker is.
  5. Judge two brokers: while one is sick, no other is.  If several seem sick, and no single one explains the staleness
-    of all pairs, our picture is wrong, or the fault is between them; then none is judged (*held*).
+    of all pairs, our picture is wrong, or the fault is between them: none is judged (*held*).
  6. Judge with fewer than ``WITNESSES`` other brokers that answer: of two brokers, either may be at fault.
  7. Judge often: at most ``PER_HOUR`` times in an hour.
 
@@ -61,15 +61,15 @@ SLOW_FOR_S = 3.0
 """Slowness alone has to last this long."""
 PAUSES = 3
 PAUSES_S = 10.0
-"""``PAUSES`` pauses in this time, which make up half of it, are no accident."""
+"""The time in which pauses are counted."""
 WITNESSES = 2
 FEWEST_ANSWERS = 4
 PER_HOUR = 6
 MAX_HEALTHY_S = 300.0
 RELAPSE_WITHIN_S = 600.0
 ACCUSED_S = 10.0
-"""For how long an AlterPartition confirms."""
-EVER = float("-inf")
+"""How long an AlterPartition counts as confirmation."""
+LONG_AGO_S = float("-inf")
 
 
 class SicknessLimits(NamedTuple):
@@ -99,7 +99,7 @@ class Speed(NamedTuple):
 
     median_s: float
     prompt_s: float
-    """A quarter of the later half took less."""
+    """The lower quartile of the latest answers."""
 
 
 class Finding(NamedTuple):
@@ -107,25 +107,25 @@ class Finding(NamedTuple):
 
     kind: str
     pairs: frozenset[Pair]
-    """Those whose staleness it explains."""
+    """The pairs whose staleness it explains."""
     text: str
     lasts_s: float
     """How long it has to last before it counts."""
 
 
-class _Patient:
+class _Observations:
     """Observations of one incarnation of a broker."""
 
     __slots__ = ("answered_s", "answers", "asked", "believed_s", "epoch", "evident_s", "pauses", "reports_log_ends")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.answered_s = EVER
+        self.answered_s = LONG_AGO_S
         self.answers: deque[tuple[float, float]] = deque()
         """(time, seconds that it took) during ``WINDOW_S``."""
         self.asked: dict[int, float] = {}
         """Connection -> when the request that is still unanswered was sent."""
-        self.believed_s = EVER
+        self.believed_s = LONG_AGO_S
         """From when on its answers about logs count."""
         self.evident_s: float | None = None
         """Since when there is evidence against it without a break."""
@@ -135,7 +135,7 @@ class _Patient:
         """It has reported where logs end."""
 
     def speed(self, now_s: float) -> Speed | None:
-        """How fast it answers; None while too few answers are known, or they are all of one moment."""
+        """How fast the broker answers; None while there are too few answers, or all within a moment."""
         while self.answers and now_s - self.answers[0][0] > WINDOW_S:
             self.answers.popleft()
         if len(self.answers) < FEWEST_ANSWERS or self.answers[-1][0] - self.answers[0][0] < WINDOW_S / 2:
@@ -145,15 +145,15 @@ class _Patient:
         return Speed(took[len(took) // 2], late[len(late) // 4])
 
     def stuck_s(self, now_s: float) -> float:
-        """For how long it answered nothing in ``PAUSES_S``; 0 if that is seldom."""
+        """How long it answered nothing in the last ``PAUSES_S``; 0 if it is not *stuck*."""
         while self.pauses and now_s - self.pauses[0][0] > PAUSES_S:
             self.pauses.popleft()
         paused_s = sum(seconds for _, seconds in self.pauses)
         return paused_s if len(self.pauses) >= PAUSES and paused_s >= PAUSES_S / 2 else 0.0
 
 
-class JudgeOfSickness:
-    """Gathers evidence, and judges it; all times are given by the caller, in seconds of one clock."""
+class SicknessJudge:
+    """Gathers evidence and judges it; the caller gives all times, in seconds of one monotonic clock."""
 
     def __init__(self, limits: SicknessLimits) -> None:
         self.limits = limits
@@ -161,13 +161,13 @@ class JudgeOfSickness:
         self.held: tuple[int, ...] = ()
         """Brokers with evidence against them that does not suffice to judge one of them."""
         self.staleness = Staleness()
-        self._patients: dict[int, _Patient] = {}
-        self._judged_s = EVER
-        self._believed_s = EVER
+        self._observations: dict[int, _Observations] = {}
+        self._judged_s = LONG_AGO_S
+        self._believed_s = LONG_AGO_S
         self._well_s: float | None = None
-        """Since when the sick broker is seen to be well."""
-        self._unknown_until_s = EVER
-        """Until then too little is known of the sick broker, because its partitions have new leaders."""
+        """Since when the sick broker has looked well."""
+        self._unknown_until_s = LONG_AGO_S
+        """Until when too little is known of the sick broker, because its partitions have new leaders."""
         self._ended: dict[int, tuple[int, float]] = {}
         """Broker -> (recoveries in a row, time of the last)."""
         self._verdicts: deque[float] = deque()
@@ -178,20 +178,20 @@ class JudgeOfSickness:
 
     def watch(self, brokers: Mapping[int, int], leaving: Collection[int], now_s: float) -> None:
         """``brokers``: id -> epoch of those registered; ``leaving``: those that shut down or seem to be dead."""
-        known = {broker: patient.epoch for broker, patient in self._patients.items()}
+        known = {broker: seen.epoch for broker, seen in self._observations.items()}
         if known == brokers and self._leaving == frozenset(leaving):
             return
         self._leaving = frozenset(leaving)
         for broker in [b for b, epoch in known.items() if brokers.get(b) != epoch]:
-            del self._patients[broker]
+            del self._observations[broker]
             self.staleness.forget(broker)
         for broker, epoch in brokers.items():
-            if broker not in self._patients:
-                self._patients[broker] = _Patient(epoch)
+            if broker not in self._observations:
+                self._observations[broker] = _Observations(epoch)
         self._believed_s = max(self._believed_s, now_s + CHANGE_S)
 
     def watch_partitions(self, partitions: Mapping[TopicPartition, Watched], now_s: float) -> None:
-        """The partitions whose replicas are asked from now on."""
+        """Set the partitions whose replicas are observed from now on."""
         changed = self.staleness.watch(partitions, now_s)
         if self.sick is not None and any(self.sick.broker in (each.leader, *each.followers) for each in changed):
             self._unknown_until_s = now_s + SETTLE_S + MEMORY_S
@@ -199,59 +199,59 @@ class JudgeOfSickness:
     # -- observations ----------------------------------------------------------------------------------------------
 
     def asked(self, broker: int, connection: int, now_s: float) -> None:
-        """A request has been sent to the broker on one of the connections."""
-        patient = self._patients.get(broker)
-        if patient is not None:
-            patient.asked[connection] = now_s
+        """Note a request sent to the broker on one of the connections."""
+        seen = self._observations.get(broker)
+        if seen is not None:
+            seen.asked[connection] = now_s
 
     def lost(self, broker: int, connection: int) -> None:
-        """The connection has ended, and with it the request that was unanswered."""
-        patient = self._patients.get(broker)
-        if patient is not None:
-            patient.asked.pop(connection, None)
+        """Note that the connection has ended, and with it the unanswered request."""
+        seen = self._observations.get(broker)
+        if seen is not None:
+            seen.asked.pop(connection, None)
 
     def answered(
         self, broker: int, connection: int, now_s: float, ends: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """The broker has answered, perhaps where its replicas' logs end."""
-        patient = self._patients.get(broker)
-        asked_s = None if patient is None else patient.asked.pop(connection, None)
-        if patient is None or asked_s is None:
+        """Note an answer of the broker; ``ends`` are the log end offsets of its replicas, if it reported them."""
+        seen = self._observations.get(broker)
+        asked_s = None if seen is None else seen.asked.pop(connection, None)
+        if seen is None or asked_s is None:
             return
-        if now_s - patient.answered_s > PAUSE_S:
+        if now_s - seen.answered_s > PAUSE_S:
             self.staleness.slept(broker)
-            if patient.answered_s != EVER:
-                patient.pauses.append((now_s, now_s - patient.answered_s))
-            patient.believed_s = now_s + WAKE_S
-        if now_s - patient.answered_s > ASLEEP_S:
-            patient.answers.clear()
-        patient.answered_s = now_s
-        patient.answers.append((now_s, now_s - asked_s))
-        patient.reports_log_ends = patient.reports_log_ends or bool(ends)
-        if ends and now_s >= patient.believed_s and now_s >= self._believed_s:
+            if seen.answered_s != LONG_AGO_S:
+                seen.pauses.append((now_s, now_s - seen.answered_s))
+            seen.believed_s = now_s + WAKE_S
+        if now_s - seen.answered_s > ASLEEP_S:
+            seen.answers.clear()
+        seen.answered_s = now_s
+        seen.answers.append((now_s, now_s - asked_s))
+        seen.reports_log_ends = seen.reports_log_ends or bool(ends)
+        if ends and now_s >= seen.believed_s and now_s >= self._believed_s:
             self.staleness.ended(broker, ends, now_s)
 
     def accused(self, leader: int, follower: int, now_s: float) -> None:
-        """The leader has asked to remove the follower from an ISR."""
+        """Note that the leader has asked to remove the follower from an ISR."""
         self._accused[leader, follower] = now_s
 
     def is_silent(self, broker: int, now_s: float) -> bool:
-        """Whether this broker has answered nothing for ``ASLEEP_S``, while enough others do answer."""
-        awake = [b for b, patient in self._patients.items() if now_s - patient.answered_s <= PAUSE_S]
-        patient = self._patients.get(broker)
+        """Whether the broker has answered nothing for ``ASLEEP_S`` while enough others answer."""
+        awake = [b for b, seen in self._observations.items() if now_s - seen.answered_s <= PAUSE_S]
+        seen = self._observations.get(broker)
         return (
-            patient is not None
-            and patient.answered_s != EVER
-            and now_s - patient.answered_s > ASLEEP_S
+            seen is not None
+            and seen.answered_s != LONG_AGO_S
+            and now_s - seen.answered_s > ASLEEP_S
             and len(awake) >= WITNESSES
         )
 
     # -- judgement -------------------------------------------------------------------------------------------------
 
     def judge(self, now_s: float) -> bool:
-        """Judge all evidence again; returns whether another broker, or none, is sick now."""
+        """Judge all evidence again; returns whether ``sick`` has changed."""
         if now_s - self._judged_s > self.limits.stall_s:
-            self._sleep_over(now_s)
+            self._forget_before_sleep(now_s)
         self._judged_s = now_s
         sick = self.sick
         if sick is not None and self._is_over(sick, now_s):
@@ -263,29 +263,29 @@ class JudgeOfSickness:
         confirmed = self._confirmed(findings, now_s)
         if self.sick is not None:
             self.held = tuple(broker for broker in confirmed if broker != self.sick.broker)
-            self._see_whether_well(self.sick, findings, now_s)
+            self._check_recovery(self.sick, findings, now_s)
         else:
-            self._judge_anew(findings, confirmed, now_s)
+            self._judge_new(findings, confirmed, now_s)
         return self.sick != sick
 
-    def _sleep_over(self, now_s: float) -> None:
-        """Forget what was observed before our own process slept: brokers may have answered meanwhile, unnoticed."""
+    def _forget_before_sleep(self, now_s: float) -> None:
+        """Forget all observations after our own process slept: brokers may have answered unnoticed."""
         self._believed_s = max(self._believed_s, now_s + WAKE_S)
         self.staleness.forget()
-        for patient in self._patients.values():
-            patient.answers.clear()
-            patient.asked.clear()
-            patient.pauses.clear()
-            patient.answered_s = now_s
+        for seen in self._observations.values():
+            seen.answers.clear()
+            seen.asked.clear()
+            seen.pauses.clear()
+            seen.answered_s = now_s
 
     def _forget_evidence(self) -> None:
         self.held, self._well_s = (), None
-        for patient in self._patients.values():
-            patient.evident_s = None
+        for seen in self._observations.values():
+            seen.evident_s = None
 
     def _is_over(self, sick: Sickness, now_s: float) -> bool:
-        patient = self._patients.get(sick.broker)
-        if patient is None or patient.epoch != sick.epoch:
+        seen = self._observations.get(sick.broker)
+        if seen is None or seen.epoch != sick.epoch:
             return True
         if self._well_s is None or now_s - self._well_s < self._healthy_s(sick.broker, now_s):
             return False
@@ -297,25 +297,25 @@ class JudgeOfSickness:
         return min(doubled, max(MAX_HEALTHY_S, self.limits.healthy_s))
 
     def _relapses(self, broker: int, now_s: float) -> int:
-        count, last_s = self._ended.get(broker, (0, EVER))
+        count, last_s = self._ended.get(broker, (0, LONG_AGO_S))
         since_s = self.sick.since_s if self.sick is not None else now_s
         return count if since_s - last_s <= RELAPSE_WITHIN_S else 0
 
     def _confirmed(self, findings: Mapping[int, Finding], now_s: float) -> dict[int, Finding]:
-        """What has lasted long enough."""
+        """The findings that have lasted long enough."""
         confirmed = {}
-        for broker, patient in self._patients.items():
+        for broker, seen in self._observations.items():
             if broker not in findings:
-                patient.evident_s = None
+                seen.evident_s = None
                 continue
-            if patient.evident_s is None:
-                patient.evident_s = now_s
-            if now_s - patient.evident_s >= findings[broker].lasts_s:
+            if seen.evident_s is None:
+                seen.evident_s = now_s
+            if now_s - seen.evident_s >= findings[broker].lasts_s:
                 confirmed[broker] = findings[broker]
         return confirmed
 
-    def _judge_anew(self, findings: Mapping[int, Finding], confirmed: Mapping[int, Finding], now_s: float) -> None:
-        guilty = _one_of(findings)
+    def _judge_new(self, findings: Mapping[int, Finding], confirmed: Mapping[int, Finding], now_s: float) -> None:
+        guilty = _only_explanation(findings)
         while self._verdicts and now_s - self._verdicts[0] > 3600:
             self._verdicts.popleft()
         if guilty is None or len(self._verdicts) >= PER_HOUR:
@@ -324,18 +324,18 @@ class JudgeOfSickness:
         self.held = ()
         if guilty in confirmed and guilty not in self._leaving:
             found = confirmed[guilty]
-            self.sick = Sickness(guilty, self._patients[guilty].epoch, found.kind, now_s, found.text)
+            self.sick = Sickness(guilty, self._observations[guilty].epoch, found.kind, now_s, found.text)
             self._verdicts.append(now_s)
 
-    def _see_whether_well(self, sick: Sickness, findings: Mapping[int, Finding], now_s: float) -> None:
-        patient = self._patients[sick.broker]
-        speed = patient.speed(now_s)
+    def _check_recovery(self, sick: Sickness, findings: Mapping[int, Finding], now_s: float) -> None:
+        seen = self._observations[sick.broker]
+        speed = seen.speed(now_s)
         led = [lag for (leader, _), lag in self.staleness.pairs(now_s).items() if leader == sick.broker]
         well = (
             sick.broker not in findings
-            and self._is_believed(patient, now_s)
+            and self._is_believed(seen, now_s)
             and now_s >= self._unknown_until_s
-            and not (patient.reports_log_ends and self.staleness.is_unknown(sick.broker, now_s))
+            and not (seen.reports_log_ends and self.staleness.is_unknown(sick.broker, now_s))
             and speed is not None
             and speed.median_s <= self.limits.latency_s
             and all(lag.seconds <= self.limits.staleness_s / 2 for lag in led)
@@ -347,8 +347,8 @@ class JudgeOfSickness:
         elif self._well_s is None:
             self._well_s = now_s
 
-    def _is_believed(self, patient: _Patient, now_s: float) -> bool:
-        return now_s - patient.answered_s <= PAUSE_S and now_s >= patient.believed_s
+    def _is_believed(self, seen: _Observations, now_s: float) -> bool:
+        return now_s - seen.answered_s <= PAUSE_S and now_s >= seen.believed_s
 
     # -- evidence --------------------------------------------------------------------------------------------------
 
@@ -356,15 +356,15 @@ class JudgeOfSickness:
         """The present evidence against each broker."""
         speeds = {
             broker: speed
-            for broker, patient in self._patients.items()
-            if now_s - patient.answered_s <= ASLEEP_S and (speed := patient.speed(now_s)) is not None
+            for broker, seen in self._observations.items()
+            if now_s - seen.answered_s <= ASLEEP_S and (speed := seen.speed(now_s)) is not None
         }
-        believed = {broker for broker, patient in self._patients.items() if self._is_believed(patient, now_s)}
+        believed = {broker for broker, seen in self._observations.items() if self._is_believed(seen, now_s)}
         pairs = {
             pair: lag for pair, lag in self.staleness.pairs(now_s).items() if lag.in_sync and believed.issuperset(pair)
         }
         found = {}
-        for broker in self._patients:
+        for broker in self._observations:
             finding = self._finding(broker, pairs, speeds, now_s)
             if finding is not None:
                 found[broker] = finding
@@ -377,9 +377,9 @@ class JudgeOfSickness:
         behind = self._stale_as_follower(broker, pairs)
         ahead = self._stale_as_leader(broker, pairs)
         others_s = sorted(other.median_s for each, other in speeds.items() if each != broker)
-        stuck_s = self._patients[broker].stuck_s(now_s)
+        stuck_s = self._observations[broker].stuck_s(now_s)
         if len(others_s) < WITNESSES or (speed is None and not stuck_s):
-            return None  # too little is known of it, or of those to compare it with
+            return None  # too little is known of it, or of the brokers to compare it with
         usual_s = others_s[len(others_s) // 2]
         median_s, prompt_s = speed or Speed(stuck_s, stuck_s)
         slow = usual_s <= limits.latency_s < median_s and median_s > SLOWER * usual_s
@@ -400,7 +400,7 @@ class JudgeOfSickness:
         return Finding(kind, explained, ", ".join(parts), lasts_s)
 
     def _stale_as_follower(self, broker: int, pairs: Mapping[Pair, Lag]) -> list[int]:
-        """The leaders that see it stale, if all do, and it is not just one leader's fault or that of the link to it."""
+        """The leaders that see it stale, if all do, and neither a single leader nor the link to it can be at fault."""
         limit_s = self.limits.staleness_s
         leaders = [leader for leader, follower in pairs if follower == broker]
         if not leaders or any(pairs[leader, broker].seconds <= limit_s for leader in leaders):
@@ -412,20 +412,20 @@ class JudgeOfSickness:
         return leaders if len(leaders) > 1 or keeps_up else []
 
     def _stale_as_leader(self, broker: int, pairs: Mapping[Pair, Lag]) -> list[int]:
-        """Its followers, if all are stale, and at least two."""
+        """Its followers, if there are at least two and all are stale."""
         followers = [follower for leader, follower in pairs if leader == broker]
         if len(followers) < WITNESSES or any(pairs[broker, f].seconds <= self.limits.staleness_s for f in followers):
             return []
         return followers
 
     def _accusations(self, now_s: float) -> Iterable[Pair]:
-        """The pairs of the last ``ACCUSED_S``, oldest first."""
+        """The accusations of the last ``ACCUSED_S``, oldest first."""
         self._accused = {pair: at_s for pair, at_s in self._accused.items() if now_s - at_s <= ACCUSED_S}
         return tuple(self._accused)
 
 
-def _one_of(findings: Mapping[int, Finding]) -> int | None:
-    """The broker whose sickness explains everything; None if there is no such broker, or more than one."""
+def _only_explanation(findings: Mapping[int, Finding]) -> int | None:
+    """The one broker whose sickness explains all stale pairs; None if there is none, or more than one."""
     explained = frozenset[Pair]().union(*(finding.pairs for finding in findings.values()))
     explaining = [broker for broker, finding in findings.items() if finding.pairs == explained]
     return explaining[0] if len(explaining) == 1 and (explained or len(findings) == 1) else None

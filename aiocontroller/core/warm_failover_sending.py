@@ -64,7 +64,7 @@ def add_leader_and_isr(
 
     Topics that are being deleted are left out: their replicas must not be created again.
     """
-    rows = table.staying(rows)
+    rows = table.not_deleting(rows)
     pairs = list(zip(*take(rows, table.assignment_of, table.replica_states_of), strict=True))
     known = {pair: _in_use(table, *pair) for pair in dict.fromkeys(pairs)}
     own: dict[int, list[int]] = {}

@@ -29,7 +29,7 @@ from aiocontroller.core.events import (
 )
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.request_content import ElectionType, ScramUpsertion, TopicResult, TopicSetting
-from aiocontroller.core.words import as_a_name
+from aiocontroller.core.text import as_a_name
 from aiocontroller.server.admission import OF_BROKERS, RequestAdmission
 from aiocontroller.server.apis import Api, Apis, could_not_answer
 from aiocontroller.server.controller_authorization import (

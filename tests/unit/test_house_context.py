@@ -152,7 +152,7 @@ def test_the_controller_changes_its_context_through_core_alone() -> None:
 
 def test_changes_of_a_context_are_recognised() -> None:
     assert {"set_leaderships", "set_leadership", "add_topic", "set_state", "remove_topic"} <= TABLE_CHANGES
-    assert {"add_brokers", "let_go", "hold_back", "leave_behind", "add_partitions"} <= CHANGES["context"]
+    assert {"add_brokers", "release_hold", "hold_back", "leave_behind", "add_partitions"} <= CHANGES["context"]
     assert "set" in CHANGES["debts"]
     assert not {"replicas", "row", "partitions_on_broker", "leadership"} & TABLE_CHANGES
     assert not {"is_replica_online", "may_be_deleted"} & CHANGES["context"]

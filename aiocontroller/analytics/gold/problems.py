@@ -28,7 +28,7 @@ from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.gold.leadership import KEY
 from aiocontroller.analytics.gold.onsets import EXPIRY_US, Signs
 from aiocontroller.analytics.gold.rows import Row, collected
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 HOUR_US: Final = 3_600_000_000
 MINUTE_US: Final = 60_000_000

@@ -15,7 +15,7 @@ from aiocontroller.analytics.report.gather import Cluster, Row
 from aiocontroller.analytics.report.words import incident_title
 from aiocontroller.analytics.summary import duration, moment
 from aiocontroller.analytics.times import time_of
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 WIDTH: Final = 1000
 _LEFT, _RIGHT, _BOTTOM = 56, 14, 26

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aiocontroller.analytics.report.gather import Cluster, Content, Row
 from aiocontroller.analytics.summary import duration, moment
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 NAMED = 12
 """The number of brokers that a sentence names."""

@@ -11,7 +11,7 @@ import click
 
 from aiocontroller.cli.output import JSON, print_json, say
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.lab.exploration.exploration import Progress

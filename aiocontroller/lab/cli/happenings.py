@@ -5,7 +5,7 @@ In a controller's journal, an event's decisions, writes and requests come before
 
 from __future__ import annotations
 
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 from aiocontroller.journal.chronicle import BROKERS, SUSPICIONS, microseconds
 from aiocontroller.journal.records import Record
 

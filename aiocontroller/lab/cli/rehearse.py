@@ -15,7 +15,7 @@ from aiocontroller.cli.output import JSON, print_json, print_text, say, table
 from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.lab.rehearsal.meter import Went

@@ -14,7 +14,7 @@ import msgspec
 from aiocontroller.cli.output import JSON, print_json, say, table
 from aiocontroller.cli.parameters import Finite
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from aiocontroller.lab.simulation.campaign import Stop, Summary

@@ -22,7 +22,7 @@ from aiocontroller.cli.output import say, table
 from aiocontroller.cli.parameters import Finite, WritableFile
 from aiocontroller.cli.properties import PROPERTIES
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

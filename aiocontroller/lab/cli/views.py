@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from aiocontroller.cli.output import print_json, say, table
-from aiocontroller.core.words import plural
+from aiocontroller.core.text import plural
 from aiocontroller.journal.chronicle import microseconds
 from aiocontroller.lab.cli.observer import Observation
 

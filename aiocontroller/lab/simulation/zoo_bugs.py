@@ -402,7 +402,7 @@ def _deletion_not_resumed() -> list[Patch]:
 
 
 def _removed_replicas_run_on() -> list[Patch]:
-    return [(core_reassignment, "owed", lambda context, removed: [])]
+    return [(core_reassignment, "debts_owed", lambda context, removed: [])]
 
 
 def _override_may_lose_data() -> list[Patch]:

@@ -11,7 +11,7 @@ from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.controller.obeyed_settings import SESSION_TIMEOUT, ReportedSettings
 from aiocontroller.core import events as ev
 from aiocontroller.core.apply import apply
-from aiocontroller.core.context_changes import StartsKept
+from aiocontroller.core.context_changes import StartsRecorded
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.metrics import Metrics
@@ -296,7 +296,7 @@ def test_a_default_of_brokers_that_was_lowered_a_moment_ago_counts_at_once(entit
     it = cluster(1, 2, 3, t=[[1, 2, 3]])
     starts = it.shell.context.starts
     assert starts is not None
-    apply(it.shell.context, StartsKept(replace(starts, min_isr=2)))
+    apply(it.shell.context, StartsRecorded(replace(starts, min_isr=2)))
     shrink(it, 1)
     assert eligible(it) == [2, 3]
     if entity is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.sickness import JudgeOfSickness, SicknessLimits
+from aiocontroller.core.sickness import SicknessJudge, SicknessLimits
 from aiocontroller.core.staleness import Watched
 
 STEP_S = 0.2
@@ -25,7 +25,7 @@ class SickCluster:
     """``condition`` may be changed between steps; ``judge`` is fed and asked at each."""
 
     def __init__(self, brokers: Iterable[int] = (1, 2, 3), limits: SicknessLimits | None = None) -> None:
-        self.judge = JudgeOfSickness(SicknessLimits() if limits is None else limits)
+        self.judge = SicknessJudge(SicknessLimits() if limits is None else limits)
         self.now_s = 1000.0
         self.epochs = {broker: 70 + broker for broker in brokers}
         self.condition = dict.fromkeys(self.epochs, WELL)

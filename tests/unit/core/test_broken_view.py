@@ -8,7 +8,7 @@ from aiocontroller.core.broken_partitions import BrokenKind
 from aiocontroller.core.broken_reasons import Clause
 from aiocontroller.core.broken_view import BrokenPartition
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.context_changes import TimeIs, TopicsLoaded
+from aiocontroller.core.context_changes import TimeSet, TopicsLoaded
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.states import PartitionState
 from tests.builders import ctx, lead
@@ -16,9 +16,9 @@ from tests.builders import ctx, lead
 
 def cluster() -> ControllerContext:
     context = ctx(3, {"t": [[1, 2, 3]] * 3, "u": [[2, 3]]})
-    apply(context, TimeIs(5))
+    apply(context, TimeSet(5))
     lead(context, "t-2", 1, (1, 2))
-    apply(context, TopicsLoaded(), TimeIs(9))
+    apply(context, TopicsLoaded(), TimeSet(9))
     context.remove_brokers([3])
     lead(context, "t-0", 1, (1, 2))
     context.table.set_state([1, 3], PartitionState.OfflinePartition)

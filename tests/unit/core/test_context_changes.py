@@ -59,13 +59,13 @@ EXAMPLES: list[tuple[Make, Look, object, object]] = [
     (lambda c: changes.BrokersSuspected([1]), lambda c: list(c.suspected), [2], [2, 1]),
     (lambda c: changes.BrokersTrusted([2]), lambda c: sorted(c.live), [1], [1, 2]),
     (lambda c: changes.BrokerSick(SickBroker(2, 102)), lambda c: c.leader_preferences.sick, None, 2),
-    (lambda c: changes.StartsKept(STARTS), lambda c: c.starts, None, STARTS),
+    (lambda c: changes.StartsRecorded(STARTS), lambda c: c.starts, None, STARTS),
     (lambda c: changes.LastEpochsKnown({2: 7, 5: 9}), lambda c: c.last_epochs, {1: 101, 2: 102}, {1: 101, 2: 7, 5: 9}),
     (lambda c: changes.ControllersKnown(frozenset((9,))), lambda c: c.controllers, frozenset(), frozenset((9,))),
     (lambda c: changes.LogDirs(2, [0, 1], []), lambda c: c.offline_dirs, {1: {0}}, {1: {0}, 2: {0, 1}}),
     (lambda c: changes.LogDirs(1, [], [0]), lambda c: c.offline_dirs, {1: {0}}, {1: {0}}),
     (lambda c: changes.TopicsLoaded(), lambda c: c.loaded, False, True),
-    (lambda c: changes.TimeIs(7), lambda c: c.table.broken.now_us, 0, 7),
+    (lambda c: changes.TimeSet(7), lambda c: c.table.broken.now_us, 0, 7),
     (lambda c: changes.MinIsrsForgotten(["w", "z"]), lambda c: len(c.table.broken.unread), 0, 1),
     (lambda c: changes.MinIsrsRead({"t": 2}), lambda c: of(c, "t").min_isr, 0, 2),
     (lambda c: changes.DefaultMinIsr(2), lambda c: c.table.broken.min_isr, 1, 2),
@@ -83,7 +83,7 @@ EXAMPLES: list[tuple[Make, Look, object, object]] = [
     (lambda c: changes.ReassignmentsEnded([0]), lambda c: list(c.partitions_being_reassigned), [0], []),
     (lambda c: changes.NonReplicasDropped(), lambda c: c.read_with_non_replicas, {0: None}, {}),
     (lambda c: changes.HeldBack([1]), lambda c: c.held_back, {1: {0}}, {1: {0}}),
-    (lambda c: changes.LetGo(1, [0]), lambda c: (c.held_back, c.offline_dirs), ({1: {0}}, {1: {0}}), ({}, {})),
+    (lambda c: changes.HoldReleased(1, [0]), lambda c: (c.held_back, c.offline_dirs), ({1: {0}}, {1: {0}}), ({}, {})),
     (lambda c: changes.DebtsStored(2, "t", {0: OLD}, 4), lambda c: c.debts.version(2, "t"), -1, 4),
     (lambda c: changes.DebtsGivenUp(list(c.debts), 5), lambda c: (len(c.debts), c.debts_epoch), (1, 1), (0, 5)),
     (lambda c: changes.DebtParents({2: -102}), lambda c: c.debt_parents, {1: 0}, {1: 0, 2: -102}),
@@ -121,7 +121,7 @@ def test_each_change(make: Make, look: Look, before: object, after: object) -> N
 
 def test_the_same_partition_of_an_earlier_topic_is_held_back_from_the_broker_that_owes_it() -> None:
     context = cluster()
-    apply(context, changes.LetGo(1, [0]))
+    apply(context, changes.HoldReleased(1, [0]))
     apply(context, changes.HeldBack([0, 1]))
     assert context.held_back == {1: {0}}
 

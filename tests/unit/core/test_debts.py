@@ -122,8 +122,8 @@ def test_it_stays_held_back_over_its_death() -> None:
 def test_it_is_let_go_when_it_has_paid() -> None:
     context = recreated()
     context.debts.set(1, "t", {}, -1)
-    assert context.let_go(1, [0, 0]) == [0]
-    assert context.let_go(1, [0]) == []
+    assert context.release_hold(1, [0, 0]) == [0]
+    assert context.release_hold(1, [0]) == []
     assert context.is_replica_online(0, 1)
     assert (context.held_back, context.offline_dirs) == ({}, {})
 

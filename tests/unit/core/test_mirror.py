@@ -21,7 +21,7 @@ from aiocontroller.core.mirror import (
     load_again,
     start_state_machines,
 )
-from aiocontroller.core.reassignment import leftovers
+from aiocontroller.core.reassignment import non_replicas_in_isrs
 from aiocontroller.core.states import PartitionState
 from tests.builders import broker, leadership, row_of
 
@@ -205,7 +205,7 @@ def equal_after_start(copy: ControllerContext, cold: ControllerContext, random: 
     rsm.initialize_replica_states(cold)
     assert shown(copy) == shown(cold)
     noted = {str(copy.table.topic_partition(row)) for row in copy.read_with_non_replicas}
-    assert noted == {str(cold.table.topic_partition(row)) for row in leftovers(cold)}
+    assert noted == {str(cold.table.topic_partition(row)) for row in non_replicas_in_isrs(cold)}
     assert sorted(violations(copy)) == sorted(violations(cold)), "in another order of rows"
     found = {b: rsm.online_and_offline(cold, b)[1] for b in cold.table.brokers_with_replicas()}
     names = {b: sorted(str(cold.table.topic_partition(row)) for row in rows) for b, rows in found.items() if rows}

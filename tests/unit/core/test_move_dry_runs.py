@@ -182,7 +182,7 @@ def test_a_plan_in_slices_is_the_plan_of_all_at_once(monkeypatch: pytest.MonkeyP
         }
         others = Counter(b for row in context.table.rows() for b in context.table.replicas(row))
         others.subtract(b for own in replicas.values() for b in own)
-        whole = replica_plans.drain(Layout(replicas, dict.fromkeys(range(1, 8)), besides=others), (7,))
+        whole = replica_plans.drain(Layout(replicas, dict.fromkeys(range(1, 8)), other_replicas=others), (7,))
         assert drained(context, 7).targets == whole
 
 

@@ -28,24 +28,24 @@ from aiocontroller.core.reassignment import (
     effects_of_phase_a,
     effects_of_phase_u,
     entries_left,
+    epochs_not_raised,
     in_sync_replica_stays,
     is_complete,
     leaders_that_stay,
     led_by_dropped,
     led_by_non_replicas,
-    leftovers,
     no_longer_in_sync,
+    non_replicas_in_isrs,
     non_replicas_of,
     not_moved,
-    not_raised,
     plan_commit,
     plan_non_replicas,
     plan_phase_b,
     plan_phase_u,
     queued_topics,
-    ready,
+    ready_for_phase_b,
+    reassignments_to_resume,
     replicas_to_create,
-    waiting_for,
     without_controllers,
 )
 from aiocontroller.core.replica_state_machine import set_replica_states
@@ -234,9 +234,9 @@ def test_who_goes_on() -> None:
     lead(context, "t-0", 1, (1, 2))
     lead(context, "u-0", 1, (1, 2))
     context.begin_reassignments([3, 1, 0])
-    assert ready(context, [0, 1, 2]) == [1], "2 is in sync, but is not being reassigned"
-    assert waiting_for(context, [2]) == [1], "2 is in none of the targets"
-    assert waiting_for(context, [3]) == [0, 1, 3]
+    assert ready_for_phase_b(context, [0, 1, 2]) == [1], "2 is in sync, but is not being reassigned"
+    assert reassignments_to_resume(context, [2]) == [1], "2 is in none of the targets"
+    assert reassignments_to_resume(context, [3]) == [0, 1, 3]
     context.queue_topic_deletion(["u"])
     assert queued_topics(context, [0, 3, 3]) == ["u"]
     context.end_reassignments([3, 2])
@@ -266,7 +266,7 @@ def test_what_could_not_be_written_goes_back() -> None:
     apply(context, Effects(assigned=phase.wanted))
     effects = effects_of_phase_u(phase, {1: "no room"})
     assert effects == Effects(leader_and_isr=[LeaderAndIsrRequests([1], [(3, 1, 2)])], assigned={1: MOVE})
-    assert (phase.dropped_but(()), phase.dropped_but({1: "no room"})) == ({1: [3]}, {})
+    assert (phase.dropped_without(()), phase.dropped_without({1: "no room"})) == ({1: [3]}, {})
 
 
 def test_what_was_there_already_and_could_not_be_written_has_nothing_to_go_back_to() -> None:
@@ -296,13 +296,13 @@ def test_dropped_replicas_are_stopped_under_a_new_epoch() -> None:
     context = ctx(3, {"t": [MOVE, MOVE, MOVE]})
     phase = plan_phase_u(context, dict.fromkeys(range(3), ReplicaAssignment((1, 2))))
     lead(context, "t-1", 1, (1, 2), leader_epoch=1)
-    assert not_raised(context, phase, {2: "refused"}) == [0]
+    assert epochs_not_raised(context, phase, {2: "refused"}) == [0]
     context.debts.set(3, "t", {0: b"", 2: b""}, 0)
     apply(context, Effects(assigned=phase.wanted))
     effects = effects_of_dropping(context, phase, {2: "refused"}, [0])
     assert effects == Effects(leader_and_isr=[LeaderAndIsrRequests([0], [(1, 2)])], owed=[context.debts.get(3, "t", 0)])
     context.remove_topic(context.table.topic_by_name["t"])
-    assert not_raised(context, phase, ()) == []
+    assert epochs_not_raised(context, phase, ()) == []
     assert effects_of_dropping(context, phase, (), []).owed == []
 
 
@@ -331,10 +331,10 @@ def phase_b_context() -> ControllerContext:
 def test_phase_b_moves_leaders_into_the_target() -> None:
     context = phase_b_context()
     phase = plan_phase_b(context, [0, 1, 2, 3])
-    assert (phase.added, phase.hopeless, phase.moving) == ({3: [0, 1]}, [2], [1, 3])
+    assert (phase.added, phase.unelectable, phase.moving) == ({3: [0, 1]}, [2], [1, 3])
     assert phase.targets() == dict.fromkeys((0, 1, 3), ReplicaAssignment((3, 1)))
     assert not_moved(context, phase, {3}) == [1]
-    phase = phase.but([1])
+    phase = phase.without([1])
     assert leaders_that_stay(context, phase, {3}) == [0]
     assert phase.removed() == {0: (2,), 3: (2,)}
 
@@ -369,9 +369,9 @@ def test_only_replicas_that_were_sent_something_are_removed() -> None:
 
 def test_leftovers_of_a_controller_that_ended() -> None:
     context = ctx(3, {"t": [[1, 2], [1, 2], [1, 2]]})
-    assert leftovers(context) == {}
+    assert non_replicas_in_isrs(context) == {}
     lead(context, "t-1", 1, (1, 3, 2))
-    assert leftovers(context) == {1: [3]}
+    assert non_replicas_in_isrs(context) == {1: [3]}
     assert non_replicas_of(context, [0, 1]) == {0: [], 1: [3]}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiocontroller.core.words import as_a_name, on_one_line, plural, printable
+from aiocontroller.core.text import as_a_name, on_one_line, plural, printable
 
 HOSTILE = "\x1b[2J\x07\u202e\x9b\x7f\u200b\u2028\r"
 ESCAPED = r"\x1b[2J\x07\u202e\x9b\x7f\u200b\u2028\r"

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from aiocontroller.core import events as ev
-from aiocontroller.core import requests_in_words
+from aiocontroller.core import request_descriptions
 from aiocontroller.core.event_kinds import Event, Reply, Request
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import ElectionType, NewPartitions, NewTopic, ScramUpsertion
-from aiocontroller.core.requests_in_words import LONGEST, SHOWN, asked_for
+from aiocontroller.core.request_descriptions import LONGEST, SHOWN, describe_requests
 
 WHO = "User:alice at 10.0.0.7"
 
 
 def words(event: Event) -> str:
-    return asked_for([event])
+    return describe_requests([event])
 
 
 def request(kind: type[Request], **fields: Any) -> Request:
@@ -94,9 +94,9 @@ def test_what_changes_nothing_or_nobody_asked_for_is_not_told(event: Event) -> N
 
 def test_many_and_long_ones_are_bounded_and_equal_ones_said_once() -> None:
     twice = request(ev.TakeOver)
-    assert asked_for([twice, twice]) == words(twice)
+    assert describe_requests([twice, twice]) == words(twice)
     many = [request(ev.RecoverPartitions, topic=f"{n}" * 400, partition=n) for n in range(50)]
-    assert asked_for(many).count("asks") == SHOWN
+    assert describe_requests(many).count("asks") == SHOWN
     strange = ev.DeleteTopics(topics=("x" * 10_000,) * 9, timeout_ms=1, by="y" * 10_000, reply=Reply(print))
     assert len(words(strange)) < (SHOWN + 1) * LONGEST + 100
 
@@ -126,5 +126,5 @@ def kinds(of: type[Request]) -> set[str]:
 
 
 def test_every_request_of_clients_and_operators_has_words() -> None:
-    source = inspect.getsource(requests_in_words)
+    source = inspect.getsource(request_descriptions)
     assert {kind for kind in kinds(Request) if f"ev.{kind}(" not in source} == OF_BROKERS

@@ -1,4 +1,4 @@
-"""What clients and operators ask for, in words, for the list of events.
+"""Describes clients' and operators' requests in a few words, for the list of events.
 
 Names are as they were requested, whether such a topic can exist or not.
 """
@@ -11,14 +11,14 @@ from itertools import islice
 from aiocontroller.core import events as ev
 from aiocontroller.core.event_kinds import Event, Request
 from aiocontroller.core.request_content import ElectionType
-from aiocontroller.core.words import as_a_name, on_one_line
+from aiocontroller.core.text import as_a_name, on_one_line
 
 SHOWN = 5
 LONGEST = 300
 
 
-def asked_for(events: Iterable[Event]) -> str:
-    """Who asked for what; empty if no client or operator asked, or for nothing that would change anything."""
+def describe_requests(events: Iterable[Event]) -> str:
+    """Say who requested what; empty without a request of a client or operator that can change anything."""
     sentences = dict.fromkeys(_sentence(event) for event in events if isinstance(event, Request) and event.by)
     return ", ".join(filter(None, islice(sentences, SHOWN)))
 

@@ -1,6 +1,6 @@
-"""Words for people: counts with their nouns, and texts that others wrote, such as names and racks.
+"""Text for people: counts with their nouns, and safe forms of text that others wrote, such as names and racks.
 
-A terminal obeys escape sequences and writing directions, and a newline begins what looks like a line of ours.
+A terminal obeys escape sequences and writing directions, and a line break can fake a line of our output.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ def plural(count: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with what a terminal would obey as escapes; line breaks stay."""
+    """The text with all that a terminal would obey written as escapes; line breaks stay."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def on_one_line(text: str) -> str:
-    """The same on one line, with line breaks as escapes."""
+    """The printable text on one line, with line breaks as escapes."""
     return printable(text).replace("\n", "\\n")
 
 
 def as_a_name(text: str) -> str:
-    """The same, in quotes if it has blanks, commas or quotes, so that it can pass neither for words of ours nor for two
-    names."""
+    """The text on one line, in quotes if it has blanks, commas or quotes, so that it cannot look like our own text or
+    like two names."""
     shown = on_one_line(text)
     if not any(c.isspace() or c in ',"' for c in text):
         return shown
