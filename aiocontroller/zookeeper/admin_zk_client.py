@@ -1,6 +1,6 @@
 """Administering topics by writing znodes, as Kafka's tools and brokers do: create, expand, delete, describe, alter.
 
-The counterpart of Kafka's ``AdminZkClient``.  Nothing here talks to a controller: the controller watches the znodes
+The counterpart of Kafka's ``AdminZkClient``.  Nothing here talks to the controller: it watches the znodes that are
 written here.  The caller places replicas (``core.replica_placement``) and passes an assignment.
 
 Order of writes.  A topic's configuration is written before its assignment, so that no partition starts with the wrong
@@ -51,12 +51,12 @@ __all__ = ["AdminZkClient", "PartitionDescription", "TopicDescription", "TopicEr
 
 log = logging.getLogger(__name__)
 _E = KafkaErrorCode
-_VANISHING = frozenset({"users", "clients", "ips"})
-"""Entities whose znodes are deleted when they have no configuration left."""
+_DELETED_WHEN_EMPTY = frozenset({"users", "clients", "ips"})
+"""Types of entities whose znodes are deleted when they have no configuration left."""
 
 CONFIGS_AT_ONCE = 8
 TOPICS_AT_ONCE = 20
-"""Topics checked before other tasks may run."""
+"""How many topics are checked before other tasks may run."""
 
 
 class TopicToCreate(msgspec.Struct, frozen=True):
@@ -88,10 +88,11 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
 
 class AdminZkClient:
-    """See the module's docstring.  Handlers of events pass a ``fence`` for every write; tools have none, nor has
-    ``server`` for requests that any node answers (settings, client quotas).
+    """See the module's docstring.
 
-    ``brokers`` determines the settings that topics can have; tools do not know it and use the newest release.
+    Handlers of events pass a ``fence`` for their writes; tools have none, nor has ``server`` for requests that any node
+    answers (settings, client quotas).  ``brokers`` determines which settings topics can have; without it, as for tools,
+    those of the newest release.
     """
 
     def __init__(self, zk: KafkaZkClient, *, fence: int | None = None, brokers: BrokerConfigs | None = None) -> None:
@@ -112,7 +113,7 @@ class AdminZkClient:
         return [(broker.id, broker.rack if rack_aware else None) for broker in brokers]
 
     async def check_create_topics(self, wanted: Iterable[TopicToCreate]) -> dict[str, TopicError]:
-        """The refusals of ``create_topics`` by topic, without creating anything (Kafka's validateOnly).
+        """Return what ``create_topics`` would refuse, by topic, without creating anything (Kafka's validateOnly).
 
         Each name must occur once; of two that collide with each other, the later one is refused.
         """
@@ -137,8 +138,8 @@ class AdminZkClient:
     ) -> dict[str, TopicError | ThrottlingQuotaExceededError]:
         """Create the topics; returns the errors of those not created.
 
-        The controller gives an id to topics without ``topic_id`` (as for Kafka's old tools).  ``record`` is called for
-        each topic about to be created and may refuse it because of a quota.
+        The controller gives topics without ``topic_id`` an id, as for Kafka's old tools.  ``record`` is called for each
+        topic that is about to be created, and may refuse it because of a quota.
         """
         refused: dict[str, TopicError | ThrottlingQuotaExceededError] = dict(await self.check_create_topics(wanted))
         fitting = []
@@ -187,7 +188,7 @@ class AdminZkClient:
             raise error
 
     async def add_partitions(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
-        """Add partitions after the present ones, with as many replicas each as partition 0; else TopicError."""
+        """Add partitions after the present ones, each with as many replicas as partition 0.  Raises TopicError."""
         for _ in range(MAX_ATTEMPTS):
             present = await self.topic_that_may_grow(topic)
             self._check_expansion(present, assignment)
@@ -337,35 +338,35 @@ class AdminZkClient:
         """Write the configuration; returns False if the znode is no longer at ``version`` (None: if it exists)."""
         data = cluster_znodes.encode_config(configs)
         _check_config_size(path, data)
-        if not configs and entity_type in _VANISHING:
+        if not configs and entity_type in _DELETED_WHEN_EMPTY:
             if version is None or await self._remove(path, version):
                 return True
-            return bool(await self._try(SetData(path, data, version)) == 0)
+            return bool(await self._write_checked(SetData(path, data, version)) == 0)
         if version is not None:
-            return bool(await self._try(SetData(path, data, version)) == 0)
-        code = await self._try(Create(path, data))
+            return bool(await self._write_checked(SetData(path, data, version)) == 0)
+        code = await self._write_checked(Create(path, data))
         if code == Code.NO_NODE:
             await self._znodes.create_paths([parent_of(path)])
         return code == 0
 
     async def _remove(self, path: str, version: int) -> bool:
         """Delete the entity; for a client of a user, also the user if it has no other data."""
-        if await self._try(Delete(path, version)):
+        if await self._write_checked(Delete(path, version)):
             return False
         clients = parent_of(path)
         user = clients.removesuffix("/clients")
         if (
             parent_of(user) == paths.config_entities("users")
             and user != clients
-            and await self._try(Delete(clients)) == 0
+            and await self._write_checked(Delete(clients)) == 0
         ):
             reads = await self._znodes.read(user)
             if reads is not None and not _decoded(user, reads.data[0]):
-                await self._try(Delete(user, reads.version[0]))
+                await self._write_checked(Delete(user, reads.version[0]))
         return True
 
-    async def _try(self, op: WriteOp) -> int:
-        """0, or the code of a conflict with another write; raises any other error."""
+    async def _write_checked(self, op: WriteOp) -> int:
+        """Write under ``_checks``; returns 0, or the code of a conflict with another write.  Raises any other error."""
         checks = await self._checks()
         try:
             results = await self.zk.client.multi([*checks, op])
@@ -440,7 +441,7 @@ class AdminZkClient:
         raise error_at(path, Code.CONNECTION_LOSS)
 
     async def _checks(self) -> list[Op]:
-        """The conditions of a configuration write: our fence or, without one, an unchanged controller."""
+        """The checks of a configuration write: our fence, or, without one, that the controller has not changed."""
         if self.fence is not None:
             return [Check(paths.CONTROLLER_EPOCH, self.fence)]
         holder = await self.zk.get_controller(watch=False)

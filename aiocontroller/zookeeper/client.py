@@ -67,7 +67,7 @@ MAX_DELETE_ROUNDS = 100
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """A snapshot of the client's life so far; sizes in bytes."""
+    """A snapshot of the client's statistics since its start; sizes in bytes."""
 
     state: str
     session_id: int
@@ -138,7 +138,7 @@ class ZooKeeperClient:
 
     @property
     def ssl(self) -> SSLContext | None:
-        """How connections from now on are secured."""
+        """The TLS context of new connections; None: no TLS."""
         return self.session.ssl
 
     @ssl.setter
@@ -148,11 +148,11 @@ class ZooKeeperClient:
     async def start(
         self, timeout_s: float | None = None, *, tasks: Tasks | None = None, create_chroot: bool = True
     ) -> None:
-        """Open a session and, with ``create_chroot``, create the chroot; keeps trying.
+        """Open a session, trying until it succeeds, and, with ``create_chroot``, create the chroot.
 
         The session's task runs in ``tasks``, a task group that must not end before the client is closed; without one,
         for commands and tests, it runs outside of any group.
-        Raises TimeoutError, naming the addresses, after ``timeout_s``; and AuthFailedError.
+        Raises AuthFailedError, and, after ``timeout_s``, TimeoutError, which names the addresses.
         """
         await self.session.start(timeout_s, tasks)
         if self._prefix and create_chroot:
@@ -179,7 +179,7 @@ class ZooKeeperClient:
 
     @property
     def session_timeout_s(self) -> float:
-        """As negotiated."""
+        """The negotiated session timeout, in seconds; without a session, the requested one."""
         return float(self.session.timeout_s)
 
     @property
@@ -207,7 +207,7 @@ class ZooKeeperClient:
         return "/" + "/".join(name for name in f"{self._prefix}/{path}".split("/") if name)
 
     def denormalize_path(self, path: str) -> str:
-        """The path below the chroot of a full path."""
+        """A full path without the chroot."""
         prefix = self._prefix
         if prefix and (path == prefix or path.startswith(prefix + "/")):
             return path[len(prefix) :] or "/"
@@ -251,7 +251,7 @@ class ZooKeeperClient:
         ephemeral: bool = False,
         sequential: bool = False,
     ) -> str:
-        """Create one znode; never sent twice; returns its name."""
+        """Create one znode and return its path; the request is never sent twice."""
         request = Create2Request(path=self.normalize_path(path), data=data, acl=list(acl or self._acl_for(path)))
         request.set_flags(ephemeral, sequential, container=False)
         return self.denormalize_path((await self.session.send(request)).path)
@@ -274,7 +274,7 @@ class ZooKeeperClient:
         return True
 
     async def get_children(self, path: str, watch: bool = False) -> list[str]:
-        """The children's names, in no order."""
+        """The children's names, in no particular order; raises ``exc.NoNode``."""
         found = await self.session.send(GetChildren2Request(path=self.normalize_path(path), watch=watch))
         return list(found.children)
 
@@ -319,7 +319,7 @@ class ZooKeeperClient:
         return sorted(map(self.denormalize_path, codec.parse_strings(payload)[0]))
 
     async def all_children_number(self, path: str) -> int:
-        """Number of all descendants."""
+        """The number of all descendants."""
         payload = await self._ask(codec.pack_int(codec.GET_ALL_CHILDREN_NUMBER) + codec.ustring(self._full(path)))
         with codec.reading("the number of descendants", payload):
             return int(codec.unpack_int(payload, 0)[0])
@@ -369,7 +369,7 @@ class ZooKeeperClient:
         return await self._writer.write_many(ops, raw, self._fence(fence))
 
     async def write_together(self, groups: Sequence[Sequence[WriteOp]], *, fence: int) -> list[int]:
-        """Fenced groups of writes, each of which is applied as a whole or not at all, and at most once.
+        """Fenced groups of writes; each group is applied as a whole or not at all, and at most once.
 
         Returns 0 or the refused operation's code for each group; a path may occur only once in a group.
         """
@@ -379,7 +379,7 @@ class ZooKeeperClient:
         return await self._writer.write_together(groups, raw, where)
 
     async def check(self, path: str, version: int) -> bool:
-        """Whether the znode has that version according to the ensemble, not just to a server that may lag."""
+        """Whether the znode has that version, according to the leader, not just to a server that may lag."""
         check = codec.multi([codec.check_op(self._full(path), version)])
         [(code, payload)] = await self.session.exchange([check], retry=True)
         if code != OK and not payload:
@@ -440,7 +440,7 @@ class ZooKeeperClient:
         raise exc.NotEmpty(f"{remaining[0]} got new children in each of {MAX_DELETE_ROUNDS} rounds of deletion")
 
     async def _parents_among(self, paths: Sequence[str]) -> list[str]:
-        """The paths with children, by their Stats: ten times cheaper than asking each leaf for its children."""
+        """The paths that have children.  Reading Stats is ten times cheaper than reading each leaf's children."""
         reads = await self.get_many(paths)
         codes = enumerate(reads.code)
         return [paths[i] for i, code in codes if (reads.num_children(i) if code == OK else code != NO_NODE)]
@@ -452,9 +452,9 @@ class ZooKeeperClient:
     async def add_recursive_watch(self, path: str) -> None:
         """Watch a znode and all below it until ``remove_recursive_watch`` or the session's end.
 
-        ``on_watch`` gets the creation, change and deletion of each of them, in order, but no change of children.  It is
-        armed again on a new connection; changes until then are not reported.  Put no one-shot watch on the same path:
-        before ZooKeeper 3.9 that ends this one.  Raises RecursiveWatchUnsupportedError.
+        ``on_watch`` gets the creation, change and deletion of each of them, in order, but no changes of children.  The
+        watch is armed again on a new connection; changes until then are not reported.  Put no one-shot watch on the
+        same path: before ZooKeeper 3.9 that ends this watch.  Raises RecursiveWatchUnsupportedError.
         """
         full, registry = self._full(path), self.session.registry
 
@@ -482,7 +482,7 @@ class ZooKeeperClient:
     # -- inspection ----------------------------------------------------------------------------------------------------
 
     def statistics(self) -> Statistics:
-        """Return a snapshot."""
+        """A snapshot of the client's statistics."""
         session, counters = self.session, self.session.counters
         conn = session.conn
         return Statistics(

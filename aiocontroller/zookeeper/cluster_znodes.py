@@ -36,7 +36,7 @@ _config_change_decoder = msgspec.json.Decoder(_ConfigChange)
 
 
 def decode_config(path: str, data: bytes | None) -> dict[str, str] | BadZNode:
-    """Any entity's configuration; a znode without data, such as a parent, has an empty one."""
+    """Decode an entity's configuration; it is empty if the znode has no data, as a parent has none."""
     if not data:
         return {}
     return reading(path, data, '"config": an object of strings', lambda data: _config_decoder.decode(data).config)
@@ -48,7 +48,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config_change(path: str, data: bytes | None) -> str | BadZNode:
-    """The entity's path below ``/config``, such as ``topics/T`` or ``users/U/clients/C``; versions 1 and 2."""
+    """Decode an entity's path below ``/config``, such as ``topics/T`` or ``users/U/clients/C``; versions 1 and 2."""
 
     def read(data: bytes) -> str:
         change = _config_change_decoder.decode(data)
@@ -165,7 +165,7 @@ def _feature_level(name: str, levels: Mapping[str, int], version: int) -> int:
 
 
 def decode_feature(data: bytes | None) -> FeatureZNode | BadZNode:
-    """Version 1 has a minimum and a maximum level for each feature, version 2 the maximum only."""
+    """Decode ``/feature``; version 1 has a minimum and a maximum level for each feature, version 2 only the maximum."""
 
     def read(data: bytes) -> FeatureZNode:
         found = _feature_decoder.decode(data)
@@ -201,7 +201,7 @@ _known_controllers_decoder = msgspec.json.Decoder(_KnownControllers)
 
 
 def decode_known_controllers(data: bytes | None) -> frozenset[int] | BadZNode:
-    """The ids of aiocontrollers that have been active, as ``known_controllers`` keeps them."""
+    """Decode the ids of aiocontrollers that have been active, which ``known_controllers`` keeps."""
     expected = '"ids": a list of controllers\' ids'
     return reading(
         paths.KNOWN_CONTROLLERS, data, expected, lambda data: frozenset(_known_controllers_decoder.decode(data).ids)
@@ -308,7 +308,7 @@ class DelegationToken(msgspec.Struct, frozen=True):
 
     @property
     def expires_ms(self) -> int:
-        """Milliseconds since 1970; the earlier of its expiry and its maximum life."""
+        """When it expires, in milliseconds since 1970: its expiry time, or the end of its maximum life, if earlier."""
         return min(self.max_timestamp_ms, self.expiry_timestamp_ms)
 
     def has_expired(self, now_ms: int) -> bool:
@@ -417,7 +417,7 @@ def encode_acls(acls: Sequence[AclEntry]) -> bytes:
 
 
 def decode_acl_change(path: str, data: bytes | None) -> tuple[str, str, str] | BadZNode:
-    """(resource type, name, pattern type) of the changed ACLs, from either change path."""
+    """Decode (resource type, name, pattern type) of the changed ACLs, from either change path."""
 
     def read_literal(data: bytes) -> tuple[str, str, str]:
         resource_type, colon, name = data.decode().partition(":")

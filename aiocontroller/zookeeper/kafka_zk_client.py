@@ -1,7 +1,7 @@
 """The handlers' view of ZooKeeper: brokers, topics, partitions and notifications, without paths or bytes.
 
-The counterpart of Kafka's ``KafkaZkClient``, but plural and in columns: Kafka reads and writes one znode per request,
-this client hundreds.
+The counterpart of Kafka's ``KafkaZkClient``.  Kafka reads and writes one znode per request; this client handles
+hundreds at once, in columns.
 
 Rules.
  * Reads are typed; a damaged znode is returned as a ``BadZNode`` in its place and affects nothing else.
@@ -50,14 +50,14 @@ __all__ = [
 
 _ACL_CHANGES = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
 SLICE = 20_000
-"""Partitions encoded or decoded in one step: some 10 ms."""
+"""Partitions encoded or decoded in one step, which takes about 10 ms."""
 NO_IDS: Mapping[str, bytes] = {}
 YIELD_BYTES = 256 * 1024
-"""Topic assignments decoded before other tasks run."""
+"""Bytes of topic assignments decoded before other tasks may run."""
 
 
 class KafkaZkClient(RequestZNodes):
-    """See the module's docstring.  One per ``ZooKeeperClient``, whose ``on_watch`` it takes."""
+    """See the module's docstring.  One for each ``ZooKeeperClient``, whose ``on_watch`` it sets."""
 
     def __init__(self, client: ZooKeeperClient) -> None:
         super().__init__(ZNodeAccess(client))
@@ -65,7 +65,7 @@ class KafkaZkClient(RequestZNodes):
         self.debts = DebtZNodes(client)
         self.on_change: Callable[[ZNodeChange, str], None] | None = None
         self.on_acl_change: Callable[[], None] | None = None
-        """Called on ACL changes: their reader is not a handler and also runs on standby."""
+        """Called on ACL changes.  Their reader is not a handler: it runs on standbys too."""
         self._broker_session: int | None = None
         client.on_watch = self._on_watch
 
@@ -82,9 +82,9 @@ class KafkaZkClient(RequestZNodes):
         Watches on the server may still fire once, so the listener must decide whether to ignore a change.
         """
         registry = self.client.session.registry
-        stay = [self.client.normalize_path(path) for path in (paths.CONTROLLER, *_ACL_CHANGES)]
+        keep = [self.client.normalize_path(path) for path in (paths.CONTROLLER, *_ACL_CHANGES)]
         tables = (registry.data, registry.exist, registry.child)
-        kept = [(table, path) for table in tables for path in stay if path in table]
+        kept = [(table, path) for table in tables for path in keep if path in table]
         self.client.forget_watches()
         for table, path in kept:
             table[path] = None
@@ -115,18 +115,18 @@ class KafkaZkClient(RequestZNodes):
         idle: bool = False,
         address: str = "",
     ) -> tuple[int, int]:
-        """(epoch, its version, which is the fence); raises ControllerMovedError; see ``registration``.
+        """Win the role; returns (epoch, fence).  Raises ControllerMovedError.  See ``registration``.
 
         ``takeover`` deletes an existing ``/controller`` in the same multi, unless a KRaft controller holds it, or a
-        session other than the one it is ``deposing``; with ``idle`` only while no topic is being deleted.  ``address``
-        is where standby controllers can watch us.
+        session other than ``deposing``; with ``idle``, only while no topic is being deleted.  At ``address``, standbys
+        can watch us.
         """
         return await registration.register_controller(
             self.client, controller_id, timestamp_ms, takeover=takeover, deposing=deposing, idle=idle, address=address
         )
 
     async def check_controller_epoch(self, *, fence: int) -> None:
-        """Raises ControllerMovedError if the fence is stale; for answers that only the active controller may give."""
+        """Raise ControllerMovedError if the fence is stale; for answers that only the active controller may give."""
         if not await self.client.check(paths.CONTROLLER_EPOCH, fence):
             raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {fence}")
 
@@ -158,7 +158,7 @@ class KafkaZkClient(RequestZNodes):
     # -- brokers ---------------------------------------------------------------------------------------------------
 
     async def register_broker(self, info: BrokerInfo) -> int:
-        """Returns the broker epoch; raises BrokerIdInUseError while another session holds the id."""
+        """Register a broker and return its epoch; raises BrokerIdInUseError while another session holds the id."""
         epoch = await registration.register_broker(self.client, info, self._broker_session)
         self._broker_session = self.client.session_id
         return epoch
@@ -199,9 +199,8 @@ class KafkaZkClient(RequestZNodes):
         await self._znodes.set_or_create(paths.BROKER_STARTS, cluster_znodes.encode_broker_starts(starts), fence)
 
     async def epochs_registered_before(self, seconds: float) -> set[int]:
-        """Epochs of the brokers that registered at least ``seconds`` before ``/controller`` was created.
-
-        By ZooKeeper's clock; none without ``/controller``.
+        """Epochs of the brokers that registered at least ``seconds`` before ``/controller`` was created, by ZooKeeper's
+        clock; none without ``/controller``.
         """
         names = await self._znodes.children(paths.BROKER_IDS)
         ids = sorted(i for i in map(znodes.decode_broker_id, names) if not isinstance(i, BadZNode))
@@ -223,11 +222,11 @@ class KafkaZkClient(RequestZNodes):
     # -- topics ----------------------------------------------------------------------------------------------------
 
     async def get_all_topics_in_cluster(self, *, watch: bool = True) -> list[str]:
-        """Sorted names."""
+        """The names of all topics, sorted."""
         return await self._znodes.children(paths.TOPICS, watch=watch)
 
     async def get_topic_assignments(self, topics: Sequence[str], *, watch: bool = True) -> TopicAssignments:
-        """In the order of ``topics``; equal replica assignments are one object."""
+        """Read topics' assignments, in the order of ``topics``; equal replica assignments are one object."""
         result = TopicAssignments()
         memo: znodes.AssignmentMemo = {}
         reads = await self.client.get_many([paths.topic(topic) for topic in topics], watch=watch)
@@ -305,7 +304,7 @@ class KafkaZkClient(RequestZNodes):
     async def get_topic_partition_states(
         self, topics: Sequence[str], partitions: Sequence[int]
     ) -> list[LeaderAndIsr | BadZNode | None]:
-        """Takes parallel columns and returns one; None for partitions without a state (yet)."""
+        """Read states: takes parallel columns and returns one; None for partitions that have no state yet."""
         found: list[LeaderAndIsr | BadZNode | None] = []
 
         async def take(states: PartitionStates) -> None:
@@ -317,7 +316,7 @@ class KafkaZkClient(RequestZNodes):
     async def each_topic_partition_states(
         self, topics: Sequence[str], partitions: Sequence[int], take: Callable[[PartitionStates], Awaitable[None]]
     ) -> None:
-        """Do the same in slices, in order; the next slice is read while ``take`` works on one."""
+        """Read states in slices, in order; the next slice is read while ``take`` works on one."""
 
         async def read(start: int) -> Reads:
             return await self.client.get_many(_state_paths(topics, partitions, slice(start, start + SLICE)))
@@ -330,7 +329,7 @@ class KafkaZkClient(RequestZNodes):
     async def set_topic_partition_states(
         self, topics: Sequence[str], partitions: Sequence[int], leaderships: Sequence[LeaderAndIsr], *, fence: int
     ) -> Writes:
-        """Takes parallel columns; each leadership's ``partition_epoch`` is the expected version of its znode.
+        """Write states from parallel columns; a leadership's ``partition_epoch`` is the expected version of its znode.
 
         ``Writes.version`` is the new partition epoch; ``Writes.code`` is BAD_VERSION or NO_NODE on a mismatch.
         """
@@ -428,7 +427,7 @@ class KafkaZkClient(RequestZNodes):
     # -- delegation tokens -----------------------------------------------------------------------------------------
 
     async def get_delegation_tokens(self) -> tuple[list[DelegationToken], list[BadZNode]]:
-        """Every token's public part; those of damaged znodes are only in the second list."""
+        """Every token's public part; damaged znodes are in the second list."""
         names = await self._znodes.children(paths.DELEGATION_TOKENS, watch=False)
         where = [paths.delegation_token(name) for name in names]
         reads = await self.client.get_many(where)

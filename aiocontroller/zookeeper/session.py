@@ -8,7 +8,7 @@ Theory
   * The first frames of a resumed connection are the credentials and SetWatches for everything in the registry, relative
     to the zxid of the last reply.  Their replies are pending like any other, but are not awaited.
   * A server that is silent for a third of the timeout is pinged; after two thirds the connection is closed.  The last
-    third is for finding another server before the session expires.
+    third is left to find another server before the session expires.
   * A call belongs to the session in which it began.  If that session expires, the call raises SessionExpiredError: a
     controller's write must not slip into the next session.
 """
@@ -56,8 +56,8 @@ MAX_REQUEST_BYTES = 1_048_575
 """``jute.maxbuffer``'s default; a server closes the connection on a longer request."""
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.025, 1.0
 MIN_ATTEMPT_TIMEOUT_S = 0.2
-GONE = (Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION)
-"""Codes that a server returns while it ends the session and until it closes the connection."""
+SESSION_GONE = (Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION)
+"""Codes that a server returns from the end of the session until it closes the connection."""
 STABLE_AFTER_S = 1.0
 """A connection that lived this long, or served a request, resets the back-off."""
 REFUSED_FOR_S = 1.0
@@ -88,7 +88,7 @@ class ZooKeeperSession:
         self.session_id = 0
         self.password = bytes(16)
         self.timeout_s = timeout_s
-        """As negotiated, while there is a session."""
+        """The negotiated timeout while there is a session; else the requested one."""
         self.epoch = 0
         self.progress = SeenZxids()
         self.counters = Counters()
@@ -99,12 +99,12 @@ class ZooKeeperSession:
         self.on_session: SessionHandler | None = None
         self.failed_attempts = 0
         self.metrics = SessionMetrics(metrics)
-        self._show_gauges()
+        self._register_gauges()
         self.last_failure = "no attempt was made yet"
         self._world = world
         self._clock = world.clock
         self.ssl = ssl
-        """Used for connections from now on."""
+        """The TLS context of new connections; None: no TLS."""
         self._sasl_digest = sasl_digest
         self._requested_timeout_s = timeout_s
         self._max_in_flight = max_in_flight
@@ -121,7 +121,7 @@ class ZooKeeperSession:
         self._refused_s: float | None = None  # since when logins have been refused
         self.connected_to: tuple[str, int] | None = None
 
-    def _show_gauges(self) -> None:
+    def _register_gauges(self) -> None:
         watch = self.metrics.watch
         watch("InFlight", lambda: self.conn.in_flight if self.conn is not None else 0)
         watch("BytesInFlight", lambda: self.conn.bytes_in_flight if self.conn is not None else 0)
@@ -147,7 +147,7 @@ class ZooKeeperSession:
         with anyio.CancelScope() as waiting:
             timer = None if timeout_s is None else self._clock.call_later(timeout_s, waiting.cancel)
             try:
-                await self._first_turn()
+                await self._await_first_session()
                 await asyncio.sleep(0)  # resume one turn later: the journals of recorded seeds depend on it
             finally:
                 if timer is not None:
@@ -162,14 +162,14 @@ class ZooKeeperSession:
             del self._early_credentials[0]
 
     async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
-        """Close the session if a server can be reached in that time; always returns."""
+        """Close the session, if a server can be reached within ``within_s``; always returns."""
         if self._closed:
             return
         self._closed = True
         by_s = self._clock.monotonic() + within_s
         conn = await self._connection_for_close(min(CLOSE_GRACE_S, self.timeout_s / 3, within_s / 2))
         if conn is not None:
-            await self._say_goodbye(conn, min(self.timeout_s / 3, by_s - self._clock.monotonic()))
+            await self._close_session(conn, min(self.timeout_s / 3, by_s - self._clock.monotonic()))
         if self._running is not None:
             self._running.cancel()
             await self._ended.wait()
@@ -180,20 +180,20 @@ class ZooKeeperSession:
         self._wake_all()
 
     async def _connection_for_close(self, within_s: float) -> Connection | None:
-        """The live connection; waits a little for a suspended session, so that its ephemerals are deleted at once."""
+        """The live connection.  Waits a little for a suspended session: closing it deletes its ephemerals at once."""
         if self.conn is None and self.session_id and not self._ended.is_set():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(future)
-            await self._bounded(future, within_s)
+            await self._wait_at_most(future, within_s)
         return self.conn if self.conn is not None and self.conn.alive else None
 
-    async def _say_goodbye(self, conn: Connection, within_s: float) -> None:
+    async def _close_session(self, conn: Connection, within_s: float) -> None:
         future = conn.submit([CloseRequest().serialize()])
-        await self._bounded(future, within_s)
+        await self._wait_at_most(future, within_s)
         if future.done() and not future.cancelled():
             future.exception()  # an EOF instead of the answer is fine
 
-    async def _bounded(self, future: asyncio.Future[Any], timeout_s: float) -> None:
+    async def _wait_at_most(self, future: asyncio.Future[Any], timeout_s: float) -> None:
         """Wait for a future for a limited time, without consuming its result."""
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -282,7 +282,7 @@ class ZooKeeperSession:
         return float(max(self.timeout_s / 3 / len(self.hosts), MIN_ATTEMPT_TIMEOUT_S))
 
     async def _open(self, host: str, port: int) -> Connection:
-        """Connect and shake hands; do so a second time if the server says that the session is gone."""
+        """Connect and shake hands; if the server says that the session has expired, do so again for a new one."""
         conn = await self._attempt(host, port) or await self._attempt(host, port)
         if conn is None:
             raise ZooKeeperError("the server says that a session has expired that was never opened")
@@ -293,7 +293,7 @@ class ZooKeeperSession:
         await anyio.lowlevel.checkpoint_if_cancelled()  # as after a loss
         timeout_s = self._attempt_timeout_s()
         _, conn = await self._world.network.connect(
-            lambda: Connection(self._clock, self.progress, self.counters, self._event, self._room),
+            lambda: Connection(self._clock, self.progress, self.counters, self._on_event, self._on_room),
             host,
             port,
             timeout_s=timeout_s,
@@ -328,7 +328,7 @@ class ZooKeeperSession:
             self._opening = None
 
     async def _authenticate_by_sasl(self, conn: Connection, username: str, password: str) -> None:
-        """Authenticate a new connection before anything else is sent on it.  Raises AuthFailedError."""
+        """Authenticate a new connection, before anything else is sent on it.  Raises AuthFailedError."""
         exchange = DigestMd5(username, password, f"{self._world.random.randrange(1 << 128):032x}")
         try:
             challenge = await self._sasl_step(conn, b"")
@@ -366,7 +366,7 @@ class ZooKeeperSession:
         self._wake_next()
 
     def _rearmed(self, code: int) -> None:
-        if code != codec.OK and code not in GONE:
+        if code != codec.OK and code not in SESSION_GONE:
             log.error("ZooKeeper refused to arm watches again (code %d)", code)
 
     def _suspend(self, conn: Connection, reason: str) -> None:
@@ -403,7 +403,7 @@ class ZooKeeperSession:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _event(self, kind: int, state: int, path: str) -> None:
+    def _on_event(self, kind: int, state: int, path: str) -> None:
         if kind <= 0:
             log.info("ZooKeeper session event, state %d", state)
             return
@@ -426,9 +426,9 @@ class ZooKeeperSession:
     ) -> list[ZooKeeperReply]:
         """Send requests together and return (code, payload) of each.
 
-        ``retry``, for reads, repeats them all until a connection lasts; without it, a lost connection raises
-        NotSentError or MaybeAppliedError.  ``generation`` (see the property) binds the call to an earlier session.
-        Also raises SessionExpiredError, ClientClosedError and RequestTooLargeError.
+        With ``retry``, for reads, all requests are repeated until a connection lasts; without it, a lost connection
+        raises NotSentError or MaybeAppliedError.  ``generation`` (see the property) binds the call to an earlier
+        session.  Also raises SessionExpiredError, ClientClosedError and RequestTooLargeError.
         """
         if generation is None:
             generation = self._generation
@@ -440,7 +440,7 @@ class ZooKeeperSession:
                 )
             size += len(body) + 8
         while True:
-            conn = await self._turn(len(bodies), size, generation)
+            conn = await self._await_connection(len(bodies), size, generation)
             since = self._clock.monotonic()
             try:
                 replies = await conn.submit(bodies, hooks)
@@ -455,9 +455,9 @@ class ZooKeeperSession:
                 raise NotSentError("the server refused the request: the session is attached to another connection")
 
     def _refused(self, conn: Connection, replies: Iterable[ZooKeeperReply]) -> bool:
-        """Whether the server refuses to serve this session on this connection (then nothing was applied)."""
+        """Whether the server refused to serve this session on this connection; then nothing was applied."""
         for code, _ in replies:
-            if code in GONE:
+            if code in SESSION_GONE:
                 conn.abort("the server says that the session has expired")
                 raise SessionExpiredError(f"ZooKeeper session 0x{self.session_id:x} has expired")
             if code in (Code.SESSION_MOVED, Code.CONNECTION_LOSS):
@@ -484,20 +484,20 @@ class ZooKeeperSession:
 
     @property
     def generation(self) -> int:
-        """Number of sessions lost so far; a call is bound to one generation."""
+        """The number of sessions lost so far; a call belongs to one generation."""
         return self._generation
 
-    async def _first_turn(self) -> None:
-        """Wait for a session; if it ends at once, for the next."""
+    async def _await_first_session(self) -> None:
+        """Wait for the first session; if it ends at once, for the next."""
         while True:
             try:
-                await self._turn(0, 0, self._generation)
+                await self._await_connection(0, 0, self._generation)
             except SessionExpiredError:
                 continue
             return
 
-    async def _turn(self, frames: int, size: int, generation: int) -> Connection:
-        """Wait, first come first served, for a connection with room in its window."""
+    async def _await_connection(self, frames: int, size: int, generation: int) -> Connection:
+        """Wait, first come first served, for a connection whose window has room for the request."""
         woken = False
         while True:
             if generation != self._generation:
@@ -530,7 +530,7 @@ class ZooKeeperSession:
             conn.in_flight + frames <= self._max_in_flight and conn.bytes_in_flight + size <= self._max_bytes_in_flight
         )
 
-    def _room(self) -> None:
+    def _on_room(self) -> None:
         if self._waiters:
             self._wake_next()
 
@@ -568,7 +568,7 @@ class ZooKeeperSession:
             return
         body = AuthRequest(type=0, scheme=scheme, auth=credential).serialize()
         for _ in range(MAX_AUTH_ATTEMPTS):
-            conn = await self._turn(1, len(body), self._generation)
+            conn = await self._await_connection(1, len(body), self._generation)
             future = conn.authenticate(body, wait=True)
             assert future is not None
             try:
@@ -586,7 +586,7 @@ class ZooKeeperSession:
     # -- single operations, by aiozk's messages ------------------------------------------------------------------------
 
     async def send(self, request: Any) -> Any:
-        """Serve an aiozk request object; raises aiozk's exception for the server's code.
+        """Send an aiozk request object and return its response; raises aiozk's exception for the server's code.
 
         Reads are repeated over lost connections, writes are not (NotSentError, MaybeAppliedError).
         """

@@ -1,14 +1,14 @@
 """Bulk writes: hundreds of fenced, independent writes per multi, each applied exactly once.
 
 A batch is one multi: first the fence (a check of ``/controller_epoch``), then up to 500 operations or 400 KB.  A multi
-is all or nothing, so its outcome is one of
+is all or nothing, so it has one of these outcomes:
 
   applied        every operation has its result.
   fenced         the check failed: ControllerMovedError; nothing of this batch was applied.
   conflict       the reply names the first operation that failed, and nothing was applied.  Retrying after each one
-                 would cost a multi per conflict; instead one read of the later operations finds all that cannot
-                 succeed, and the rest is sent again: one more read and one more multi for any number of conflicts.
-  no answer      the connection was lost.  The batch may have been applied, so it is never just sent again:
+                 would cost a multi per conflict.  Instead, one read of the later operations' znodes finds all that
+                 cannot succeed, and the rest is sent again: one read and one multi more for any number of conflicts.
+  no answer      the connection was lost.  The batch may have been applied, so it is not simply sent again:
                    1. ``sync``: the new server may lag behind the writes that the last one accepted;
                    2. read every path;
                    3. SetData: version = expected + 1 and equal data: ours.  Version still as expected: send again.
@@ -90,7 +90,7 @@ class Writes:
 
 
 class _Batch:
-    """The operations of one multi, and those that are still open."""
+    """The operations of one multi; ``open`` are the indices of those without an outcome yet."""
 
     __slots__ = ("lost", "open", "ops", "out", "raw", "since_zxid", "start")
 
@@ -148,7 +148,7 @@ class BulkWriter:
         versions: Sequence[int],
         fence: tuple[str, int] | None,
     ) -> Writes:
-        """Conditional SetData of each ``prefix`` + path, columns in, columns out; BadInputError for unequal ones."""
+        """Conditional SetData of each ``prefix`` + path, from columns.  Raises BadInputError for unequal lengths."""
         if not len(paths) == len(datas) == len(versions):
             raise BadInputError(
                 f"set_many: {len(paths)} paths, {len(datas)} data, {len(versions)} versions; expected equal"
@@ -184,7 +184,7 @@ class BulkWriter:
         out: Writes,
         generation: int,
     ) -> None:
-        """One multi of a check and SetData; anything but full success is handled like any other batch."""
+        """Send one multi of a check and SetData; if it does not fully succeed, it is handled like any other batch."""
         since = self._session.progress.replied_zxid
         code, payload, lost = OK, b"", False
         try:
@@ -237,9 +237,9 @@ class BulkWriter:
     async def write_together(
         self, groups: Sequence[Sequence[WriteOp]], raw: Sequence[Sequence[bytes]], fence: tuple[str, int]
     ) -> list[int]:
-        """One multi for each group; 0 if it was applied, else the code of the refused operation.
+        """Send one multi for each group; returns 0 if it was applied, else the code of the refused operation.
 
-        BAD_VERSION if the answer was lost and another client has written since: read again to find out.
+        BAD_VERSION also means that the answer was lost and another client has written since: read again to find out.
         """
         codes = [int(Code.CONNECTION_LOSS)] * len(groups)
         generation = self._session.generation
@@ -311,35 +311,35 @@ class BulkWriter:
     async def _resolve_conflict(
         self, batch: _Batch, code: int, results: list[OpResult], fence: tuple[str, int] | None, generation: int
     ) -> None:
-        """Settle the operations that a reply decides: all, or the failed one and those that a read shows would fail."""
+        """Settle the operations that a reply decides: all, or the failed one and those that would fail too."""
         if code != OK and not results:
             raise response_error(code)
         first = 0 if fence is None else 1
         if len(results) != first + len(batch.open):
             raise BadReplyError(f"a multi of {first + len(batch.open)} operations has {len(results)} results")
-        culprit = next(
+        failed = next(
             (at for at, result in enumerate(results) if result.code not in (OK, Code.RUNTIME_INCONSISTENCY)), None
         )
-        if culprit is None:
+        if failed is None:
             for at, i in enumerate(batch.open):
                 batch.settle(i, OK, _new_version(batch.ops[i], results[first + at]))
             batch.open = []
             return
-        if fence is not None and culprit == 0:
+        if fence is not None and failed == 0:
             raise ControllerMovedError(
                 f"{fence[0]} is no longer at version {fence[1]} (code {results[0].code}): another controller took over"
             )
         self.conflicts += 1
-        await self._settle_hopeless(batch, culprit - first, results[culprit].code, generation)
+        await self._settle_refused(batch, failed - first, results[failed].code, generation)
 
-    async def _settle_hopeless(self, batch: _Batch, at: int, code: int, generation: int) -> None:
+    async def _settle_refused(self, batch: _Batch, at: int, code: int, generation: int) -> None:
         """Settle the refused operation ``at`` and, by one read, later ones that would be refused too."""
-        culprit, rest = batch.open[at], batch.open[at + 1 :]
-        batch.settle(culprit, code)
+        failed, rest = batch.open[at], batch.open[at + 1 :]
+        batch.settle(failed, code)
         reads = await self._read(batch, rest, generation) if rest else Reads()
         missing: set[bytes] = set()
-        if code == NO_NODE and isinstance(batch.ops[culprit], Create):
-            missing = {batch.raw[culprit], _parent(batch.raw[culprit])}
+        if code == NO_NODE and isinstance(batch.ops[failed], Create):
+            missing = {batch.raw[failed], _parent(batch.raw[failed])}
         still_open = batch.open[:at]
         for position, i in enumerate(rest):
             verdict = _verdict(batch.ops[i], reads, position)
@@ -355,7 +355,7 @@ class BulkWriter:
         batch.open = still_open
 
     async def _resolve_lost(self, batch: _Batch, generation: int) -> None:
-        """After a lost answer, find out which open operations were applied; settle those and any that cannot be."""
+        """After a lost answer, find out which open operations were applied; settle these, and those that cannot be."""
         self.lost_answers += 1
         batch.lost += 1
         if batch.lost > MAX_LOST:
@@ -392,7 +392,7 @@ def _new_version(op: WriteOp, result: OpResult) -> int:
 
 
 def _verdict(op: WriteOp, reads: Reads, i: int) -> int:
-    """The code with which the server would refuse ``op`` now, judging by a read of its znode; 0 otherwise."""
+    """The code with which the server would refuse ``op`` now, according to a read of its znode; 0 otherwise."""
     code = reads.code[i]
     if isinstance(op, Create):
         return NODE_EXISTS if code == OK else OK
@@ -404,7 +404,7 @@ def _verdict(op: WriteOp, reads: Reads, i: int) -> int:
 
 
 def _verdict_on_lost(op: WriteOp, reads: Reads, i: int, since_zxid: int, session_id: int) -> tuple[int, int] | None:
-    """(code, version) of an operation whose answer was lost, or None: certainly not applied, send it again.
+    """(code, version) of an operation whose answer was lost; None: it was not applied, and is to be sent again.
 
     A SetData of any version (-1) counts as applied when the data is equal, and is harmless to repeat otherwise.  A
     Delete counts as applied when the znode is gone or was created again since.
@@ -437,8 +437,8 @@ def _verdict_on_lost(op: WriteOp, reads: Reads, i: int, since_zxid: int, session
 
 
 def _fitting(raw: Sequence[bytes], datas: Sequence[bytes]) -> int:
-    """The number of these SetData that fit one multi."""
-    # one sum for the usual case of small znodes; one by one only if that is too large
+    """How many of these SetData fit one multi, at least 1."""
+    # Usually all fit, which one sum shows; otherwise they are added one by one.
     if sum(map(len, raw)) + sum(map(len, datas)) + 21 * len(raw) <= MAX_BYTES:
         return len(raw)
     size = 0

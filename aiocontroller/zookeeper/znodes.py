@@ -1,8 +1,8 @@
-"""Codecs of the controller's own znodes, in every JSON version that Kafka has written.
+"""Codecs of the znodes that decisions depend on, in every JSON version that Kafka has written.
 
-Source: Kafka 3.9, ``core/src/main/scala/kafka/zk/ZkData.scala``.  These are the znodes that decisions depend on:
-election, brokers, topics, partition states, the admin requests and the notifications.  Configuration, features,
-producer ids, tokens and ACLs are in ``cluster_znodes``.
+Source: Kafka 3.9, ``core/src/main/scala/kafka/zk/ZkData.scala``.  The znodes are those of elections, brokers, topics,
+partition states, admin requests and notifications.  Configuration, features, producer ids, tokens and ACLs are in
+``cluster_znodes``.
 
 Rules.
  * Decoders never raise; see ``znode_json``.
@@ -95,13 +95,13 @@ class ControllerZNode(msgspec.Struct, frozen=True):
 
     controller_id: int
     owner_session: int
-    """Session that the ephemeral znode belongs to; 0 when it is persistent (a KRaft controller in a migration)."""
+    """The session that owns the ephemeral znode; 0 if it is persistent (a KRaft controller's, in a migration)."""
     created_ms: int
     version: int
     kraft_controller_epoch: int = -1
     software: str = ""
     address: str = ""
-    """``NAME://host:port`` of an aiocontroller, if it gave one."""
+    """``NAME://host:port``, if an aiocontroller has given it."""
 
 
 class _Controller(msgspec.Struct):
@@ -118,7 +118,7 @@ _controller_decoder = msgspec.json.Decoder(_Controller | Id)
 def decode_controller(
     data: bytes | None, *, owner_session: int = 0, created_ms: int = 0, version: int = 0
 ) -> ControllerZNode | BadZNode:
-    """Decodes version 1 (1.1 to 3.3), 2 (3.4 and later) and the bare number that 0.7 wrote.
+    """Decode version 1 (1.1 to 3.3), 2 (3.4 and later), or the bare number that 0.7 wrote.
 
     ``created_ms`` is returned if the znode has no timestamp of its own.
     """
@@ -145,9 +145,9 @@ def decode_controller(
 
 
 def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = SOFTWARE, address: str = "") -> bytes:
-    """Version 2; the KRaft epoch is -1, without which brokers would refuse to change configurations.
+    """Encode version 2.  Its KRaft epoch is -1; without that key, brokers would refuse to change configurations.
 
-    ``address`` (NAME://host:port) is another key of ours, by which standby controllers watch us.
+    ``address`` (NAME://host:port) is another key of ours; standbys watch us there.
     """
     return _encode_json(
         {
@@ -177,7 +177,7 @@ def decode_controller_epoch(data: bytes | None) -> int | BadZNode:
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
-    """The content of ``/controller_epoch``."""
+    """Encode the content of ``/controller_epoch``."""
     return b"%d" % epoch
 
 
@@ -185,10 +185,10 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 class BrokerInfo(msgspec.Struct, frozen=True):
-    """A registration as a broker writes it (Kafka's ``BrokerInfo``)."""
+    """A broker's registration, as it writes it (Kafka's ``BrokerInfo``)."""
 
     broker: Broker
-    """Its ``epoch`` is not written: it is the registration's czxid."""
+    """Its ``epoch`` is not written: that is the registration's czxid."""
     timestamp_ms: int
     version: int = 5
     jmx_port: int = -1
@@ -207,7 +207,7 @@ class _Broker(msgspec.Struct):
 _broker_decoder = msgspec.json.Decoder(_Broker)
 _ENDPOINT = re.compile(r"(?P<listener>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Each is also its listener's name in registrations without a map (versions 1 to 3)."""
+"""In registrations without a map (versions 1 to 3), a listener's name is its protocol."""
 _BY_LISTENER = {protocol: protocol for protocol in SECURITY_PROTOCOLS}
 
 
@@ -254,7 +254,7 @@ def _features(features: Mapping[str, Mapping[str, int]] | None) -> tuple[tuple[s
 
 
 def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> Broker | BadZNode:
-    """Decodes versions 1 to 5 (and later ones, if they keep these keys); ``epoch`` is the znode's czxid."""
+    """Decode versions 1 to 5, and later ones that keep these keys; ``epoch`` is the znode's czxid."""
 
     def read(data: bytes) -> Broker:
         found = _broker_decoder.decode(data)
@@ -264,7 +264,7 @@ def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> Broker | Ba
 
 
 def decode_broker_id(name: str) -> int | BadZNode:
-    """A child of ``/brokers/ids``."""
+    """Decode the name of a child of ``/brokers/ids``."""
     if name.isascii() and name.isdigit() and len(name) <= 10 and int(name) <= MAX_INT32 and name == str(int(name)):
         return int(name)
     return BadZNode(f"{paths.BROKER_IDS}/{name}", f"the name {name!r}", "a broker id from 0 to 2147483647")
@@ -276,7 +276,7 @@ def _address(endpoint: Endpoint) -> str:
 
 
 def encode_broker(info: BrokerInfo) -> bytes:
-    """Encodes like a broker; for old clients, host and port give the first PLAINTEXT endpoint, or null and -1."""
+    """Encode as a broker does; for old clients, host and port are those of a PLAINTEXT endpoint, or null and -1."""
     broker = info.broker
     plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
     fields: dict[str, object] = {}
@@ -320,13 +320,13 @@ _TOPIC_EXPECTED = (
     'optionally "adding_replicas", "removing_replicas" and "topic_id"'
 )
 AssignmentMemo = dict[tuple[object, ...], ReplicaAssignment]
-"""By replicas alone, or by (replicas, adding, removing) during a reassignment."""
+"""Key: the replicas alone, or (replicas, adding, removing) during a reassignment."""
 
 
 def decode_topic(
     topic: str, data: bytes | None, version: int = 0, memo: AssignmentMemo | None = None
 ) -> TopicAssignment | BadZNode:
-    """Decodes JSON versions 1, 2 and 3; as in Kafka, the version number and the order of keys do not matter.
+    """Decode JSON versions 1, 2 and 3; as in Kafka, the version number and the order of keys do not matter.
 
     With a ``memo``, equal assignments, within and between topics, become the same object.  Adding or removing replicas
     of unknown partitions are ignored.
@@ -342,7 +342,7 @@ def decode_topic(
         partitions: dict[int, ReplicaAssignment] = {}
         for partition, replicas in sorted(found.partitions.items()):
             more = (adding.get(partition, ()), removing.get(partition, ()))
-            key = replicas if more == _STILL else (replicas, *more)
+            key = replicas if more == _NO_CHANGES else (replicas, *more)
             assignment = shared.get(key)
             if assignment is None:
                 check_replicas(replicas, f"partition {partition}")
@@ -356,7 +356,7 @@ def decode_topic(
 
 
 def decode_topic_id(data: bytes | None) -> bytes:
-    """A topic znode's id alone, at a fraction of the cost; NO_TOPIC_ID without one, or where it cannot be read."""
+    """Decode only a topic znode's id, at a fraction of the cost; NO_TOPIC_ID if it has none or cannot be read."""
     try:
         return topic_id_from_text(_topic_id_decoder.decode(data or b"{}").topic_id)
     except (*UNREADABLE_JSON, Wrong):
@@ -364,7 +364,7 @@ def decode_topic_id(data: bytes | None) -> bytes:
 
 
 def _at_rest(found: _Replicas, shared: AssignmentMemo) -> dict[int, ReplicaAssignment]:
-    """The assignments of a topic without a reassignment, in order; those already shared cost no Python step."""
+    """The assignments of a topic without a reassignment, in order; those in ``shared`` cost no Python step."""
     numbers = sorted(found)
     if list(found) != numbers:
         found = {number: found[number] for number in numbers}
@@ -379,11 +379,11 @@ def _at_rest(found: _Replicas, shared: AssignmentMemo) -> dict[int, ReplicaAssig
     return dict(zip(numbers, assignments, strict=True))
 
 
-_STILL: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+_NO_CHANGES: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
-    """Version 3, partitions in order, Kafka's key order."""
+    """Encode version 3, with partitions in order and keys in Kafka's order."""
     in_order = sorted(assignment.partitions.items())
     topic_id = b""
     if assignment.topic_id != NO_TOPIC_ID:
@@ -444,7 +444,7 @@ _log_dir_event_decoder = msgspec.json.Decoder(_LogDirEvent)
 
 
 def decode_partitions(path: str, data: bytes | None) -> list[TopicPartition] | BadZNode:
-    """``/admin/preferred_replica_election`` and the ISR change notifications: each partition once, in their order."""
+    """Decode ``/admin/preferred_replica_election`` or an ISR change notification: each partition once, in its order."""
 
     def read(data: bytes) -> list[TopicPartition]:
         return list(
@@ -462,10 +462,10 @@ def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_reassignment(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]] | BadZNode:
-    """``/admin/reassign_partitions``, in its order; the last entry for a partition wins, as in Kafka.
+    """Decode ``/admin/reassign_partitions``, in its order; the last entry for a partition wins, as in Kafka.
 
-    Replica lists are passed on unchecked: the reassignment refuses each invalid one separately, without affecting
-    other partitions.  Unlike Kafka's decoder, this one accepts unknown keys such as ``log_dirs``.
+    Replica lists are not checked here: the reassignment refuses each invalid one by itself, without affecting other
+    partitions.  Unlike Kafka's decoder, this one accepts unknown keys such as ``log_dirs``.
     """
 
     def read(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
@@ -486,7 +486,7 @@ def encode_reassignment(reassignment: Mapping[TopicPartition, Sequence[int]]) ->
 
 
 def decode_log_dir_event(path: str, data: bytes | None) -> int | BadZNode:
-    """The broker that lost a log directory."""
+    """Decode the id of the broker that lost a log directory."""
     return reading(
         path, data, 'a log directory event with "broker"', lambda data: _log_dir_event_decoder.decode(data).broker
     )
@@ -496,5 +496,5 @@ LOG_DIR_FAILURE_EVENT = 1
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """The content of a notification that a log directory of the broker has failed."""
+    """Encode a notification that a log directory of the broker has failed."""
     return _encode_json({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE_EVENT})
