@@ -1,12 +1,12 @@
 """Configuration by Kafka's property names, so that a broker's ``server.properties`` can be used unchanged.
 
-The sources, of which a later one takes precedence: defaults (Kafka's own where the property is Kafka's), a properties
-file, the environment (``AIOCONTROLLER_ZOOKEEPER_CONNECT`` for ``zookeeper.connect``, ``AIOCONTROLLER_HTTP_PORT`` for
+Sources, in ascending order of precedence: defaults (Kafka's own, for Kafka's properties), a properties file, the
+environment (``AIOCONTROLLER_ZOOKEEPER_CONNECT`` for ``zookeeper.connect``, ``AIOCONTROLLER_HTTP_PORT`` for
 ``aiocontroller.http.port``), overrides from the command line.
 
-A bad value is an error that names property, value and what was expected; all errors are reported at once.  Kafka's
-properties that the controller does not use are ignored, with one warning for all of them.  An unknown property gets its
-own warning, with the name that was probably meant; with our prefix it is an error, because it must be a typo.
+A bad value is an error that names the property, the value and what was expected; all errors are reported at once.
+Kafka's properties that the controller does not use are ignored, with one warning for all of them.  An unknown property
+gets its own warning, with the name that was probably meant; with our prefix it is an error, because it must be a typo.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ HTTP_LISTENER = "HTTP"
 
 
 class ConfigError(BadInputError):
-    """One line for each property that cannot be used."""
+    """Properties that cannot be used; the message has a line for each."""
 
     exit_code = 2
-    """As for wrong arguments: trying again does not help."""
+    """The exit code of wrong arguments: trying again does not help."""
 
 
 Detection = Literal["off", "refused", "full"]
@@ -367,7 +367,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def recovery(self) -> Recovery:
-        """For which topics logs decide on the leader, and how."""
+        """How replicas' logs decide which replica leads, by topic."""
         own = self.aiocontroller_unclean_recovery_strategy_overrides
         return Recovery(self.aiocontroller_unclean_recovery_strategy, own)
 
@@ -410,7 +410,7 @@ PROPERTIES = {
     for field, type_ in get_type_hints(Config, include_extras=True).items()
     if field not in ("listener_overrides", "given")
 }
-"""By Kafka's names."""
+"""Kafka's name of a property -> its declaration."""
 
 _OF_LISTENERS = {
     key: declared
@@ -429,8 +429,10 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> tuple[Config, list[str]]:
-    """Return the configuration, and warnings for people; ConfigError with everything that is wrong, OSError if the file
-    is not readable."""
+    """Return the configuration, and warnings for people.
+
+    Raises ConfigError, with all that is wrong, and OSError if the file is not readable.
+    """
     settings = [] if file is None else list(read_properties(file))
     environment, warnings = _from_environment(environ or {})
     settings += environment

@@ -1,6 +1,6 @@
-"""A controller as a running process: assembles all parts, starts them in order, and ends them in reverse order.
+"""Runs a controller as a process: assembles all parts, starts them in order, and ends them in reverse order.
 
-Each step of the end has a time limit, counted from the request to end (``leave``, ``stop``):
+Each step of the end has a deadline, counted from the request to end (``leave``, ``stop``):
 
     2.5 s  the role is released, or the work in progress ends; 12 s if an operator had requested a release before
     3.0 s  a handler that is still running is interrupted, as in a crash
@@ -70,26 +70,23 @@ from aiocontroller.zookeeper.session import CLOSE_WITHIN_S as SESSION_CLOSED_WIT
 
 log = logging.getLogger(__name__)
 
-DESCRIPTORS_OF_OUR_OWN = 32
+OWN_DESCRIPTORS = 32
 """Descriptors for listeners, two ZooKeeper connections, the journal, standard output and the loop."""
 DESCRIPTORS_PER_BROKER = 4
-"""For the controller's requests, the heartbeat, the survey, and questions about logs; those of ``SicknessProbes`` are
-extra."""
+"""For the controller's requests, heartbeats, the survey, and questions about logs; ``SicknessProbes`` needs more."""
 LAG_PROBE_S = 0.05
 PRELOAD_AFTER_S = 10.0
-"""Delay of the preload, because a process that has just started may be in a failover."""
+"""How long the preload waits, because a process that has just started may be in a failover."""
 PRELOAD_PAUSE_S = 0.02
-"""Between two schemas, each of which takes a few milliseconds to import."""
+"""The pause between two schemas; importing one takes a few milliseconds."""
 ACLS_WITHIN_S = 10.0
 RELEASED_WITHIN_S = 2.5
-BROKEN_OFF_AFTER_S, CLOSED_AFTER_S, WRITTEN_AFTER_S, ENDED_AFTER_S = 0.5, 1.1, 1.6, 2.5
-"""Each counted from the time limit of the release."""
+INTERRUPTED_AFTER_S, CLOSED_AFTER_S, WRITTEN_AFTER_S, ENDED_AFTER_S = 0.5, 1.1, 1.6, 2.5
+"""Deadlines of the following steps, counted from that of the release."""
 
 Ready = Callable[["Service"], None]
-
-
 DebugHandlers = Callable[["Service"], Mapping[str, DebugHandler]]
-"""Returns what answers ``POST /debug/NAME`` in a service; the laboratory has some (``aiocontroller.lab.debugging``)."""
+"""Returns a service's handlers of ``POST /debug/NAME``, such as those of ``aiocontroller.lab.debugging``."""
 
 
 class Service:
@@ -117,7 +114,7 @@ class Service:
         self.zk = KafkaZkClient(self.client)
         self.http_port = 0
         self.http_url = self.local_url = ""
-        """The URLs of the page, and for commands from this machine (by HTTP without TLS)."""
+        """The URL of the page, and that for commands from this machine (HTTP without TLS)."""
         self.endpoints: list[Endpoint] = []
         """The addresses on which brokers connect to this controller, with the actual ports."""
         self.token = secrets.token_hex(16)
@@ -126,7 +123,7 @@ class Service:
         self._released_by_s: float | None = None
         """Deadline of the release; None until the end is requested."""
         self._release_within_s = RELEASED_WITHIN_S
-        self._bounds: list[Timer] = []
+        self._deadline_timers: list[Timer] = []
         self._running: anyio.CancelScope | None = None
         self._step = "starting"
         self._with_http = with_http
@@ -138,9 +135,9 @@ class Service:
         self._kafka: SocketServer | None = None
         self._http: HttpPages | None = None
         self._acls: AclFollower | None = None
-        self._witness: Heartbeats | None = None
+        self._broker_heartbeats: Heartbeats | None = None
         """Watches the brokers, on the active controller and on standbys, if early detection is on."""
-        self._witnessed = False
+        self._has_watched_brokers = False
         self.shell = ControllerShell(
             config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoints
         )
@@ -151,9 +148,9 @@ class Service:
         self.controller.guard.on_brokers = self._watch_brokers
 
     async def run(self, on_ready: Ready | None = None) -> None:
-        """Run to the end.
+        """Run until the process is to end.
 
-        ``on_ready`` is called when the ports are open and ZooKeeper is connected, maybe before this is the controller.
+        ``on_ready`` is called when the ports are open and ZooKeeper is connected; the election may still be going on.
         """
         cold.preload(PRELOADED)  # before there is a session whose heartbeats this would delay
         async with task_group() as foundations:
@@ -162,19 +159,19 @@ class Service:
                     if self._released_by_s is None:
                         await self._serve(foundations, on_ready)
             finally:
-                for timer in self._bounds:
+                for timer in self._deadline_timers:
                     timer.cancel()
                 with anyio.CancelScope(shield=True):
                     await self._close()
 
     async def _serve(self, foundations: Tasks, on_ready: Ready | None) -> None:
-        """Start everything, and handle events; ``foundations`` has the tasks of journal and session, which end last."""
+        """Start everything and handle events; the tasks in ``foundations``, of journal and session, end last."""
         self._step = "opening the journal"
         await self.journal.start(foundations)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             if self._manager is not None:
-                tasks.start_soon(self._manager.report, self.world.clock, self._in_a_line, name="service manager")
+                tasks.start_soon(self._manager.report, self.world.clock, self._status_line, name="service manager")
             await self._open(tasks, foundations)
             if on_ready is not None:
                 on_ready(self)
@@ -182,7 +179,7 @@ class Service:
                 self._manager.say("READY=1")
             self._step, self._consuming = "waiting for events", True
             await self.controller.run()
-            self._step, self._consuming = "ending what runs beside", False
+            self._step, self._consuming = "ending the other tasks", False
             tasks.cancel_scope.cancel()
 
     def stop(self) -> None:
@@ -190,27 +187,27 @@ class Service:
 
         Work in progress is cancelled if it takes too long; a start that is still under way is cancelled at once.
         """
-        self._count_from_now(RELEASED_WITHIN_S)
+        self._start_deadlines(RELEASED_WITHIN_S)
         self.queue.clear_and_put(ShutdownEventThread())
         if self._running is not None and not self._consuming:
             self._running.cancel()
 
     def leave(self) -> None:
-        """Finish the work, give the role back, then end; on a second call, or on standby, end at once.
+        """Finish the work, release the role, then end; on a second call, or on standby, end at once.
 
-        A standby may take the role, unless an operator had requested a release, which also keeps its own time limit.
+        A standby may take the role, unless an operator had requested a release; that release keeps its own deadline.
         """
         if self._leaving or not self.controller.election.active:
             self.stop()
             return
         self._leaving = True
-        self._count_from_now(RELEASE_WITHIN_S if self.controller.releasing else RELEASED_WITHIN_S)
+        self._start_deadlines(RELEASE_WITHIN_S if self.controller.releasing else RELEASED_WITHIN_S)
         self.queue.append(Release(reply=Reply(lambda _: self.stop()), for_good=False))
-        self._bounds.append(self.world.clock.call_later(self._release_within_s, self.stop))
+        self._deadline_timers.append(self.world.clock.call_later(self._release_within_s, self.stop))
 
     @property
     def end_within_s(self) -> float:
-        """How long the end may take after the request; may be called from another thread."""
+        """How long the process may take to end after the request; may be called from another thread."""
         return self._release_within_s + ENDED_AFTER_S
 
     @property
@@ -219,7 +216,7 @@ class Service:
         handling = self.controller.handling
         return f"handling {handling}" if self._consuming and handling else self._step
 
-    def _in_a_line(self) -> str:
+    def _status_line(self) -> str:
         """Return the state as a line for ``systemctl status``."""
         if not self._consuming:
             return self._step
@@ -227,23 +224,24 @@ class Service:
         epoch = f", epoch {self.shell.context.epoch}" if self.controller.election.active_and_connected else ""
         return "; ".join([found.state + epoch, *found.reasons])
 
-    def _count_from_now(self, release_within_s: float) -> None:
+    def _start_deadlines(self, release_within_s: float) -> None:
         if self._released_by_s is None:
             if self._manager is not None:
                 self._manager.say("STOPPING=1")
             clock = self.world.clock
             self._release_within_s = release_within_s
             self._released_by_s = clock.monotonic() + release_within_s
-            self._bounds.append(clock.call_later(release_within_s + BROKEN_OFF_AFTER_S, self._break_off))
+            self._deadline_timers.append(clock.call_later(release_within_s + INTERRUPTED_AFTER_S, self._interrupt))
 
-    def _break_off(self) -> None:
+    def _interrupt(self) -> None:
         """Stop as in a crash: everything written is complete, and the next controller reads it."""
         log.warning("Ending while %s", self.doing)
         if self._running is not None:
             self._running.cancel()
 
-    def _left_s(self, after_s: float, otherwise_s: float) -> float:
-        """Return the time left for a step that must end ``after_s`` after the time limit of the release."""
+    def _time_left_s(self, after_s: float, otherwise_s: float) -> float:
+        """Return the time left for a step that must end ``after_s`` after the release's deadline; ``otherwise_s`` if no
+        end was requested."""
         if self._released_by_s is None:
             return otherwise_s
         return max(self._released_by_s + after_s - self.world.clock.monotonic(), 0.1)
@@ -254,7 +252,7 @@ class Service:
         kafka = self._kafka = SocketServer(
             self.shell,
             tasks,
-            None if self._descriptors is None else self._places,
+            None if self._descriptors is None else self._connection_limit,
             return_memory,
         )
         await kafka.look_up_hosts()
@@ -285,9 +283,9 @@ class Service:
             tasks.start_soon(self._watch_loop_lag, name="loop lag")
             tasks.start_soon(self._preload_codecs, kafka.apis.offered(), name="codecs")
         self.controller.election.heartbeats = self._heartbeats_of_controllers()
-        self._witness = self._heartbeats_of_brokers()
-        if self.controller.election.heartbeats is not None and self._witness is not None:
-            self.controller.election.heartbeats.speaks_for = self._witness.hears
+        self._broker_heartbeats = self._heartbeats_of_brokers()
+        if self.controller.election.heartbeats is not None and self._broker_heartbeats is not None:
+            self.controller.election.heartbeats.speaks_for = self._broker_heartbeats.hears
         if self.config.aiocontroller_fence_command:
             self.shell.fence_command = FenceCommand(
                 self.config, tasks, self.world.run_command, self.world.clock, self.journal, self.metrics
@@ -343,16 +341,16 @@ class Service:
         with anyio.move_on_after(ACLS_WITHIN_S):
             await self.shell.acls.loaded.wait()
 
-    def _places(self) -> int:
-        """Return the limit on connections of brokers and clients: the descriptors not needed elsewhere."""
+    def _connection_limit(self) -> int:
+        """Return how many connections of brokers and clients are allowed: the descriptors that nothing else needs."""
         assert self._descriptors is not None
-        of_judge = 0 if self.shell.sickness is None else CONNECTIONS
-        of_others = (
-            DESCRIPTORS_OF_OUR_OWN
+        per_broker_probes = 0 if self.shell.sickness is None else CONNECTIONS
+        needed_elsewhere = (
+            OWN_DESCRIPTORS
             + self.config.aiocontroller_http_max_connections
-            + (DESCRIPTORS_PER_BROKER + of_judge) * len(self.shell.context.brokers)
+            + (DESCRIPTORS_PER_BROKER + per_broker_probes) * len(self.shell.context.brokers)
         )
-        return max(1, self._descriptors - of_others)
+        return max(1, self._descriptors - needed_elsewhere)
 
     async def _preload_codecs(self, offered: Mapping[int, VersionRange]) -> None:
         """Import kio's schemas early: importing one at a client's first request would delay all others."""
@@ -361,7 +359,7 @@ class Service:
             await self.world.clock.sleep(PRELOAD_PAUSE_S)
 
     async def _watch_loop_lag(self) -> None:
-        """Measure how late the loop runs due callbacks: that shows the longest step."""
+        """Measure how late the loop runs callbacks that are due, which shows its longest step."""
         lag = self.metrics.timer("aiocontroller", "EventLoop", "LagMs")
         clock = self.world.clock
         while True:
@@ -374,18 +372,18 @@ class Service:
             listener.close()
         if self._kafka is not None:
             self._kafka.close()
-        if self._witness is not None:
-            self._witness.stop()
+        if self._broker_heartbeats is not None:
+            self._broker_heartbeats.stop()
         if self.shell.sickness is not None:
             self.shell.sickness.stop()
         self._step = "closing the ZooKeeper session"
-        within_s = self._left_s(CLOSED_AFTER_S, SESSION_CLOSED_WITHIN_S)
+        within_s = self._time_left_s(CLOSED_AFTER_S, SESSION_CLOSED_WITHIN_S)
         async with anyio.create_task_group() as closing:
             closing.start_soon(self.client.close, within_s)
             if self._http is not None:
                 closing.start_soon(self._http.close)
         self._step = "writing the journal"
-        await self.journal.close(self._left_s(WRITTEN_AFTER_S, JOURNAL_CLOSED_WITHIN_S))
+        await self.journal.close(self._time_left_s(WRITTEN_AFTER_S, JOURNAL_CLOSED_WITHIN_S))
         self._step = "ending"
 
     def _on_session(self, event: SessionEvent) -> None:
@@ -409,21 +407,21 @@ class Service:
             request_timeout_s=shell.policy.request_timeout_ms / 1000,
             metrics=self.metrics,
             journal=self.journal,
-            heartbeats=self._witness,
+            heartbeats=self._broker_heartbeats,
             security=shell.security,
         )
 
     def _watch_brokers(self, brokers: Sequence[Broker]) -> None:
         """On a standby, send heartbeats to registered brokers, so that it has evidence of its own when it is elected.
 
-        The handlers of the active controller do the same.  A broker seen at the first call may be dead already; a later
-        one registers before it listens.
+        On the active controller, handlers do this.  A broker seen at the first call may already be dead; one that
+        is new at a later call registers before it listens.
         """
-        heartbeats = self._witness
+        heartbeats = self._broker_heartbeats
         if heartbeats is None or self.shell.is_active:
             return
         heartbeats.keep_only({broker.id for broker in brokers})
-        first, self._witnessed = not self._witnessed, True
+        first, self._has_watched_brokers = not self._has_watched_brokers, True
         for broker in brokers:
             endpoint_of = functools.partial(self.shell.endpoint_of, broker)
             heartbeats.watch(broker.id, broker.epoch, endpoint_of, settled=first)

@@ -1,7 +1,7 @@
-"""The rules: each looks at the tree and yields what it hits.  All are pure, and none needs a broker.
+"""The rules of ``check``.  Each yields hits in the tree of znodes; all are pure, and none needs a broker.
 
-``min.insync.replicas`` is the topic's own, else the dynamic default of all brokers, else 1: the brokers' files are not
-in ZooKeeper.
+``min.insync.replicas`` is the topic's own, else the dynamic default of all brokers, else 1, since brokers' files are
+not in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def all_hits(tree: ClusterTree) -> list[Hit]:
 
 
 def _with_old_moves(tree: ClusterTree) -> ClusterTree:
-    """Return the tree with the reassignments of a controller before 2.4 in the form that later controllers write.
+    """Return the tree with the reassignments of a controller older than 2.4 in the form that later controllers write.
 
     Such a controller adds the new replicas to the assignment without recording which ones are new, waits for them, and
     finally removes the old replicas and the request.
@@ -58,8 +58,8 @@ def _state(partition: Partition) -> str:
     return paths.topic_partition_state(*partition.name)
 
 
-def _return_of(away: Collection[int], tree: ClusterTree) -> str:
-    """Return the remedy for replicas on ids that are not registered; the id of an aiocontroller never will be."""
+def _remedy_for_absent(away: Collection[int], tree: ClusterTree) -> str:
+    """Return the remedy for replicas on ids that are not registered; an aiocontroller never registers as a broker."""
     ours = tree.known_controllers.intersection(away)
     brokers = set(away).difference(ours)
     remedies = []
@@ -135,12 +135,12 @@ def unreadable(tree: ClusterTree) -> Iterator[Hit]:
 def leaders(tree: ClusterTree) -> Iterator[Hit]:
     """Partitions that clients cannot use."""
     live = tree.live
-    for partition in _staying(tree):
+    for partition in _not_deleting(tree):
         name, state = partition.name, partition.state
         if state is None:
             if name in tree.without_state:
                 remedy = (
-                    _return_of(set(partition.assignment.replicas) - live, tree)
+                    _remedy_for_absent(set(partition.assignment.replicas) - live, tree)
                     if (live.isdisjoint(partition.assignment.replicas))
                     else "the controller creates it; if it does not: aiocontroller takeover, or restart the controller"
                 )
@@ -173,11 +173,11 @@ def leaders(tree: ClusterTree) -> Iterator[Hit]:
 def in_sync(tree: ClusterTree) -> Iterator[Hit]:
     """Partitions with too few replicas in sync, or just enough.
 
-    As in Kafka, replicas that a reassignment adds do not count as missing while those it began with are in sync, and
-    the others do not once the target is in sync.
+    As in Kafka, a reassignment's new replicas do not count as missing while the original ones are in sync, nor do the
+    original ones once the target is in sync.
     """
     live, minimum = tree.live, min_isr(tree)
-    for partition in _staying(tree):
+    for partition in _not_deleting(tree):
         name, state, assignment = partition.name, partition.state, partition.assignment
         if state is None or state.leader not in live:
             continue
@@ -193,7 +193,7 @@ def in_sync(tree: ClusterTree) -> Iterator[Hit]:
                 str(name),
                 _state(partition),
                 f"{len(alive)} in sync, {MIN_ISR} is {wanted}",
-                _return_of(late, tree) if late.isdisjoint(live) else _slow(late & live),
+                _remedy_for_absent(late, tree) if late.isdisjoint(live) else _slow(late & live),
             )
         elif missing and len(alive) == wanted > 1:
             yield Hit(
@@ -201,7 +201,7 @@ def in_sync(tree: ClusterTree) -> Iterator[Hit]:
                 str(name),
                 _state(partition),
                 f"{len(alive)} in sync, {MIN_ISR} is {wanted}, {len(target)} replicas",
-                _return_of(missing, tree) if missing.isdisjoint(live) else _slow(missing & live),
+                _remedy_for_absent(missing, tree) if missing.isdisjoint(live) else _slow(missing & live),
             )
         if missing:
             away = missing - live
@@ -215,7 +215,7 @@ def in_sync(tree: ClusterTree) -> Iterator[Hit]:
                 str(name),
                 _state(partition),
                 why,
-                _return_of(away, tree) if away else _slow(missing),
+                _remedy_for_absent(away, tree) if away else _slow(missing),
             )
         if missing and len(alive) == 1 < len(target):
             yield Hit(
@@ -231,7 +231,7 @@ def _slow(brokers: object) -> str:
     return f"look at the logs, disks and network of broker {_names(brokers)}"
 
 
-def _staying(tree: ClusterTree) -> Iterator[Partition]:
+def _not_deleting(tree: ClusterTree) -> Iterator[Partition]:
     """The partitions of topics that are not being deleted."""
     deleting = set(tree.deletions)
     return (partition for partition in tree.partitions if partition.name.topic not in deleting)
@@ -272,10 +272,10 @@ def consistency(tree: ClusterTree) -> Iterator[Hit]:
 def racks(tree: ClusterTree) -> Iterator[Hit]:
     """Partitions with all replicas in one rack, if every broker has a rack and there are several racks."""
     rack = {broker.id: broker.rack for broker in tree.brokers.values()}
-    there = set(rack.values())
-    if None in there or len(there) < 2:
+    in_use = set(rack.values())
+    if None in in_use or len(in_use) < 2:
         return
-    for partition in _staying(tree):
+    for partition in _not_deleting(tree):
         replicas = partition.assignment.target
         own = {rack.get(broker) for broker in replicas}
         if len(replicas) > 1 and len(own) == 1 and None not in own:
@@ -289,9 +289,9 @@ def racks(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def notable(tree: ClusterTree) -> Iterator[Hit]:
-    """What is allowed, and worth knowing."""
+    """Harmless facts that an operator may want to know."""
     live = tree.live
-    for partition in _staying(tree):
+    for partition in _not_deleting(tree):
         name, state, replicas = partition.name, partition.state, partition.assignment.replicas
         if len(partition.assignment.target) == 1:
             why = "its assignment names one broker"
@@ -311,7 +311,7 @@ def notable(tree: ClusterTree) -> Iterator[Hit]:
 
 
 def absent(tree: ClusterTree) -> Iterator[Hit]:
-    """Brokers that have replicas and no registration."""
+    """Brokers that have replicas but are not registered."""
     counts: dict[int, int] = {}
     live = tree.live
     for partition in tree.partitions:
@@ -324,7 +324,7 @@ def absent(tree: ClusterTree) -> Iterator[Hit]:
             f"broker {broker}",
             paths.broker_id(broker),
             f"it has {plural(count, 'replica')}",
-            _return_of((broker,), tree),
+            _remedy_for_absent((broker,), tree),
         )
 
 
@@ -458,7 +458,7 @@ def reassignments(tree: ClusterTree) -> Iterator[Hit]:
 def requests(tree: ClusterTree) -> Iterator[Hit]:
     """Requests and notifications in ZooKeeper that no controller has handled.
 
-    A request for reassignments is allowed while they are under way: Kafka keeps it until they have ended.
+    Kafka keeps a request for reassignments until they have ended, so it is reported only if some are not in progress.
     """
     moving = {partition.name for partition in tree.partitions if partition.assignment.being_reassigned}
     waiting = None if tree.reassignment is None or moving.issuperset(tree.reassignment) else tree.reassignment

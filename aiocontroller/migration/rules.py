@@ -1,4 +1,7 @@
-"""The rules: each looks at the view and yields what it hits.  ``OF_STEP`` says which apply before which step.  Pure."""
+"""The rules of ``migration check``.  Each yields hits in the view; ``RULES_OF_STEP`` says which apply before a step.
+
+All are pure.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ BRIDGE = (3, 9)
 OLDEST = (3, 4)
 LEADER_AND_ISR_OF_3_4 = 7
 MOST_BEHIND = 100
-"""Records of the metadata log: those of 50 s in an idle cluster."""
+"""How many records of the metadata log may be missing: those of 50 s in an idle cluster."""
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _BESIDE_TOPICS = {
     What.ACLS: (paths.ACL, "kafka-acls --list"),
@@ -33,7 +36,7 @@ _BESIDE_TOPICS = {
     What.QUOTAS: ("/config/users", "kafka-configs --describe --entity-type users"),
     What.TOKENS: (paths.DELEGATION_TOKENS, "kafka-delegation-tokens --describe"),
 }
-"""A znode, and Kafka's tool."""
+"""What is carried over beside topics -> its znode, and Kafka's tool for it."""
 
 
 class MigrationStep(StrEnum):
@@ -61,7 +64,7 @@ NEXT = {
     MigrationPhase.FINALIZED: None,
     MigrationPhase.ROLLED_BACK: MigrationStep.ROLLBACK,
 }
-"""The step that follows."""
+"""Phase -> the step that follows; None: no step is left."""
 
 
 _WAIT = "wait for it: aiocontroller migration watch --until dual-write"
@@ -78,17 +81,17 @@ _PHASES: dict[MigrationStep, tuple[frozenset[MigrationPhase], str]] = {
 
 
 def all_hits(view: MigrationView, step: MigrationStep | None) -> list[Hit]:
-    """Return everything that is a reason against this step now."""
+    """Return all reasons against this step now."""
     return [*out_of_order(view, step), *faults(view, step)]
 
 
 def faults(view: MigrationView, step: MigrationStep | None) -> list[Hit]:
     """Return what has to be fixed before this step."""
-    return list(chain.from_iterable(rule(view) for rule in OF_STEP[step]))
+    return list(chain.from_iterable(rule(view) for rule in RULES_OF_STEP[step]))
 
 
 def out_of_order(view: MigrationView, step: MigrationStep | None) -> Iterator[Hit]:
-    """A step that does not belong to the present phase."""
+    """The step, if it does not belong to the present phase."""
     if step in _PHASES:
         phases, remedy = _PHASES[step]
         if view.phase not in phases:
@@ -104,9 +107,9 @@ def out_of_order(view: MigrationView, step: MigrationStep | None) -> Iterator[Hi
 def health(view: MigrationView) -> Iterator[Hit]:
     """Findings of ``aiocontroller check`` that are reasons against any step.
 
-    When the last broker has left ZooKeeper, this needs the address of a broker.
+    Once the last broker has left ZooKeeper, the address of a broker must be given.
     """
-    if view.kraft_holds_office and not view.tree.live and not view.kraft_brokers:
+    if view.kraft_is_active and not view.tree.live and not view.kraft_brokers:
         remedy = "name brokers by --bootstrap-server"
         yield Hit("does-not-answer", "the brokers", paths.BROKER_IDS, "ZooKeeper knows none of them", remedy)
         return
@@ -121,7 +124,7 @@ def health(view: MigrationView) -> Iterator[Hit]:
 
 
 def replicas(view: MigrationView) -> Iterator[Hit]:
-    """Replicas on ids without a live broker; a single one keeps the KRaft controller waiting."""
+    """Replicas on ids without a live broker; the KRaft controller waits as long as there is a single one."""
     there = view.tree.live | view.kraft_brokers
     for partition in view.tree.partitions:
         for broker in partition.assignment.replicas:
@@ -292,8 +295,8 @@ def quorum_runs(view: MigrationView) -> Iterator[Hit]:
 # -- what is in ZooKeeper ----------------------------------------------------------------------------------------------
 
 
-def under_way(view: MigrationView) -> Iterator[Hit]:
-    """Deletions and reassignments."""
+def topics_in_motion(view: MigrationView) -> Iterator[Hit]:
+    """Deletions and reassignments in progress."""
     for name in view.tree.deletions:
         why = "the topic is being deleted"
         yield Hit("under-way", name, paths.delete_topics_topic(name), why, "wait until it is gone")
@@ -304,7 +307,7 @@ def under_way(view: MigrationView) -> Iterator[Hit]:
             yield Hit("under-way", str(partition.name), path, why, "wait for it, or: aiocontroller reassign --cancel")
 
 
-def in_step(view: MigrationView) -> Iterator[Hit]:
+def zookeeper_in_step(view: MigrationView) -> Iterator[Hit]:
     """Differences between ZooKeeper, the quorum and the brokers."""
     behind = view.behind_records
     if behind is not None and behind > MOST_BEHIND:
@@ -322,9 +325,9 @@ def in_step(view: MigrationView) -> Iterator[Hit]:
 
 
 def epochs(view: MigrationView) -> Iterator[Hit]:
-    """States whose epochs would keep a controller elected after a deletion of ``/controller`` from writing them."""
+    """States with higher epochs than that of a controller that is elected if ``/controller`` is deleted."""
     tree = view.tree
-    if not view.kraft_holds_office:
+    if not view.kraft_is_active:
         yield from (hit for hit in of_check.epochs(tree))
         return
     for partition in tree.partitions:
@@ -344,8 +347,8 @@ def left_over(view: MigrationView) -> Iterator[Hit]:
         yield Hit("left-over", "the cluster", paths.MIGRATION, why, "aiocontroller migration rollback")
 
 
-def office(view: MigrationView) -> Iterator[Hit]:
-    """An aiocontroller in the role, from which the claim will take it."""
+def aiocontroller_active(view: MigrationView) -> Iterator[Hit]:
+    """An aiocontroller that is active; the claim will depose it."""
     holder = view.tree.holder
     if holder is not None and holder.software == SOFTWARE:
         why = f"it is controller {holder.controller_id}"
@@ -354,12 +357,12 @@ def office(view: MigrationView) -> Iterator[Hit]:
 
 
 def carried(view: MigrationView) -> Iterator[Hit]:
-    """Differences between ZooKeeper and KRaft in what is carried over beside topics."""
+    """Differences between ZooKeeper and KRaft in what is carried over beside topics, such as ACLs."""
     if view.stored is None:
         remedy = "name credentials in AIOCONTROLLER_ZOOKEEPER_…, as for a controller"
         yield Hit("not-shown", "users and ACLs", "/config/users", "ZooKeeper does not show them", remedy)
         return
-    otherwise = "no node reported it" if view.kraft_holds_office else "the claim has not been made"
+    otherwise = "no node reported it" if view.kraft_is_active else "the claim has not been made"
     for what, (path, tool) in _BESIDE_TOPICS.items():
         stored, reported = view.stored[what], view.reported.get(what, otherwise)
         if isinstance(reported, str):
@@ -413,19 +416,20 @@ def _version(text: str | None) -> tuple[int, int] | None:
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
 
 
-_BEFORE_THE_CLAIM = (
-    health, releases, settings, silent, replicas, quorum, controllers_migrate, under_way, left_over, epochs, office,
+_RULES_BEFORE_CLAIM = (
+    health, releases, settings, silent, replicas, quorum, controllers_migrate, topics_in_motion, left_over, epochs,
+    aiocontroller_active, authorizers, carried,
+)  # fmt: skip
+_RULES_AFTER_CLAIM = (
+    health, silent, quorum, controllers_migrate, left_behind, zookeeper_in_step, topics_in_motion, epochs,
     authorizers, carried,
 )  # fmt: skip
-_AFTER_THE_CLAIM = (
-    health, silent, quorum, controllers_migrate, left_behind, in_step, under_way, epochs, authorizers, carried,
-)  # fmt: skip
 
-OF_STEP: dict[MigrationStep | None, tuple[Rule, ...]] = {
-    MigrationStep.PROVISION: _BEFORE_THE_CLAIM,
-    MigrationStep.CLAIM: (*_BEFORE_THE_CLAIM, migration_mode),
-    MigrationStep.KRAFT: (*_AFTER_THE_CLAIM, settings),
-    MigrationStep.FINALIZE: (*_AFTER_THE_CLAIM, zookeeper_mode),
+RULES_OF_STEP: dict[MigrationStep | None, tuple[Rule, ...]] = {
+    MigrationStep.PROVISION: _RULES_BEFORE_CLAIM,
+    MigrationStep.CLAIM: (*_RULES_BEFORE_CLAIM, migration_mode),
+    MigrationStep.KRAFT: (*_RULES_AFTER_CLAIM, settings),
+    MigrationStep.FINALIZE: (*_RULES_AFTER_CLAIM, zookeeper_mode),
     MigrationStep.ROLLBACK: (health, quorum_runs, kraft_mode, epochs, left_over),
     None: (silent, quorum, left_behind),
 }

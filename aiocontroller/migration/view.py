@@ -83,7 +83,7 @@ class MigrationView(msgspec.Struct, frozen=True):
 
         Brokers in migration mode would answer with what ZooKeeper has.
         """
-        if not self.kraft_holds_office:
+        if not self.kraft_is_active:
             return None
         if self.kraft_brokers:
             return self.answers.brokers[min(self.kraft_brokers)]
@@ -96,7 +96,7 @@ class MigrationView(msgspec.Struct, frozen=True):
         return max((level for level in levels if level is not None), default=None)
 
     @property
-    def kraft_holds_office(self) -> bool:
+    def kraft_is_active(self) -> bool:
         """Whether ``/controller`` names a KRaft controller."""
         return self.tree.holder is not None and self.tree.holder.kraft_controller_epoch > 0
 
@@ -117,7 +117,7 @@ class MigrationView(msgspec.Struct, frozen=True):
     def phase(self) -> MigrationPhase:
         """The phase, by ZooKeeper; nodes' answers only decide on ``FINALIZED`` and ``MOVING_BROKERS``."""
         migration = self.tree.migration
-        if not self.kraft_holds_office:
+        if not self.kraft_is_active:
             if migration is None:
                 return MigrationPhase.NOT_BEGUN
             return MigrationPhase.ROLLED_BACK if migration.claimed else MigrationPhase.WAITING

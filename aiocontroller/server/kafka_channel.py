@@ -1,8 +1,8 @@
 """One connection of a broker or client: frames, login, limits (Kafka's ``KafkaChannel``).
 
-As in Kafka, one request is processed at a time: later ones stay unread until it is answered, so answers keep the order
-of requests.  Reading also stops while the client does not read its answers, while there is no memory for the announced
-frame, and while other connections have their turn (``socket_server``).  ``kafka_apis`` handles the requests.
+As in Kafka, one request is processed at a time: later ones stay unread until it is answered, so answers come in the
+order of requests.  Reading also stops while the client does not read its answers, while there is no memory for the
+announced frame, and while it is other connections' turn (``socket_server``).  ``kafka_apis`` handles the requests.
 
 A frame that is too long, truncated, or of an API or version not offered closes its connection with a log line; other
 connections are not affected.  A client that is silent, slow or does not read for too long is disconnected.
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OF_A_LOGIN: dict[int, VersionRange] = {
+LOGIN_APIS: dict[int, VersionRange] = {
     ApiKey.SASL_HANDSHAKE: VersionRange(1, 1),
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
 }
 RENEWED_AFTER_S = 1.0
-"""As in Kafka, a client cannot re-authenticate sooner than this after it last started to."""
+"""As in Kafka, the least time between the starts of two authentications of a client."""
 _REQUEST_START = Struct(">hhi")
 
 
@@ -56,7 +56,7 @@ class KafkaChannel(asyncio.Protocol):
         self.address = address
         """The peer's IP address."""
         self._server = server
-        self._at = at
+        self._listener = at
         self._abort = abort
         self._security = server.shell.security.server(at)
         self._login: SaslLogin | None = server.login(self._security)
@@ -75,17 +75,17 @@ class KafkaChannel(asyncio.Protocol):
         self._serial = 0
         """Number of the current request; answers to other requests are dropped."""
         self._in_flight = False
-        self._begun = False
+        self._frame_begun = False
         """Part of a frame has arrived."""
-        self._checked = False
+        self._frame_checked = False
         """The frame's header has been checked, and its announced size taken from the pool."""
         self._lacks_memory = False
         self._pool = server.memory if self._login is None else server.login_memory
         self._taken_bytes = 0
         self._queued = False
-        """Waiting for its turn."""
-        self._unread = False
-        """Answers are waiting for the client to read them."""
+        """The connection waits for its turn."""
+        self._answers_unread = False
+        """Answers wait for the client to read them."""
         self._muted = False
         """The client has exceeded a quota and has to wait."""
         self._paused = False
@@ -99,7 +99,7 @@ class KafkaChannel(asyncio.Protocol):
     @property
     def listener(self) -> str:
         """The name of its listener."""
-        return self._at.listener
+        return self._listener.listener
 
     # -- the connection --------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class KafkaChannel(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass of it
         self._transport = transport
         self._peer = str(transport.get_extra_info("peername"))
-        if self._gone:  # it had to make room
+        if self._gone:  # it was evicted
             transport.abort()
             return
         try:
@@ -120,7 +120,7 @@ class KafkaChannel(asyncio.Protocol):
             self._set_deadline(self._server.idle_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what the connection holds; also called when it was never established."""
+        """Release what the connection holds; also called if it was never established."""
         if self._gone and self._transport is None:
             return
         self._gone, self._transport = True, None
@@ -132,19 +132,19 @@ class KafkaChannel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read answers: stop reading requests, and set the deadline ``send_timeout_s``."""
-        self._unread = True
+        self._answers_unread = True
         self._set_deadline(self._server.send_timeout_s)
         self._server.answers_unread(self, 0 if self._transport is None else self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """The client reads again: continue with what it has sent."""
-        self._unread = False
+        self._answers_unread = False
         self._server.answers_read(self)
         if not self._in_flight and not self._muted and not self._closing:
             self._go_on()
 
     def close(self) -> None:
-        """Close after sending the answers already given, if the client reads them; read and write nothing further."""
+        """Close once the client has read the answers already written; read and write nothing more."""
         if self._closing:
             return
         self._closing = True
@@ -181,13 +181,13 @@ class KafkaChannel(asyncio.Protocol):
         self.since_s = self._server.now()
         self.deadline_s = self.since_s + delay_s
 
-    def too_late(self) -> None:
+    def deadline_passed(self) -> None:
         """Close the connection, whose deadline has passed."""
-        if self._closing or self._unread:
+        if self._closing or self._answers_unread:
             reason = "answers are not read"
         elif self._before_login:
             reason = "no login" if self._transport is not None else "no TLS handshake"
-        elif self._begun and not self._in_flight:
+        elif self._frame_begun and not self._in_flight:
             reason = f"an incomplete request: {len(self._buffer)} bytes received"
         else:
             reason = ""  # idle: nothing is wrong
@@ -199,37 +199,37 @@ class KafkaChannel(asyncio.Protocol):
 
     @property
     def is_receiving(self) -> bool:
-        """Whether it holds memory for an incomplete frame."""
+        """Whether the connection holds memory for an incomplete frame."""
         return bool(self._taken_bytes) and not self._in_flight
 
     # -- from bytes to a request -----------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Buffer the bytes; the next request is taken when the one before it is answered."""
+        """Buffer the bytes; the next request is processed when the one before it has been answered."""
         if self._closing:
             return
         self._buffer.put(data)
-        if self._in_flight or self._unread or self._queued or self._lacks_memory or self._muted:
+        if self._in_flight or self._answers_unread or self._queued or self._lacks_memory or self._muted:
             self._pause()
         else:
             self._receive()
 
     def memory_is_free(self) -> None:
-        """Go on with the request for which there was no memory."""
+        """Go on with the request for which there was no memory; the pool has reserved it now."""
         self._lacks_memory = False
-        self._checked = True
+        self._frame_checked = True
         self._taken_bytes = self._buffer.size() or 0
         self._set_deadline(self._server.receive_timeout_s)
         self._go_on()
 
     def take_turn(self) -> None:
-        """Called by the server, in whose queue this connection was."""
+        """Process a request; the server calls this when it is the connection's turn."""
         self._queued = False
-        if not (self._closing or self._gone or self._in_flight or self._unread or self._lacks_memory):
+        if not (self._closing or self._gone or self._in_flight or self._answers_unread or self._lacks_memory):
             self._receive()
 
     def _go_on(self) -> None:
-        """Go on after waiting."""
+        """Go on after a wait: queue for a turn if there is input, else read."""
         if len(self._buffer):
             self._queue()
         else:
@@ -252,14 +252,14 @@ class KafkaChannel(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _receive(self) -> None:
-        """Take the next request, if it is complete and it is our turn."""
+        """Process the next request, if it is complete and it is our turn."""
         try:
-            if not self._checked and not self._check():
+            if not self._frame_checked and not self._check():
                 return
             if not self._buffer.is_whole:
                 self._resume()
             elif self._server.may_work():
-                self._begun = self._checked = False
+                self._frame_begun = self._frame_checked = False
                 self._handle(self._buffer.take() or b"")
             else:
                 self._queue()
@@ -269,8 +269,8 @@ class KafkaChannel(asyncio.Protocol):
     def _check(self) -> bool:
         """Whether the incoming frame may be received; FrameError if it would be refused."""
         size = self._buffer.size()
-        if not self._begun:
-            self._begun = True
+        if not self._frame_begun:
+            self._frame_begun = True
             self._set_deadline(self._server.receive_timeout_s)
         if size is None:
             self._resume()
@@ -289,13 +289,13 @@ class KafkaChannel(asyncio.Protocol):
                 self._pause()
                 return False
             self._taken_bytes = size
-        self._checked = True
+        self._frame_checked = True
         return True
 
     def _check_large(self, size: int, start: bytes) -> None:
         api, version, _ = _REQUEST_START.unpack_from(start)
         if self._before_login:
-            check_supported(api, version, OF_A_LOGIN)
+            check_supported(api, version, LOGIN_APIS)
             return
         most = self._server.largest_request(api, start)
         if size > most:
@@ -321,7 +321,7 @@ class KafkaChannel(asyncio.Protocol):
         if api == ApiKey.API_VERSIONS and not ended:
             offered = dict(self._server.apis.offered())
             if self._login is not None:
-                offered |= OF_A_LOGIN
+                offered |= LOGIN_APIS
             header, body = decode_request_header(frame)
             answer = answer_api_versions_request(version, body, offered)
             if version == 0 and (header.client_id or "").startswith(HEARTBEAT):
@@ -343,7 +343,7 @@ class KafkaChannel(asyncio.Protocol):
             self._server.apis.handle(self._request)
 
     def _may_speak_for_brokers(self) -> bool:
-        """Whether what else a heartbeat says is believed: unlike the ApiVersions in it, that needs ClusterAction."""
+        """Whether to believe which brokers a heartbeat's sender hears; unlike ApiVersions, this needs ClusterAction."""
         if self._login is not None and self._login.principal is None:
             return False
         authorize = self._server.shell.authorizer.authorize
@@ -359,7 +359,7 @@ class KafkaChannel(asyncio.Protocol):
             client_id=header.client_id,
             principal=self._principal,
             host=self._host,
-            listener=self._at,
+            listener=self._listener,
             authenticated=self._login is not None or self._certified is not None,
             token_authenticated=self._login is not None and self._login.by_token,
         )
@@ -392,12 +392,12 @@ class KafkaChannel(asyncio.Protocol):
             self._muted = True
             self._pause()
             self._server.shell.world.clock.call_later(mute_ms / 1000, self._unmute)
-        elif not self._unread:
+        elif not self._answers_unread:
             self._go_on()
 
     def _unmute(self) -> None:
         self._muted = False
-        if not (self._closing or self._gone or self._unread):
+        if not (self._closing or self._gone or self._answers_unread):
             self._set_deadline(self._server.idle_s)
             self._go_on()
 
@@ -424,7 +424,7 @@ class KafkaChannel(asyncio.Protocol):
 
     def _log_in(self, api: int, version: int, correlation_id: int, frame: bytes, login: SaslLogin) -> None:
         _, body = decode_request_header(frame)
-        check_supported(api, version, OF_A_LOGIN)
+        check_supported(api, version, LOGIN_APIS)
         if api == ApiKey.SASL_HANDSHAKE and login.has_begun:
             answer = sasl_messages.encode_handshake_response(version, KafkaErrorCode.ILLEGAL_SASL_STATE, ())
             self._answer(self._serial, response_frame(api, version, correlation_id, answer))

@@ -202,7 +202,7 @@ class SocketServer:
             late += [c for c in self.connections if c.is_receiving and c.since_s <= slow_s and c not in late]
         for channel in late:
             self._expired.inc()
-            channel.too_late()
+            channel.deadline_passed()
         if self.memory.peak_bytes >= MUCH_BYTES and not self.memory.used_bytes:
             self.memory.peak_bytes = 0
             self._return_memory()

@@ -73,13 +73,13 @@ async def test_broker_that_has_come_back_is_not_held_against_it() -> None:
         first, second = await pair_with_topic(it)
         await it.deafen(1)
         await asyncio.sleep(QUICKLY_S)
-        assert second._witness is not None
-        assert list(second._witness.suspects()) == [1]
+        assert second._broker_heartbeats is not None
+        assert list(second._broker_heartbeats.suspects()) == [1]
         it.on_host("broker 1 again")
         await it.kill_broker(1)
         await it.add_broker(1)
         await asyncio.sleep(4)
-        assert second._witness.suspects() == {}
+        assert second._broker_heartbeats.suspects() == {}
         await crash(it, first)
         await asyncio.sleep(QUICKLY_S)
         assert second.controller.election.active
@@ -92,11 +92,11 @@ async def test_registrations_that_go_while_standing_by_are_forgotten() -> None:
         first, second = await pair_with_topic(it)
         await it.kill_broker(1)
         await asyncio.sleep(4)
-        assert second._witness is not None
-        assert sorted(second._witness.detector.peers) == [2, 3]
+        assert second._broker_heartbeats is not None
+        assert sorted(second._broker_heartbeats.detector.peers) == [2, 3]
         await crash(it, first)
         await asyncio.sleep(QUICKLY_S)
-        assert sorted(second._witness.detector.peers) == [2, 3]
+        assert sorted(second._broker_heartbeats.detector.peers) == [2, 3]
         assert suspicions(second).count(("alarm", 1)) == 0
 
 
@@ -183,8 +183,8 @@ async def test_without_the_standbys_word_our_own_evidence_counts(how: str) -> No
 async def test_what_a_standby_hears_does_not_delay_the_alarm_of_a_broker_that_refuses() -> None:
     async with stage() as it:
         first, second = await pair_with_topic(it, "full")
-        assert second._witness is not None
-        assert 1 in dict(second._witness.hears())
+        assert second._broker_heartbeats is not None
+        assert 1 in dict(second._broker_heartbeats.hears())
         await it.deafen(1)
         await asyncio.sleep(0.3)
         assert suspicions(first) == [("suspected", 1), ("alarm", 1)]
