@@ -10,6 +10,7 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -65,6 +66,7 @@ class Secret(str):
     __str__ = __repr__
 
 
+@lru_cache(maxsize=100)  # asked for once for each partition
 def parse_protocol_version(text: str) -> tuple[int, int, int]:
     """Parse ``3.4-IV0`` into (3, 4, 0); without ``-IVn``, the release's last IV, as in Kafka.  ValueError otherwise."""
     match = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)?(?:-IV(\d+))?", text)

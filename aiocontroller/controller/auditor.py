@@ -210,8 +210,9 @@ class Auditor:
 
     def is_foreign_write(self, known: LeaderAndIsr | None, found: LeaderAndIsr) -> bool:
         """Whether a state differs from what memory holds, and no leader can have written it."""
-        ours = known is not None and self.brokers_write() and is_isr_written_by_its_leader(known, found)
-        return found != known and not ours
+        if found == known:
+            return False
+        return known is None or not (self.brokers_write() and is_isr_written_by_its_leader(known, found))
 
     # -- what ------------------------------------------------------------------------------------------------------
 

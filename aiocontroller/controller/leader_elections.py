@@ -51,8 +51,11 @@ async def replica_leader_election(shell: ControllerShell, event: ReplicaLeaderEl
     def present(decided: plan.Answers) -> plan.Answers:
         return plan.presented(answers | decided, named=named, release=shell.settings.release)
 
+    async def present_decided(request: WaitingRequest) -> plan.Answers:
+        return present(request.answers)
+
     if waiting:
-        wait_for_logs(shell, WaitingRequest(event.reply, waiting, lambda request: present(request.answers)))
+        wait_for_logs(shell, WaitingRequest(event.reply, waiting, present_decided))
     else:
         event.reply.answer(present({}))
 

@@ -42,6 +42,8 @@ WRITTEN_AT_ONCE = 4_000
 """The most partitions in one step."""
 WRITTEN_FIRST = 2_000
 """Partitions in the first of several steps, so that the first requests leave early."""
+READ_AT_ONCE = 2_000
+"""States taken in before other tasks may run."""
 STATE_NAMES = [state.name for state in sorted(PartitionState)]
 TOPIC_REPLACED = "its topic was replaced by another of the same name"
 NO_CONFIGS: Mapping[str, Mapping[str, str]] = {}
@@ -240,9 +242,9 @@ def _steps(changes: Sequence[LeadershipChange[Any]]) -> list[Step]:
             if not room:
                 room = WRITTEN_AT_ONCE if steps or undecided <= WRITTEN_AT_ONCE else WRITTEN_FIRST
                 steps.append([])
-            piece = rows[at : at + room]
+            piece = rows[at : at + (room if change.at_once is None else min(room, change.at_once))]
             steps[-1].append((change, piece))
-            at, room = at + len(piece), room - len(piece)
+            at, room = at + len(piece), 0 if len(piece) == change.at_once else room - len(piece)
     return steps
 
 
@@ -301,7 +303,9 @@ async def read_states_again(shell: ControllerShell, rows: Sequence[int]) -> dict
     failed: dict[int, str] = {}
     states = await shell.zk.get_topic_partition_states(*names_and_numbers(shell, rows))
     others = await _replaced_among_foreign(shell, rows, states)
-    for row, state in zip(rows, states, strict=True):
+    for number, (row, state) in enumerate(zip(rows, states, strict=True)):
+        if number % READ_AT_ONCE == READ_AT_ONCE - 1:
+            await shell.breathe()
         if shell.context.table.topic(row).name in others:
             failed[row] = TOPIC_REPLACED
         elif state is None:
@@ -325,14 +329,14 @@ async def _replaced_among_foreign(
     shell: ControllerShell, rows: Sequence[int], states: Sequence[LeaderAndIsr | BadZNode | None]
 ) -> Collection[str]:
     """Check the topics of states that no leader can have written; the others are too many.  Returns replaced topics."""
-    known = map(shell.context.table.leadership, rows)
-    found = zip(rows, known, states, strict=True)
-    odd = [
-        row
-        for row, ours, there in found
-        if isinstance(there, LeaderAndIsr) and shell.auditor.is_foreign_write(ours, there)
-    ]
-    return await find_replaced_topics(shell, odd) if odd else ()
+    foreign = []
+    for number, (row, state) in enumerate(zip(rows, states, strict=True)):
+        if number % READ_AT_ONCE == READ_AT_ONCE - 1:
+            await shell.breathe()
+        known = shell.context.table.leadership(row)
+        if isinstance(state, LeaderAndIsr) and shell.auditor.is_foreign_write(known, state):
+            foreign.append(row)
+    return await find_replaced_topics(shell, foreign) if foreign else ()
 
 
 async def find_replaced_topics(shell: ControllerShell, rows: Sequence[int]) -> Collection[str]:

@@ -43,7 +43,7 @@ class WaitingRequest:
         self,
         reply: Reply,
         waiting: Iterable[TopicPartition],
-        present: Callable[[WaitingRequest], object],
+        present: Callable[[WaitingRequest], Awaitable[object]],
         *,
         elects: bool = True,
         leader: int | None = None,
@@ -64,13 +64,13 @@ class WaitingRequest:
         if question.partition in self.waiting:
             self.evidence[question.partition] = question, evidence
 
-    def decided(self, answers: Answers) -> None:
+    async def decided(self, answers: Answers) -> None:
         """Take in the outcome for some partitions; the last one completes the answer."""
         self.answers |= answers
         for partition in answers:
             self.waiting.pop(partition, None)
         if not self.waiting:
-            self.reply.ensure(self._present(self))
+            self.reply.ensure(await self._present(self))
 
 
 class LogQuestions:

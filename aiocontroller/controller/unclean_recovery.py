@@ -19,19 +19,19 @@ from aiocontroller.controller.leadership_writes import min_isrs_of
 from aiocontroller.controller.log_questions import WaitingRequest
 from aiocontroller.controller.reassignment import maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.state_changes import SWEEP, ask_about, handle_partition_state_changes
+from aiocontroller.controller.state_changes import ASKED_AT_ONCE, SWEEP, ask_about, handle_partition_state_changes
 from aiocontroller.core.election import Strategy, with_online_replica
 from aiocontroller.core.election_requests import answers_after_questions
 from aiocontroller.core.eligible_replicas import needed_in_sync
 from aiocontroller.core.events import LogEndsReceived, OfflinePartitionsSweep, RecoverPartitions
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.log_evidence import Evidence, Loss, Question, loss
-from aiocontroller.core.partition_state_machine import partitions_to_bring_online
+from aiocontroller.core.partition_state_machine import COMPARED_AT_ONCE, partitions_to_bring_online
 from aiocontroller.core.request_content import PartitionRecovery
 from aiocontroller.core.states import PartitionState
 from aiocontroller.core.unclean_recovery import (
     RowEvidence,
-    awaited_elsewhere,
+    all_awaited_elsewhere,
     evidence_by_row,
     not_readable,
     readable,
@@ -46,8 +46,6 @@ log = logging.getLogger(__name__)
 
 SHOWN = 20
 """Partitions that the status names."""
-RECORDED_AT_ONCE = 1_000
-"""Journal records written before other tasks may run."""
 
 
 async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> None:
@@ -76,10 +74,12 @@ async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> N
             led += result.elected
             from_logs += result.from_logs
     await _report(shell, from_logs, evidence, questions, event.duration_us)
-    _ask_again(shell, {row: evidence[row] for row in still_offline(context, evidence)})
+    await _ask_again(shell, {row: evidence[row] for row in still_offline(context, evidence)})
     undecided = set(offline).difference(evidence)
     await _ask_for_requests(shell, undecided)
-    _answer(shell, [question for question in event.asked if context.table.row(*question.partition) not in undecided])
+    await _answer(
+        shell, [question for question in event.asked if context.table.row(*question.partition) not in undecided]
+    )
     await maybe_complete_reassignment(shell, led)
 
 
@@ -88,9 +88,9 @@ async def _take_in(
 ) -> dict[int, Evidence]:
     """Record what is newly known, and pass it to the requests that wait for it; returns the evidence that holds."""
     evidence: dict[int, Evidence] = {}
-    for start in range(0, len(event.asked), RECORDED_AT_ONCE):
+    for start in range(0, len(event.asked), COMPARED_AT_ONCE):
         await shell.breathe()
-        some = evidence_by_row(shell.context, event.asked[start : start + RECORDED_AT_ONCE], event.evidence)
+        some = evidence_by_row(shell.context, event.asked[start : start + COMPARED_AT_ONCE], event.evidence)
         for row in some:
             if shell.log_questions.is_new(questions[row], some[row]):
                 lost = _loss_by_best(shell, some, row, questions[row])
@@ -128,13 +128,15 @@ def _loss_by_best(shell: ControllerShell, evidence: RowEvidence, row: int, quest
     return None if best is None else loss(evidence[row], best, question.awaited)
 
 
-def _ask_again(shell: ControllerShell, waiting: RowEvidence) -> None:
+async def _ask_again(shell: ControllerShell, waiting: RowEvidence) -> None:
     """Schedule a sweep, which asks again, if an awaited live broker has not reported where its log ends."""
-    context = shell.context
-    silent = any(
-        waited_for(context, row, known, shell.config.recovery.of(context.table.topic(row).name))
-        for row, known in waiting.items()
-    )
+    context, silent = shell.context, False
+    for number, (row, known) in enumerate(waiting.items()):
+        if number % ASKED_AT_ONCE == ASKED_AT_ONCE - 1:
+            await shell.breathe()
+        if waited_for(context, row, known, shell.config.recovery.of(context.table.topic(row).name)):
+            silent = True
+            break
     after_s = shell.log_questions.ask_again_after_s(fruitless=silent)
     if silent:
         shell.queue.schedule(SWEEP, after_s, OfflinePartitionsSweep())
@@ -156,7 +158,7 @@ async def _report(
     min_isrs = await min_isrs_of(shell, {topic.id: topic for topic in map(table.topic, rows)}.values())
     example, unreadable = "", 0
     for number, row in enumerate(rows):
-        if number % RECORDED_AT_ONCE == 0:
+        if number % COMPARED_AT_ONCE == 0:
             await shell.breathe()
         lost = loss(evidence[row], table.leader[row], questions[row].awaited)
         min_isr = min_isrs.get(table.topic(row).id)
@@ -176,7 +178,7 @@ def status(shell: ControllerShell) -> dict[str, Any]:
     """Status as JSON values: which partitions wait for which brokers, and which leaders serve no reads yet."""
     context, table, config = shell.context, shell.context.table, shell.config
     offline = with_online_replica(context, still_offline(context, partitions_to_bring_online(context)))
-    waiting = {row: elsewhere for row in offline if (elsewhere := awaited_elsewhere(context, row))}
+    waiting = all_awaited_elsewhere(context, offline)
     below = shell.log_questions.led_below_min_isr
     for tp, needed in list(below.items()):
         row = table.row(*tp)
@@ -226,11 +228,15 @@ def wait_for_logs(shell: ControllerShell, request: WaitingRequest) -> None:
     shell.log_questions.requests.append(request)
 
 
-def _answer(shell: ControllerShell, decided: Sequence[Question]) -> None:
-    partitions = [question.partition for question in decided]
+async def _answer(shell: ControllerShell, decided: Sequence[Question]) -> None:
     requests = shell.log_questions.requests
     for request in list(requests):
-        request.decided(answers_after_questions(shell.context, [tp for tp in partitions if tp in request.waiting]))
+        partitions = [question.partition for question in decided if question.partition in request.waiting]
+        for start in range(0, len(partitions), ASKED_AT_ONCE):
+            if start:
+                await shell.breathe()
+            some = partitions[start : start + ASKED_AT_ONCE]
+            await request.decided(answers_after_questions(shell.context, some))
         if not request.waiting:
             requests.remove(request)
 
@@ -249,8 +255,14 @@ async def recover_partitions(shell: ControllerShell, event: RecoverPartitions) -
     topic = table.topic_by_name[event.topic]
     min_isrs = await min_isrs_of(shell, [topic])
 
-    def present(request: WaitingRequest) -> list[PartitionRecovery]:
-        return recoveries(context, event, rows, request.evidence, min_isrs.get(topic.id))
+    async def present(request: WaitingRequest) -> list[PartitionRecovery]:
+        found: list[PartitionRecovery] = []
+        for start in range(0, len(rows), COMPARED_AT_ONCE):
+            if start:
+                await shell.breathe()
+            some = rows[start : start + COMPARED_AT_ONCE]
+            found += recoveries(context, event, some, request.evidence, min_isrs.get(topic.id))
+        return found
 
     request = WaitingRequest(
         event.reply, map(table.topic_partition, offline), present, elects=not event.dry_run, leader=event.leader
@@ -259,7 +271,7 @@ async def recover_partitions(shell: ControllerShell, event: RecoverPartitions) -
         wait_for_logs(shell, request)
         await ask_about(shell, offline)
     else:
-        request.decided({})
+        await request.decided({})
 
 
 # -- by the clock ------------------------------------------------------------------------------------------------------

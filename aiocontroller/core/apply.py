@@ -40,7 +40,8 @@ def _enter(context: ControllerContext, effects: Effects) -> None:
 
 def adopt(context: ControllerContext, row: int, state: LeaderAndIsr) -> None:
     """Take a state over that was read again from ZooKeeper; brokers in its ISR that are not replicas are noted."""
-    context.table.set_leadership(row, state)
+    if state != context.table.leadership(row):  # most are as they were
+        context.table.set_leadership(row, state)
     if non_replicas(context, row, state.isr):
         context.read_with_non_replicas[row] = None
 

@@ -261,14 +261,21 @@ def without_online_isr(context: ControllerContext, rows: Sequence[int]) -> list[
 
 def with_online_replica(context: ControllerContext, rows: Iterable[int]) -> list[int]:
     """The partitions with leadership that have an online replica, in sync or not."""
-    table, live = context.table, context.live
-    return [
-        row
-        for row in rows
-        if table.isr_of[row] != NO_ISR
-        and not live.isdisjoint(table.replicas(row))
-        and any(context.is_replica_online(row, replica) for replica in table.replicas(row))
-    ]
+    table, live, memo = context.table, context.live, dict[int, bool]()
+    found = []
+    for row in rows:
+        if table.isr_of[row] == NO_ISR:
+            continue
+        assignment = table.assignment_of[row]
+        if context.offline_dirs:
+            lives = any(context.is_replica_online(row, replica) for replica in table.replicas(row))
+        elif assignment in memo:
+            lives = memo[assignment]
+        else:
+            lives = memo[assignment] = not live.isdisjoint(table.replicas(row))
+        if lives:
+            found.append(row)
+    return found
 
 
 def recovery_state_after(outcome: ElectionOutcome, current: int, recovery_supported: bool) -> int:

@@ -61,6 +61,8 @@ class LeadershipChange(ABC, Generic[P]):
     """The partitions' state znodes do not exist yet."""
     recorded: ClassVar[bool] = True
     """Whether the journal has a record of each write."""
+    at_once: int | None = None
+    """The most rows of one plan; None: as many as one step has."""
 
     def __init__(self, rows: Sequence[int] = ()) -> None:
         self.undecided = rows

@@ -173,13 +173,7 @@ class Evidence(NamedTuple):
     @property
     def epochs_known(self) -> bool:
         """Whether logs can be compared by their epochs; if not, only their lengths count."""
-        return all(end.epoch != UNKNOWN_EPOCH for end in self.ends.values())
-
-    def rank(self, broker: int, awaited: Collection[int] = ()) -> tuple[int, bool, int]:
-        """The higher, the better."""
-        end = self.ends[broker]
-        epoch = end.epoch if self.epochs_known else UNKNOWN_EPOCH
-        return (epoch, epoch < 0 and broker in awaited and not end.is_empty, end.end_offset)
+        return UNKNOWN_EPOCH not in [end.epoch for end in self.ends.values()]
 
     def best(self, candidates: Sequence[int], awaited: Collection[int] = ()) -> int | None:
         """The candidate with the best log, the first among equals; None if none of them has answered.
@@ -188,10 +182,17 @@ class Evidence(NamedTuple):
         unless it is awaited itself.  Of logs without epochs an awaited one with records is better than a longer one
         that is not awaited.
         """
-        answered = [broker for broker in candidates if broker in self.ends]
-        deleted = max((self.ends[broker].start_offset for broker in answered if broker in awaited), default=-1)
-        answered = [b for b in answered if self.ends[b].end_offset >= deleted + (b not in awaited)]
-        return max(answered, key=lambda broker: self.rank(broker, awaited), default=None)
+        epochs_known = self.epochs_known
+        answered = [(broker, self.ends[broker], broker in awaited) for broker in candidates if broker in self.ends]
+        deleted = max([end.start_offset for _, end, is_awaited in answered if is_awaited], default=-1)
+        best, highest = None, (UNKNOWN_EPOCH - 1, False, 0)
+        for broker, end, is_awaited in answered:
+            if end.end_offset >= deleted + (not is_awaited):
+                epoch = end.epoch if epochs_known else UNKNOWN_EPOCH
+                rank = (epoch, epoch < 0 and is_awaited and not end.is_empty, end.end_offset)
+                if rank > highest:
+                    best, highest = broker, rank
+        return best
 
     def is_proven_better(self, best: int, other: int, awaited: Collection[int] = ()) -> bool:
         """Whether the best log surely has every committed record of the other; lengths alone prove nothing."""
@@ -226,12 +227,13 @@ def loss(evidence: Evidence, leader: int, awaited: Collection[int]) -> Loss:
             unknown = tuple(sorted((*unknown, leader)))
         reason = f"broker {leader} has not reported where its log ends ({evidence.silent.get(leader, 'not asked')})"
         return Loss(0, unknown, f"{reason}: how many records are lost is unknown")
+    best = evidence.best(list(evidence.ends))
     lost: dict[int, int] = {}
     clauses = [f"broker {leader} {evidence.ends[leader]}"]
     for broker, end in evidence.ends.items():
         if broker == leader:
             continue
-        more = _only_in(evidence, broker, leader)
+        more = _only_in(evidence, broker, leader, best)
         lost[end.epoch] = max(lost.get(end.epoch, 0), more)
         clauses.append(
             f"broker {broker} {end}" + (f", up to {plural(more, 'record')} of which are lost" if more else "")
@@ -245,22 +247,22 @@ def loss(evidence: Evidence, leader: int, awaited: Collection[int]) -> Loss:
     return Loss(total, unknown, f"{'; '.join(clauses)}: {verdict}")
 
 
-def _only_in(evidence: Evidence, broker: int, leader: int) -> int:
-    """How many records the broker's log may have that the leader's lacks."""
+def _only_in(evidence: Evidence, broker: int, leader: int, best: int | None) -> int:
+    """How many records the broker's log may have that the leader's lacks; ``best``: the best of all logs."""
     end, leading = evidence.ends[broker], evidence.ends[leader]
     if end.epoch == leading.epoch and end.epoch >= 0:
         common = min(end.end_offset, leading.end_offset)
     else:
-        common = min(_shared_with_best(evidence, broker), _shared_with_best(evidence, leader))
+        common = min(_shared_with_best(evidence, broker, best), _shared_with_best(evidence, leader, best))
     return max(0, end.end_offset - max(common, end.start_offset))
 
 
-def _shared_with_best(evidence: Evidence, broker: int) -> int:
+def _shared_with_best(evidence: Evidence, broker: int, best: int | None) -> int:
     """The offset up to which, at least, the broker's log is the beginning of the best one.
 
     Two logs agree up to the smaller of their two offsets.
     """
-    end, best = evidence.ends[broker], evidence.best(list(evidence.ends))
+    end = evidence.ends[broker]
     if broker == best or (best is not None and 0 <= end.epoch == evidence.ends[best].epoch):
         return end.end_offset
     return evidence.diverging.get(broker, end.start_offset)

@@ -188,7 +188,7 @@ def _led_by_the_best(
 
 
 def _online(context: ControllerContext, row: int) -> Replicas:
-    return tuple(replica for replica in context.table.replicas(row) if context.is_replica_online(row, replica))
+    return tuple([replica for replica in context.table.replicas(row) if context.is_replica_online(row, replica)])
 
 
 def questions_about(context: ControllerContext, rows: Iterable[int]) -> list[Question]:
@@ -217,12 +217,24 @@ def awaited(context: ControllerContext, row: int) -> Replicas:
     """
     written, replicas = context.table.eligible.get(row), context.table.replicas(row)
     eligible = () if written is None else tuple(broker for broker, _ in written.replicas)
-    return tuple(broker for broker in dict.fromkeys((*context.table.isr(row), *eligible)) if broker in replicas)
+    return tuple([broker for broker in dict.fromkeys((*context.table.isr(row), *eligible)) if broker in replicas])
 
 
 def awaited_elsewhere(context: ControllerContext, row: int) -> Replicas:
     """The awaited replicas that cannot be asked now, because they are not online."""
     return tuple(broker for broker in awaited(context, row) if not context.is_replica_online(row, broker))
+
+
+def all_awaited_elsewhere(context: ControllerContext, rows: Iterable[int]) -> dict[int, Replicas]:
+    """Row -> the awaited replicas that are not online, where there are any; decided once for each combination."""
+    table, memo, found = context.table, dict[object, Replicas](), dict[int, Replicas]()
+    for row in rows:
+        combination = (table.assignment_of[row], table.isr_of[row], table.eligible.get(row))
+        if combination not in memo or context.offline_dirs:
+            memo[combination] = awaited_elsewhere(context, row)
+        if memo[combination]:
+            found[row] = memo[combination]
+    return found
 
 
 def _absent(context: ControllerContext, row: int) -> dict[int, str]:

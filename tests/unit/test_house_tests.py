@@ -61,6 +61,7 @@ OF_NO_MODULE = {
     "controller/recovery_under_way": "what happens while replicas are asked how far their logs reach",
     "controller/role_given_back": "the role after an operator's release, and after the end of a process",
     "controller/stack_depth": "the number of calls from the consumer to a rule",
+    "controller/steps_of_recoveries": "how much a recovery does before other tasks may run",
     "controller/steps_of_standbys": "for how long a warm standby keeps the loop busy",
     "server/admin_apis": "the admin requests that several modules answer",
     "server/http_limits": "what HTTP clients may ask for",

@@ -46,7 +46,11 @@ class Asking:
 
     def answer(self, **reported: Evidence) -> None:
         """``t0=…``: the evidence about t-0.  All rounds that have begun end, and what follows is handled."""
-        self.evidence = {TopicPartition(name[:-1], int(name[-1])): evidence for name, evidence in reported.items()}
+        self.answer_all({TopicPartition(name[:-1], int(name[-1])): evidence for name, evidence in reported.items()})
+
+    def answer_all(self, reported: dict[TopicPartition, Evidence]) -> None:
+        """As ``answer``."""
+        self.evidence = reported
         while self._begun:
             run(self._begun.pop(0)())
             self.it.step()

@@ -104,11 +104,15 @@ async def test_no_question_asks_nobody() -> None:
     assert it.rounds == []
 
 
+async def present(request: WaitingRequest) -> object:
+    return dict(request.answers)
+
+
 @virtual_time
 async def test_a_term_s_end_makes_questions_void_and_answers_who_waits() -> None:
     it = Stage()
     answers: list[object] = []
-    it.questions.requests.append(WaitingRequest(Reply(answers.append), [A.partition], lambda _: "never"))
+    it.questions.requests.append(WaitingRequest(Reply(answers.append), [A.partition], present))
     it.questions.ask([A], ONE)
     await it.clock.sleep(0.5)
     it.questions.ask([B], ONE)
@@ -135,16 +139,16 @@ async def test_a_cancelled_round_leaves_no_event() -> None:
 @virtual_time
 async def test_a_request_is_answered_once_when_the_last_partition_is_decided() -> None:
     answers: list[object] = []
-    request = WaitingRequest(Reply(answers.append), [A.partition, B.partition], lambda request: dict(request.answers))
+    request = WaitingRequest(Reply(answers.append), [A.partition, B.partition], present)
     done = (KafkaErrorCode.NONE, "")
     request.add_evidence(A, FOUND)
     request.add_evidence(Question(TopicPartition("u", 0), 1, ()), FOUND)  # another's
     assert list(request.evidence) == [A.partition]
-    request.decided({A.partition: done})
+    await request.decided({A.partition: done})
     assert answers == []
-    request.decided({B.partition: done})
+    await request.decided({B.partition: done})
     assert answers == [{A.partition: done, B.partition: done}]
-    request.decided({})
+    await request.decided({})
     assert len(answers) == 1
     await asyncio.sleep(0)
 

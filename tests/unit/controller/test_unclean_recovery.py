@@ -266,7 +266,7 @@ def test_many_records_let_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> No
         breaths += 1
 
     monkeypatch.setattr(it.shell, "breathe", breathe)
-    monkeypatch.setattr(unclean_recovery, "RECORDED_AT_ONCE", 2)
+    monkeypatch.setattr(unclean_recovery, "COMPARED_AT_ONCE", 2)
     asking.answer(t0=BETTER_ON_3)
     assert breaths >= 6
 
