@@ -14,6 +14,14 @@ A standby registers in one round trip when ``/controller`` vanishes (``seize``),
 A standby may watch the active controller (``heartbeats``) and take over as soon as it seems to be dead, with the
 multi that wins an election plus one operation.  A wrong suspicion is harmless: one of the two finds its fence gone at
 its next write.
+
+``/controller`` can be ours without a term, and then blocks every other candidate:
+ 1. The session expires while a handler runs, and ``Expire`` is queued; the handler's write is refused, so it steps down
+    and wins again with the new session; then ``Expire`` ends that term, but not its session.
+ 2. The answer to a registration is lost, and another process writes ``/controller_epoch`` before we look: nothing
+    shows any more which epoch we won.
+ 3. Another process writes ``/controller_epoch`` before we delete ``/controller``, so the fence refuses the delete.
+So a process that finds it contends for it or, if it only observes or the guard objects, deletes it.
 """
 
 from __future__ import annotations
@@ -97,15 +105,14 @@ class ControllerElection:
         await self.stand()
 
     async def stand(self) -> None:
-        """Contend if ``/controller`` is absent, or ours without a term; with ``observe`` only look.
-
-        ``/controller`` can be ours without a term: (1) the session expires while a handler runs, and ``Expire`` is
-        queued.  (2) The handler's write is refused, so it steps down and wins again with the new session.  (3)
-        ``Expire`` ends that term but not its session: ``/controller`` stays and blocks every other candidate.
-        """
+        """Contend if ``/controller`` is absent, or ours without a term; an observer only deletes it if it is ours."""
         holder = await self._read_holder()
-        if self.observes or self.active:
-            return  # active: if the role is lost after the last look, the watch fires and this runs again
+        if self.active:
+            return  # if the role is lost after the last look, the watch fires and this runs again
+        if self.observes:
+            if holder is not None and self._is_ours(holder):
+                await self._vacate()
+            return
         if holder is None or self._is_ours(holder):
             await self._contend(holder)
         elif self._takes_back(holder):
@@ -164,8 +171,9 @@ class ControllerElection:
 
     @property
     def may_contend(self) -> bool:
-        """Whether this process may contend: the role, as last seen, is vacant, or its holder is to be replaced."""
-        return self.holder is None or self._takes_back(self.holder)
+        """Whether the role, as last seen, is vacant, ours without a term, or held by who is to be replaced."""
+        holder = self.holder
+        return not self.active and (holder is None or self._is_ours(holder) or self._takes_back(holder))
 
     def _takes_back(self, holder: ControllerZNode) -> bool:
         """With the policy ``standby``: whether a broker holds a role that an aiocontroller lost but did not release."""
@@ -297,17 +305,23 @@ class ControllerElection:
 
     async def _vacate(self) -> None:
         """Delete our ``/controller`` although no term is running, so that others may contend."""
-        epoch = await self._shell.zk.get_controller_epoch()
-        holder = await self._read_holder()
-        if epoch is None or holder is None or not self._is_ours(holder):
-            return
-        await self._delete_controller(epoch[1])
+        while True:
+            epoch = await self._shell.zk.get_controller_epoch()
+            holder = await self._read_holder()
+            if epoch is None or holder is None or not self._is_ours(holder):
+                return
+            try:
+                await self._shell.zk.delete_controller(epoch[1])
+                return
+            except ControllerMovedError:
+                log.info("/controller_epoch was written meanwhile: looking again")
 
     async def _delete_controller(self, fence: int) -> None:
+        """Delete the ``/controller`` that this fence was won with."""
         try:
             await self._shell.zk.delete_controller(fence)
         except ControllerMovedError:
-            log.info("Another controller has taken over already")
+            await self._vacate()  # the epoch was written by the next controller, or by hand
 
     async def maybe_resign(self) -> None:
         """Read ``/controller``, which re-arms the watch; resign if we have lost the role."""
@@ -323,9 +337,7 @@ class ControllerElection:
         """
         if self.active:
             await self._resign()
-        holder = await self._read_holder()
-        if holder is None or self._is_ours(holder):
-            await self._contend(holder)
+        await self.stand()
 
     async def replace_suspect(self) -> None:
         """Take over from an active controller that is suspected to be dead, before its session expires."""
@@ -351,9 +363,9 @@ class ControllerElection:
         if await self._seize(replacing=True):
             return
         holder = await self._read_holder()
-        if holder is None:
+        if self.may_contend:
             await self.stand()
-        elif holder.owner_session == suspicion.epoch:
+        elif holder is not None and holder.owner_session == suspicion.epoch:
             await self._contend(holder, session=holder.owner_session)
 
     def _check_suspicion_later(self) -> None:
@@ -547,7 +559,10 @@ class ControllerElection:
             await self._fail_over()
         except OutrankedError as error:
             log.info("The term ends at once: %s", error)
-            await self.step_down()
+            await self._resign()
+            await self._read_holder()
+            if self.may_contend:
+                await self._contend(self.holder)  # even if it observes: it was asked
         self.failure = ""
 
     async def _fail_over(self) -> None:

@@ -159,6 +159,26 @@ async def test_answer_of_the_quick_way_is_lost(lost: bool) -> None:
 
 
 @virtual_time
+async def test_registration_whose_answer_is_lost_and_whose_epoch_is_written_by_hand_is_made_anew() -> None:
+    """Seed 1799000001558: ``/controller`` is ours, but the epoch is not what we wrote.
+
+    After the reconnection the watch tells of a change, not of a vacancy; then nothing changes any more.
+    """
+    async with pair(aiocontroller_early_controller_detection="refused") as (it, active, standby):
+        await it.until(lambda: standby.controller.election.standing_by_for)
+        it.network.block("localhost", it.hosts[standby].name)  # what ZooKeeper says
+        it.crash(active)
+        while await it.zk.get_controller_epoch() == (1, 1):
+            await it.sleep(0.01)
+        await it.client.set_data("/controller_epoch", b"41", -1)
+        await it.until(lambda: not standby.client.connected)
+        it.network.heal()
+        await it.until(lambda: is_active(standby), 10)
+        assert await holder(it) == SECOND
+        assert await it.zk.get_controller_epoch() == (42, 4)
+
+
+@virtual_time
 async def test_reason_that_appears_after_the_guards_last_look_ends_it_before_the_term(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

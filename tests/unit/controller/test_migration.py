@@ -12,6 +12,7 @@ from aiocontroller.core.request_content import Released
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.cluster_znodes import MigrationZNode, encode_migration
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from tests.unit.controller.virtual_cluster import Stage, ask, is_active, offline_topic, stage, take_over, terms
@@ -141,6 +142,29 @@ async def test_reason_that_appears_with_the_rollback_gives_the_role_to_the_broke
         assert await holder(it) is None
         assert await it.zk.get_controller_epoch() == (53, 1)
         assert terms(service) == 0
+
+
+@virtual_time
+async def test_rollback_by_an_observer_whose_answer_is_lost_leaves_the_role_to_others() -> None:
+    """If the epoch is written by hand before the observer looks, its ``/controller`` proves nothing any more."""
+    async with stage() as it:
+        service = await migrated(it)
+        service.controller.election.only_observe()
+        multi = service.client.multi
+
+        async def without_answer(ops: Any) -> Any:
+            service.client.multi = multi  # type: ignore[method-assign]
+            await multi(ops)
+            await it.client.set_data("/controller_epoch", b"60", -1)
+            raise registration.MaybeAppliedError("lost by the test")
+
+        service.client.multi = without_answer  # type: ignore[method-assign]
+        _, reasons = await ask(service, RollBack)
+        assert "changed meanwhile" in reasons[0]
+        await it.sleep(1)
+        assert await holder(it) is None
+        assert terms(service) == 0
+        assert await take_over(service) == []
 
 
 @virtual_time
