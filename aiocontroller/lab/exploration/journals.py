@@ -13,12 +13,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from aiocontroller.core import sick_brokers
+from aiocontroller.core.election import Strategy
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.history import ZNodeHistory
 from aiocontroller.lab.exploration.specification import NO_ID, Request, ZNode, alteration, elections, members
 
 MOST_HIDDEN = 1
 """The longest gap that is filled with steps; for longer ones only versions and epochs are compared."""
+TAKES_OUT = (Strategy.CONTROLLED_SHUTDOWN.value, sick_brokers.REASON)
+"""Reasons of changes that take the brokers concerned out of an ISR and leave all others in it, dead ones too."""
 ANOTHER = -2
 """Stands for a broker that appears only in steps that no journal recorded."""
 
@@ -127,6 +131,7 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
         return ""
     was_read = record.controller_epoch != record.epoch  # an earlier controller ended before it recorded its write
     from_outside = was_read or str(record.detail).endswith((", unclean", ", eligible"))
+    others_stay = str(record.detail).startswith(TAKES_OUT)
     everybody = (1 << len(names)) - 1
     alive = everybody
     # Otherwise it may have been read, or the leader asked for it: version 0 of AlterPartition may add a dead broker.
@@ -136,7 +141,8 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
         alive = sum(1 << i for i, broker in enumerate(names) if broker == ANOTHER or believed.may_live(broker))
     reached = {old}
     for left in reversed(range(versions)):  # earlier steps are in no journal: any controller may have taken them
-        reached = {after for s in reached for after in _successors(s, everybody if left else alive, from_outside)}
+        may_live = everybody if left else alive
+        reached = {after for s in reached for after in _successors(s, may_live, from_outside, others_stay)}
     if new in reached:
         return ""
     dead = [broker for i, broker in enumerate(names) if not alive >> i & 1]
@@ -157,7 +163,7 @@ def _znode(record: Record, names: list[int]) -> ZNode:
     return ZNode(leader, record.leader_epoch or 0, isr, record.partition_epoch or 0)
 
 
-def _successors(seen: ZNode, alive: int, from_outside: bool) -> Iterator[ZNode]:
+def _successors(seen: ZNode, alive: int, from_outside: bool, others_stay: bool) -> Iterator[ZNode]:
     """Yield every state that a controller may write, for all sets of brokers that it trusts and all leader requests."""
     for live in _subsets(alive):
         for suspected in _subsets(live):
@@ -165,9 +171,13 @@ def _successors(seen: ZNode, alive: int, from_outside: bool) -> Iterator[ZNode]:
         altered = alteration(seen, Request(seen.leader, seen.epoch, live, seen.version), alive)
         if altered is not None and seen.leader >= 0 and live >> seen.leader & 1:
             yield altered
-    # Steps that the exploration lacks: the preferred leader is elected, or a reassignment raises the epoch.
+    # Steps that the exploration lacks: the preferred leader is elected, or a reassignment raises the epoch; or brokers
+    # that stop or are sick leave the ISR, but not a dead one that the leader has just added.
     for leader in (seen.leader, *members(seen.isr & alive)):
         yield ZNode(leader, seen.epoch + 1, seen.isr, seen.version + 1)
+    for isr in _subsets(seen.isr) if others_stay else ():
+        for leader in members(isr & alive):
+            yield ZNode(leader, seen.epoch + 1, isr, seen.version + 1)
     for leader in members(alive) if from_outside else ():
         yield ZNode(leader, seen.epoch + 1, 1 << leader, seen.version + 1)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.ids import TopicPartition
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.controller.pure_cluster import PureCluster, cluster
 
@@ -48,6 +50,24 @@ def test_a_replica_that_has_no_other_stays_and_does_not_keep_the_broker() -> Non
     it = cluster(1, 2, t=[[1]])
     assert shut_down(it, 1) == [[]]
     assert state(it, 0) == (1, (1,))
+
+
+def test_a_dead_replica_that_the_stopping_leader_has_just_added_stays_in_the_isr() -> None:
+    """As in Kafka, where only stopping brokers leave it.  Below protocol 2.7 leaders write the ISR themselves, perhaps
+    before they know of the death; the next leader removes the replica."""
+    it = cluster(1, 2, 3, t=[[1, 2, 3]])
+    it.unregister(3)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    assert state(it, 0) == (1, (1, 2))
+    partition = TopicPartition("t", 0)
+    before = it.znodes.states[partition]
+    it.znodes.states[partition] = msgspec.structs.replace(
+        before, isr=(1, 2, 3), partition_epoch=before.partition_epoch + 1
+    )
+    assert shut_down(it, 1) == [[]]
+    assert state(it, 0) == (2, (2, 3))
+    assert it.znodes.states[partition].partition_epoch == before.partition_epoch + 2
 
 
 @pytest.mark.parametrize(

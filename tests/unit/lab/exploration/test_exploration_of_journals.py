@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from aiocontroller.core import sick_brokers
+from aiocontroller.core.election import Strategy
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.exploration.journals import first_stray
 from aiocontroller.lab.scenarios.plan import draw
@@ -173,6 +175,20 @@ def test_of_a_term_with_missing_records_it_is_not_known_who_lived() -> None:
 def test_a_dead_member_may_be_there_when_another_is_removed() -> None:
     """As where a reassignment drops a replica: only the leader removes those that lag (seed 1795626243229)."""
     assert first_stray([_term(LOADED, FIRST, DEAD, HANDLED, _record(0, 1, 1, [1, 2], 1))]) is None
+
+
+@pytest.mark.parametrize("reason", [Strategy.CONTROLLED_SHUTDOWN.value, sick_brokers.REASON])
+def test_a_dead_member_stays_where_only_the_broker_concerned_leaves_the_isr(reason: str) -> None:
+    """A leader of an old protocol had just added the dead one, perhaps in a write that no journal records."""
+    before, added = _record(0, 1, 1, [1, 3], 1), _record(0, 1, 1, [1, 2, 3], 2, "isr")
+    moved = msgspec.structs.replace(_record(0, 3, 2, [2, 3], 3), detail=reason)
+    for known in ((before,), (before, added)):
+        assert first_stray([_term(LOADED, *known, DEAD, HANDLED, moved)]) is None
+        for change in ({"detail": Strategy.OFFLINE.value}, {"leader": 2}, {"isr": [2]}, {"leader_epoch": 1}):
+            wrong = msgspec.structs.replace(moved, **change)
+            assert first_stray([_term(LOADED, *known, DEAD, HANDLED, wrong)]) is not None, change
+    at_once = msgspec.structs.replace(moved, partition_epoch=2)
+    assert first_stray([_term(LOADED, before, DEAD, HANDLED, at_once)]) is not None, "nobody had added it"
 
 
 def test_of_an_isr_that_dies_at_once_any_member_may_stay_without_leading() -> None:
