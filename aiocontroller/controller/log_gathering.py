@@ -64,15 +64,21 @@ Found = dict[TopicPartition, Evidence]
 async def gather(
     shell: ControllerShell, brokers: Mapping[int, Broker], questions: Sequence[Question], within_s: float
 ) -> Found:
-    """Return what brokers report about each partition; takes at most ``within_s``, a little more on a busy machine."""
+    """Return what brokers report about each partition; takes at most ``within_s``, and a second more."""
     deadline_s = shell.world.clock.monotonic() + within_s
     asked = {
         number: _AskedBroker(shell, brokers.get(number), deadline_s, of_broker)
         for number, of_broker in _by_broker(questions).items()
     }
     try:
-        with anyio.move_on_after(within_s):
+        with anyio.move_on_after(within_s) as asking_all:
             await _together(one.ask() for one in asked.values())
+        if asking_all.cancelled_caught:
+            for one in asked.values():
+                if not one.finished:  # a question may be open
+                    await one.hang_up()
+        left_s = deadline_s - shell.world.clock.monotonic()
+        with anyio.move_on_after(max(left_s, GRACE_S)):  # others tell where they diverge, even if one broker hangs
             for piece in _pieces(questions):
                 await _find_divergences(asked, piece)
     finally:
@@ -119,6 +125,8 @@ class _AskedBroker:
         self.why_silent = NOT_IN_TIME if broker is not None else "it is not registered"
         self.diverging: dict[TopicPartition, int] = {}
         self.logs: LogClient | None = None
+        self.finished = False
+        """All questions about ends have been answered, or will not be asked again."""
         self.heard = False
         """It has answered something, or more time would not help."""
         self._connection = AsyncExitStack()
@@ -129,13 +137,16 @@ class _AskedBroker:
 
     async def ask(self) -> None:
         """Learn where the logs end; repeat questions that the broker cannot answer yet."""
-        if self._broker is None:
-            return
+        if self._broker is not None:
+            await self._ask(self._broker)
+        self.finished = True
+
+    async def _ask(self, broker: Broker) -> None:
         open_ = list(self._questions)
         while open_:
             try:
                 if self.logs is None:
-                    self.logs = await self._connect(self._broker)
+                    self.logs = await self._connect(broker)
                     self.heard = True
                 open_ = [one for piece in _pieces(open_) for one in await self._ask_once(self.logs, piece)]
             except (UnsupportedApiError, ConfigError) as error:
@@ -146,7 +157,7 @@ class _AskedBroker:
                 self.why_silent = str(error) or type(error).__name__
                 await self.hang_up()
             except Exception:  # a bug: the other brokers' answers still count
-                log.exception("Bug while asking broker %d about logs", self._broker.id)
+                log.exception("Bug while asking broker %d about logs", broker.id)
                 self.why_silent = A_BUG
                 await self.hang_up()
                 return
@@ -185,9 +196,14 @@ class _AskedBroker:
                 self.silent.pop(tp, None)
                 lengths[tp] = LogEnd(UNKNOWN_EPOCH, latest[tp].offset, earliest[tp].offset)
         if logs.knows_epochs:
-            expected = {question.partition: question.leader_epoch for question in questions}
-            searches = {tp: last_epoch(length, expected[tp]) for tp, length in lengths.items()}
-            await self._search(logs, searches, lambda tp, epoch: lengths[tp]._replace(epoch=epoch))
+            asked = {question.partition: question for question in questions}
+            searches = {tp: last_epoch(length, asked[tp].leader_epoch) for tp, length in lengths.items()}
+            changing = await self._search(logs, searches, lambda tp, epoch: lengths[tp]._replace(epoch=epoch))
+            again += [asked[tp] for tp in changing]
+            for tp in lengths:
+                if tp in self.ends and self.ends[tp].epoch > asked[tp].leader_epoch:
+                    known = f"the partition's leader epoch is {asked[tp].leader_epoch}"
+                    self.silent[tp] = f"it reports records of epoch {self.ends.pop(tp).epoch}, and {known}"
         else:
             self.ends.update(lengths)
         return [*again, *(question for question in questions if self.silent.get(question.partition) == LEFT_OUT)]
@@ -197,9 +213,13 @@ class _AskedBroker:
         logs: LogClient,
         searches: Mapping[TopicPartition, Generator[int, EpochEnd | None, int]],
         found: Callable[[TopicPartition, int], LogEnd],
-    ) -> None:
-        """Carry out the searches for last epochs; each round has one question from each search."""
-        waiting = dict(searches)
+    ) -> list[TopicPartition]:
+        """Carry out the searches for last epochs; each round has one question from each search.
+
+        Returns the partitions whose logs have changed meanwhile, as those of followers do that have not yet been told
+        that their leader is dead.
+        """
+        waiting, changing = dict(searches), list[TopicPartition]()
         answers: dict[TopicPartition, EpochEnd | None] = dict.fromkeys(waiting)
         while waiting:
             ask: dict[TopicPartition, int] = {}
@@ -213,10 +233,12 @@ class _AskedBroker:
                     del waiting[tp]
                 except IncoherentAnswersError as error:
                     self.silent[tp] = str(error)
+                    changing.append(tp)
                     del waiting[tp]
             answers = await self.epoch_ends(logs, ask)
             for tp in [tp for tp in waiting if tp not in answers]:
                 del waiting[tp]
+        return changing
 
     async def epoch_ends(
         self, logs: LogClient, epochs: Mapping[TopicPartition, int]

@@ -227,6 +227,60 @@ def test_impossible_lengths_are_no_evidence(latest: Any, earliest: Any, words: s
 
 
 @virtual_time
+async def test_a_log_that_stops_growing_is_asked_about_again() -> None:
+    """A follower fetches from a leader whose session has expired until it is told that nobody leads."""
+    it = Stage()
+    broker = await it.broker(1, log_of((0, 5)))
+    left = 3
+
+    def grow() -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            broker.logs["t", 0].append(0, 1, 1)
+
+    broker.before_answering = grow
+    assert (await it.gather())[T0] == Evidence({1: LogEnd(0, 8)})
+    assert it.took_s < 0.5
+
+
+@virtual_time
+async def test_an_epoch_that_no_leader_has_had_is_no_evidence() -> None:
+    """The log of an earlier topic of this name, or a broker that answers nonsense."""
+    it = Stage()
+    await it.broker(1, log_of((0, 100), (9, 500)))
+    await it.broker(2, log_of((0, 100), (5, 20)))
+    found = (await it.gather(leader_epoch=5))[T0]
+    assert found.ends == {2: LogEnd(5, 120)}
+    assert found.silent == {1: "it reports records of epoch 9, and the partition's leader epoch is 5"}
+    assert it.took_s < 0.5
+
+
+@pytest.mark.parametrize("answers_first", [False, True])
+@virtual_time
+async def test_a_broker_that_hangs_leaves_it_known_where_the_others_diverge(answers_first: bool) -> None:
+    it = Stage()
+    await it.broker(1, log_of((0, 100), (2, 50)))
+    await it.broker(2, log_of((0, 100), (5, 20)))
+    hangs = await it.broker(3, log_of((0, 90)))
+    if answers_first:
+        usual = hangs.answer
+
+        def answer(connection: PeerConnection, header: Any) -> None:
+            if header.api_key == ApiKey.LIST_OFFSETS:
+                usual(connection, header)
+
+        hangs.peer.reactions = Always(answer)  # type: ignore[assignment]
+    else:
+        hangs.peer.reactions = Always(silence)  # type: ignore[assignment]
+    found = (await it.gather())[T0]
+    assert found.ends == {1: LogEnd(2, 150), 2: LogEnd(5, 120)}
+    assert found.silent == {3: "it has not answered in time"}
+    assert found.diverging == {1: 100}
+    assert it.took_s == pytest.approx(2.0, abs=0.2)
+
+
+@virtual_time
 async def test_garbage_is_no_evidence() -> None:
     it = Stage()
     broker = await it.broker(1)

@@ -50,7 +50,7 @@ def test_the_best_log_leads(election: str) -> None:
 
 def test_another_choice_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     def worst(evidence: Any, candidates: Any, awaited: Any = ()) -> Any:
-        return min((b for b in candidates if b in evidence.ends), key=evidence.rank, default=None)
+        return min((b for b in candidates if b in evidence.ends), key=lambda b: evidence.ends[b][:2], default=None)
 
     monkeypatch.setattr(log_evidence.Evidence, "best", worst)
     report, _ = played(DEATHS.format(election="allow-unclean orders true then=5"))
