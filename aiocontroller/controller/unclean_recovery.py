@@ -50,10 +50,10 @@ SHOWN = 20
 
 async def log_ends_received(shell: ControllerShell, event: LogEndsReceived) -> None:
     """Elect the replicas with the best logs; ask again about partitions whose leadership has changed meanwhile."""
-    context, requests = shell.context, shell.log_questions.requests
+    context = shell.context
     questions = {context.table.row(*question.partition): question for question in event.asked}
     evidence = await _take_in(shell, event, questions)
-    by_request = {context.table.row(*tp): request for request in requests if request.elects for tp in request.waiting}
+    by_request = _by_request(shell, evidence)
     offline = still_offline(context, questions)
     led: list[int] = []
     from_logs: list[int] = []
@@ -106,6 +106,22 @@ async def _ask_for_requests(shell: ControllerShell, void: Collection[int]) -> No
     table = shell.context.table
     waiting = dict.fromkeys(table.row(*tp) for request in shell.log_questions.requests for tp in request.waiting)
     await ask_about(shell, [row for row in waiting if row in void])
+
+
+def _by_request(shell: ControllerShell, evidence: RowEvidence) -> dict[int, WaitingRequest]:
+    """Row -> the request to elect a leader that came first, of those whose leader may be elected if there are any."""
+
+    def may_elect(row: int, request: WaitingRequest) -> bool:
+        return row in evidence and _may_lead(shell, _what_counts(evidence[row], request), row, request)
+
+    found: dict[int, WaitingRequest] = {}
+    for request in shell.log_questions.requests:
+        if request.elects:
+            for tp in request.waiting:
+                row = shell.context.table.row(*tp)
+                if row not in found or (not may_elect(row, found[row]) and may_elect(row, request)):
+                    found[row] = request
+    return found
 
 
 def _what_counts(evidence: Evidence, request: WaitingRequest | None) -> Evidence:

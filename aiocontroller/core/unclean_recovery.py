@@ -98,7 +98,7 @@ def choose_best_logs(
             hurried = not waits or row in recovery.overdue or unclean.allows(topic(row).name)
             reported = evidence.get(row, NO_EVIDENCE)
             needed = () if hurried else awaited(context, row)
-            late: Sequence[int] = late_brokers(reported) if recovery.patient and not hurried else ()
+            late: Sequence[int] = late_brokers(context, row, reported) if recovery.patient and not hurried else ()
             returned = None if recovery.demanded or outcome is None or outcome.unclean else outcome.leader
             by_rule = None if waits else returned
             if by_rule is not None and by_rule in reported.unheard and recovery.patient:
@@ -127,16 +127,23 @@ def choose_best_logs(
     return chosen._replace(unasked=unasked, waiting=waiting, by_logs=by_logs)
 
 
-def late_brokers(evidence: Evidence) -> list[int]:
-    """The live brokers that were asked and have not answered in time; a later answer may show that theirs is the best
-    log."""
-    return [broker for broker, why in evidence.silent.items() if why == NOT_IN_TIME]
+def late_brokers(context: ControllerContext, row: int, evidence: Evidence) -> list[int]:
+    """The live brokers that were asked and have not answered in time, or do not listen yet; a later answer may show
+    that theirs is the best log."""
+    late = [broker for broker, why in evidence.silent.items() if why == NOT_IN_TIME or broker in evidence.unheard]
+    return [broker for broker in late if context.is_replica_online(row, broker)]
 
 
 def waited_for(context: ControllerContext, row: int, evidence: Evidence, strategy: RecoveryStrategy) -> list[int]:
     """The live brokers whose answers the partition may still wait for."""
-    brokers = evidence.unheard if strategy == "None" else (*awaited(context, row), *late_brokers(evidence))
-    return [broker for broker in brokers if broker not in evidence.ends and context.is_replica_online(row, broker)]
+    brokers = (
+        evidence.unheard if strategy == "None" else (*awaited(context, row), *late_brokers(context, row, evidence))
+    )
+    return [
+        broker
+        for broker in dict.fromkeys(brokers)
+        if broker not in evidence.ends and context.is_replica_online(row, broker)
+    ]
 
 
 def _someone_was_not_asked(evidence: Evidence, returned: int) -> bool:
@@ -274,13 +281,14 @@ def not_readable(needed: int) -> str:
 
 
 def still_offline(context: ControllerContext, rows: Iterable[int]) -> list[int]:
-    """Those of the rows that had a leader before and still have none, ascending; a row of -1 is left out."""
+    """Those of the rows that had a leader before, have none and need one, ascending; a row of -1 is left out."""
     table = context.table
-    return sorted(
+    offline = sorted(
         row
         for row in rows
         if row >= 0 and table.isr_of[row] != NO_ISR and table.state[row] == PartitionState.OfflinePartition
     )
+    return [row for row in offline if not context.needs_no_leader(row)]
 
 
 def evidence_by_row(
@@ -364,7 +372,8 @@ def _recovery(
     leader = table.leader[row] if table.isr_of[row] != NO_ISR and table.leader[row] in context.live else None
     if found is None:
         if leader is None:
-            return PartitionRecovery(topic, partition, "failed", detail="it has never had a leader")
+            why = "its topic is being deleted" if table.topic(row).deleting else "it has never had a leader"
+            return PartitionRecovery(topic, partition, "failed", detail=why)
         return PartitionRecovery(topic, partition, "led", leader, detail=f"broker {leader} leads it")
     question, evidence = found
     result = "would elect" if asked.dry_run else "elected"

@@ -58,6 +58,7 @@ OF_NO_MODULE = {
     "controller/reads_ahead": "what a warm failover reads ahead of its steps, and what may change between the two",
     "controller/recovery_stories": "random stories: who leads before whom, and that somebody does in the end",
     "controller/recovery_strategies": "who waits for whose log, by unclean.recovery.strategy",
+    "controller/recovery_under_attack": "deletions, rival requests and late brokers while logs are compared",
     "controller/recovery_under_way": "what happens while replicas are asked how far their logs reach",
     "controller/role_given_back": "the role after an operator's release, and after the end of a process",
     "controller/stack_depth": "the number of calls from the consumer to a rule",
