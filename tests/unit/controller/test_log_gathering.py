@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,6 +78,29 @@ async def test_a_broker_that_has_not_received_its_replicas_is_asked_again() -> N
     it.shell.world.clock.call_later(0.7, lambda: late.logs.update({("t", 0): log_of((0, 5))}))
     assert (await it.gather())[T0].ends == {1: LogEnd(0, 5)}
     assert 0.7 <= it.took_s < 1.0
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+@virtual_time
+async def test_a_broker_that_has_registered_too_early_is_heard_as_soon_as_it_answers(accepts: bool) -> None:
+    """Nothing listens yet; or, as with many releases, connections wait until the broker processes requests."""
+    it = Stage()
+    broker = await it.broker(1, log_of((0, 5)))
+    clock, usual, tasks = it.shell.world.clock, broker.peer.reactions, list[Any]()
+    opens_s = clock.monotonic() + 1.2
+    if accepts:
+
+        def answer(connection: PeerConnection, header: Any) -> None:
+            clock.call_later(opens_s - clock.monotonic(), lambda: usual.popleft()(connection, header))
+            broker.peer.reactions = usual
+
+        broker.peer.reactions = Always(answer)  # type: ignore[assignment]
+    else:
+        broker.peer.refuse()
+        port = it.registered[1].endpoints[0].port
+        clock.call_later(1.2, lambda: tasks.append(asyncio.ensure_future(broker.peer.listen(port))))
+    assert await it.gather() == {T0: Evidence({1: LogEnd(0, 5)})}
+    assert 1.2 <= it.took_s < 1.4
 
 
 @virtual_time
