@@ -89,6 +89,8 @@ class LogQuestions:
         """When each was first seen without a leader."""
         self._overdue: Sequence[Leaderless] = ()
         self._recorded: dict[TopicPartition, tuple[Question, Evidence]] = {}
+        self._rounds: dict[TopicPartition, tuple[Question, int]] = {}
+        """The last question about a partition, and in how many rounds it was asked unchanged."""
         self._fruitless = 0
         """Rounds in a row after which some partition still waited for a live broker."""
         self.led_below_min_isr: dict[TopicPartition, int] = {}
@@ -144,16 +146,17 @@ class LogQuestions:
         """The partitions have leaders: forget what was known of their logs."""
         for partition in partitions:
             self._recorded.pop(partition, None)
+            self._rounds.pop(partition, None)
 
     def ask_again_after_s(self, *, fruitless: bool) -> float:
         """Return when to ask live brokers again for what they have not reported: soon, then less and less often."""
         self._fruitless = self._fruitless + 1 if fruitless else 0
         return min(ASK_AGAIN_S * 2.0 ** (self._fruitless - 1), LONGEST_ASK_AGAIN_S)
 
-    @property
-    def patient(self) -> bool:
-        """Whether brokers may still be given more time."""
-        return 1 + self._fruitless < LONGEST_PATIENCE
+    def rows_asked_enough(self, table: PartitionTable) -> frozenset[int]:
+        """Return those about which the same brokers have been asked so often that late ones get no more time."""
+        often = (partition for partition, (_, rounds) in self._rounds.items() if rounds >= LONGEST_PATIENCE)
+        return frozenset(table.row(*partition) for partition in often)
 
     def _patience(self) -> int:
         """Return the factor of the time limit; it grows with each round in a row that was too short for a broker."""
@@ -162,6 +165,7 @@ class LogQuestions:
     def forget(self) -> None:
         """End the term: drop all questions, and refuse the waiting requests."""
         self._recorded.clear()
+        self._rounds.clear()
         self._fruitless = 0
         self.led_below_min_isr.clear()
         self._since_s.clear()
@@ -188,10 +192,16 @@ class LogQuestions:
                     found = {question.partition: _nothing(question) for question in asked}
                 if term == self._term:
                     self._asked = {}
+                    self._count(asked)
                     taken_us = int((self._clock.monotonic() - began_s) * 1e6)
                     self._queue.append(LogEndsReceived(tuple(asked), found, taken_us))
         finally:
             self._busy = False
+
+    def _count(self, asked: Sequence[Question]) -> None:
+        for question in asked:
+            before, rounds = self._rounds.get(question.partition, (question, 0))
+            self._rounds[question.partition] = question, rounds + 1 if before == question else 1
 
 
 def _nothing(question: Question) -> Evidence:

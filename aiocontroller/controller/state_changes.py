@@ -136,7 +136,10 @@ async def _begin_election(
         evidence = {}  # where logs decide, replicas are asked first
     asked = shell.log_questions
     recovery = shell.config.recovery._replace(
-        overdue=asked.overdue_rows(table), patient=asked.patient, demanded=force_unclean
+        overdue=asked.overdue_rows(table),
+        patient=True,
+        asked_enough=asked.rows_asked_enough(table),
+        demanded=force_unclean,
     )
     return psm.LeaderElection(led + found, strategy, force_unclean=force_unclean, evidence=evidence, recovery=recovery)
 

@@ -51,6 +51,8 @@ class Recovery(NamedTuple):
     """Rows that have waited until the deadline of ``Aggressive``; membership only."""
     patient: bool = False
     """Live replicas that have not answered in time are waited for, even those that are not awaited."""
+    asked_enough: Collection[int] = frozenset()
+    """Rows about which they have been asked often enough, so that they are not; membership only."""
     demanded: bool = False
     """An operator or a client has asked for the best of the known logs to lead, even if some replicas do not answer."""
 
@@ -98,10 +100,11 @@ def choose_best_logs(
             hurried = not waits or row in recovery.overdue or unclean.allows(topic(row).name)
             reported = evidence.get(row, NO_EVIDENCE)
             needed = () if hurried else awaited(context, row)
-            late: Sequence[int] = late_brokers(context, row, reported) if recovery.patient and not hurried else ()
+            patient = recovery.patient and row not in recovery.asked_enough
+            late: Sequence[int] = late_brokers(context, row, reported) if patient and not hurried else ()
             returned = None if recovery.demanded or outcome is None or outcome.unclean else outcome.leader
             by_rule = None if waits else returned
-            if by_rule is not None and by_rule in reported.unheard and recovery.patient:
+            if by_rule is not None and by_rule in reported.unheard and patient:
                 late = (by_rule,)  # it has just started, and could not lead either
             if row in evidence:
                 to_be_asked = returned is not None and _someone_was_not_asked(reported, returned)

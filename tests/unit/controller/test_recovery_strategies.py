@@ -11,6 +11,7 @@ from aiocontroller.controller import unclean_recovery
 from aiocontroller.controller.log_questions import LogQuestions
 from aiocontroller.core import events as ev
 from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.log_evidence import NO_RECORDS, NOT_IN_TIME, UNKNOWN_EPOCH, Evidence, LogEnd
 from aiocontroller.core.request_content import AlterPartition, PartitionRecovery
 from aiocontroller.journal.journal import MemoryJournal
@@ -37,9 +38,9 @@ def begun(strategy: str, *isr: int, min_isr: int = 1, **properties: Any) -> tupl
     return it, Asking(it)
 
 
-def shrink(it: PureCluster, *isr: int) -> None:
-    state = it.znodes.states[T0]
-    wanted = AlterPartition("t", 0, state.leader_epoch, isr, state.partition_epoch, 0)
+def shrink(it: PureCluster, *isr: int, of: TopicPartition = T0) -> None:
+    state = it.znodes.states[of]
+    wanted = AlterPartition(*of, state.leader_epoch, isr, state.partition_epoch, 0)
     epoch = it.znodes.brokers[state.leader].epoch
     answer = it.ask(ev.AlterPartitionReceived, broker=state.leader, broker_epoch=epoch, version=3, partitions=(wanted,))
     assert [result.error_code for result in answer] == [0]

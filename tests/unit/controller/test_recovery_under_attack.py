@@ -8,12 +8,24 @@ import pytest
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.event_kinds import Reply
+from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence
 from aiocontroller.core.request_content import ElectionType
 from tests.unit.controller.leaderless import T0, die, leader
 from tests.unit.controller.pure_cluster import Channels
-from tests.unit.controller.test_recovery_strategies import CUT, WHOLE, Operator, begun, come, dead_isr, state, sweep
+from tests.unit.controller.test_recovery_strategies import (
+    CUT,
+    WHOLE,
+    Operator,
+    begun,
+    come,
+    dead_isr,
+    shrink,
+    state,
+    sweep,
+)
 
+U0 = TopicPartition("u", 0)
 LISTENS_NOT = "nothing listens on b2:9092"
 
 
@@ -44,6 +56,30 @@ def test_nobody_waits_for_a_replica_that_has_died_while_it_was_asked(why: str, u
     it.queue.append(ev.BrokerChange())
     asking.answer(t0=Evidence({1: CUT, 3: WHOLE}, {2: why}, unheard=unheard))
     assert state(it) == (3, (3,))
+
+
+def test_a_partition_that_waits_for_long_leaves_the_others_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk of broker 4 has failed; later broker 1 loses its power, and broker 2, with the whole log, is late."""
+    it, asking = begun("Balanced", 1)
+    come(it, 4)
+    it.create_topic("u", [[4, 3]])
+    it.step()
+    shrink(it, 4, of=U0)
+    die(it, 4)
+    come(it, 4)
+    for at_s in range(1, 9):
+        asking.answer(u0=Evidence({3: WHOLE}, {4: "it answers KAFKA_STORAGE_ERROR"}))
+        sweep(it, monkeypatch, at_s)
+    assert leader(it, U0) == -1
+    die(it, 1)
+    come(it, 1)
+    failed = Evidence({3: WHOLE}, {4: "it answers KAFKA_STORAGE_ERROR"})
+    for at_s in (9, 10, 11):
+        asking.answer(t0=Evidence({1: CUT, 3: CUT}, {2: NOT_IN_TIME}), u0=failed)
+        assert leader(it) == -1
+        sweep(it, monkeypatch, at_s)
+    asking.answer(t0=Evidence({1: CUT, 2: WHOLE, 3: CUT}), u0=failed)
+    assert state(it) == (2, (2,))
 
 
 # -- deletions ---------------------------------------------------------------------------------------------------------
