@@ -135,8 +135,6 @@ class Service:
         self._kafka: SocketServer | None = None
         self._http: HttpPages | None = None
         self._acls: AclFollower | None = None
-        self._broker_heartbeats: Heartbeats | None = None
-        """Watches the brokers, on the active controller and on standbys, if early detection is on."""
         self._has_watched_brokers = False
         self.shell = ControllerShell(
             config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoints
@@ -283,9 +281,9 @@ class Service:
             tasks.start_soon(self._watch_loop_lag, name="loop lag")
             tasks.start_soon(self._preload_codecs, kafka.apis.offered(), name="codecs")
         self.controller.election.heartbeats = self._heartbeats_of_controllers()
-        self._broker_heartbeats = self._heartbeats_of_brokers()
-        if self.controller.election.heartbeats is not None and self._broker_heartbeats is not None:
-            self.controller.election.heartbeats.speaks_for = self._broker_heartbeats.hears
+        self.shell.broker_heartbeats = self._heartbeats_of_brokers()
+        if self.controller.election.heartbeats is not None and self.shell.broker_heartbeats is not None:
+            self.controller.election.heartbeats.speaks_for = self.shell.broker_heartbeats.hears
         if self.config.aiocontroller_fence_command:
             self.shell.fence_command = FenceCommand(
                 self.config, tasks, self.world.run_command, self.world.clock, self.journal, self.metrics
@@ -372,8 +370,8 @@ class Service:
             listener.close()
         if self._kafka is not None:
             self._kafka.close()
-        if self._broker_heartbeats is not None:
-            self._broker_heartbeats.stop()
+        if self.shell.broker_heartbeats is not None:
+            self.shell.broker_heartbeats.stop()
         if self.shell.sickness is not None:
             self.shell.sickness.stop()
         self._step = "closing the ZooKeeper session"
@@ -407,7 +405,7 @@ class Service:
             request_timeout_s=shell.policy.request_timeout_ms / 1000,
             metrics=self.metrics,
             journal=self.journal,
-            heartbeats=self._broker_heartbeats,
+            heartbeats=shell.broker_heartbeats,
             security=shell.security,
         )
 
@@ -417,7 +415,7 @@ class Service:
         On the active controller, handlers do this.  A broker seen at the first call may already be dead; one that
         is new at a later call registers before it listens.
         """
-        heartbeats = self._broker_heartbeats
+        heartbeats = self.shell.broker_heartbeats
         if heartbeats is None or self.shell.is_active:
             return
         heartbeats.keep_only({broker.id for broker in brokers})

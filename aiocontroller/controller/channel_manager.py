@@ -154,6 +154,10 @@ class ControllerChannelManager:
         """Suspected brokers by id; empty where early detection is off."""
         return self.heartbeats.suspects() if self.heartbeats is not None else {}
 
+    def confirm(self, broker: int) -> bool:
+        """Whether a suspicion that nobody has acted on stands: a standby's word may have overtaken it."""
+        return self.heartbeats is not None and self.heartbeats.confirm(broker)
+
     def refusing_s(self, broker: int) -> float:
         """How long the broker has refused connections; 0 if it accepts them, or early detection is off."""
         return self.heartbeats.refusing_s(broker) if self.heartbeats is not None else 0.0

@@ -120,6 +120,10 @@ class Heartbeats:
         """Peer -> why it is suspected."""
         return self.detector.suspects()
 
+    def confirm(self, peer: int) -> bool:
+        """Whether the peer is suspected, to be asked before anybody acts on it."""
+        return self.detector.confirm(peer, self.world.clock.monotonic())
+
     def answers_again(self, peer: int) -> bool:
         """Whether a suspect answers now, although it is not trusted yet."""
         return self.detector.answers_again(peer, self.world.clock.monotonic())

@@ -25,6 +25,7 @@ from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.faults import Faults
 from aiocontroller.controller.fence_command import FenceCommand
+from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.log_questions import LogQuestions
 from aiocontroller.controller.mutation_quotas import MutationQuotas
 from aiocontroller.controller.refused_brokers import RefusedBrokers
@@ -166,6 +167,8 @@ class ControllerShell:
         self.owner: asyncio.Task[Any] | None = None  # the consumer's task, once it runs
         self.context = self._new_context()
         self.channels: ControllerChannelManager | None = None
+        self.broker_heartbeats: Heartbeats | None = None
+        """Watches the brokers, on the active controller and on standbys, if early detection is on."""
         self._requests: BrokerRequestSender | None = None
         self.copy: MirroredCluster | None = None
         """The copy of the cluster with which this term began, until watches are armed on all of it; else None."""
@@ -325,9 +328,9 @@ class ControllerShell:
         return entry_of(self.id, self.own_endpoints(), self.config, self.context)
 
     def vouched(self, hearing: Mapping[int, int]) -> None:
-        """Note that a standby hears these brokers (broker -> epoch)."""
-        if self.channels is not None and self.channels.heartbeats is not None:
-            self.channels.heartbeats.vouched(hearing)
+        """Note that another controller hears these brokers (broker -> epoch).  It may know of our election first."""
+        if self.broker_heartbeats is not None:
+            self.broker_heartbeats.vouched(hearing)
 
     # -- short steps -----------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ async def suspects_change(shell: ControllerShell, event: SuspectsChange) -> None
     trusted = plan.compare_suspects(context, suspects).trusted
     if trusted:
         await _take_back(shell, trusted)
-    alarming = plan.compare_suspects(context, suspects).alarming
+    alarming = [s for s in plan.compare_suspects(context, suspects).alarming if shell.channels.confirm(s.peer)]
     if alarming:
         await _move_away(shell, alarming)
 

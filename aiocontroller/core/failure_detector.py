@@ -9,8 +9,8 @@ Evidence against a peer:
  * *silent* (if a limit for silence is set): it answered no heartbeat for that long.
 
 Silence does not count while another controller hears the peer (``core.witness``): then only our own link to it is cut.
-That never delays an alarm: a witness speaks for a peer until half of the limit after the peer's last answer, and is
-believed for the other half.
+A suspicion from before its word is withdrawn if nobody has acted on it (``confirm``).  That never delays an alarm: a
+witness speaks for a peer until half of the limit after the peer's last answer, and is believed for the other half.
 
 There is no evidence against a peer that never connected: a broker registers before it listens, and a new one leads
 nothing.  Only a peer that registered before we started watching (``settled``) may be suspected without ever having
@@ -196,6 +196,16 @@ class FailureDetector:
     def suspects(self) -> dict[int, Suspicion]:
         """Peer -> the suspicion, of those that are suspected."""
         return {peer: known.suspicion for peer, known in self.peers.items() if known.suspicion is not None}
+
+    def confirm(self, peer: int, now_s: float) -> bool:
+        """Whether the peer is suspected, to be asked before anybody acts on it: a suspicion of silence is withdrawn if
+        another controller hears the peer by now."""
+        known = self.peers.get(peer)
+        if known is None or known.suspicion is None:
+            return False
+        if known.suspicion.reason == "silent" and self._is_vouched_for(known, now_s):
+            known.suspicion = None
+        return known.suspicion is not None
 
     def answers_again(self, peer: int, now_s: float) -> bool:
         """Whether a suspect answers us again, without present evidence against it, or answers another controller; it

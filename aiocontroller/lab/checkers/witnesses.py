@@ -3,8 +3,8 @@
 What a standby hears is read from the wire: answers to its heartbeats that have reached it, on connections that are
 open.  When it sends a heartbeat to another controller, it hears the brokers that have answered within ``fresh_s``.  For
 ``fresh_s`` after that heartbeat has arrived, its receiver must not suspect a broker for its silence if the sender heard
-it or the heartbeat names it, unless the heartbeat names another incarnation.  A suspicion is judged only if leaders are
-moved because of it.
+it or the heartbeat names it, unless the heartbeat names another incarnation.  Nor may it begin to move leaders because
+of an earlier suspicion.  A suspicion is judged only if leaders are moved because of it.
 
 Like ``wire_observer`` it knows only the head of a request, and does not use the controller's own encoders.
 """
@@ -64,9 +64,11 @@ class Witnesses:
         self._answered: defaultdict[str, dict[object, tuple[int, float]]] = defaultdict(dict)
         """Controller -> open connection -> the broker at its other end, and when it last answered a heartbeat."""
         self._received: defaultdict[str, dict[str, tuple[float, Word]]] = defaultdict(dict)
-        """Controller -> sender of heartbeats to it in its term -> when the last one arrived, and its content."""
-        self._wrong: dict[tuple[str, int, int], str] = {}
-        """(controller, broker, epoch) -> the controller that heard the broker when it was suspected for its silence."""
+        """Controller -> sender of heartbeats to it -> when the last one arrived, and its content."""
+        self._handled_s: dict[str, float] = {}
+        """Controller -> when it had last handled an event; what it does next, it has begun since then."""
+        self._heard_by: dict[tuple[str, int, int], str | None] = {}
+        """(controller, broker, epoch) -> who heard the broker when it was last suspected for its silence."""
 
     def answered(self, controller: str, connection: object, broker: int, now_s: float) -> None:
         """An answer to a heartbeat has reached the controller."""
@@ -85,22 +87,30 @@ class Witnesses:
         """The heartbeat of ``by`` has reached the controller."""
         self._received[controller][by] = now_s, word
 
-    def elected(self, controller: str) -> None:
-        """The controller is elected; heartbeats that reached it before its term no longer count."""
-        self._received[controller].clear()
+    def handled(self, controller: str, now_s: float) -> None:
+        """The controller has handled an event."""
+        self._handled_s[controller] = now_s
 
     def suspected(self, controller: str, broker: int, epoch: int, now_s: float) -> None:
         """The controller takes the broker's silence for death."""
-        for by, (received_s, word) in self._received[controller].items():
-            hears = broker in word.heard or broker in word.named
-            if hears and word.named.get(broker, epoch) == epoch and 0 < now_s - received_s <= self._fresh_s:
-                self._wrong[controller, broker, epoch] = by
+        self._heard_by[controller, broker, epoch] = self._who_hears(controller, broker, epoch, now_s, before_s=now_s)
 
-    def alarmed(self, controller: str, broker: int, epoch: int) -> None:
-        """The controller moves the broker's leaders because of a suspicion."""
-        by = self._wrong.pop((controller, broker, epoch), None)
+    def alarmed(self, controller: str, broker: int, epoch: int, now_s: float) -> None:
+        """The controller has moved the broker's leaders because of a suspicion."""
+        began_s = self._handled_s.get(controller, 0.0)
+        by = self._heard_by.pop((controller, broker, epoch), None) or self._who_hears(
+            controller, broker, epoch, now_s, before_s=began_s
+        )
         if by is not None:
             self._complain("witness", f"broker {broker}", f"{controller} takes it for dead, and {by} hears it")
+
+    def _who_hears(self, controller: str, broker: int, epoch: int, now_s: float, *, before_s: float) -> str | None:
+        """Another controller that hears the broker, as the controller was told lately, and before ``before_s``."""
+        for by, (received_s, word) in self._received[controller].items():
+            hears = (broker in word.heard or broker in word.named) and word.named.get(broker, epoch) == epoch
+            if hears and received_s < before_s and now_s - received_s <= self._fresh_s:
+                return by
+        return None
 
 
 class WitnessWatch:
@@ -122,14 +132,14 @@ class WitnessWatch:
         """A controller has recorded something."""
         host = service.shell.world.network
         assert isinstance(host, Host)
-        if record.kind == "elected":
-            self._witnesses.elected(host.name)
+        if record.kind == "event":
+            self._witnesses.handled(host.name, self._now_s())
         elif (record.kind, record.state, record.detail) == ("suspicion", "broker", "silent"):
             broker, epoch = record.broker or 0, record.broker_epoch or 0
             if record.event == "suspected":
                 self._witnesses.suspected(host.name, broker, epoch, self._now_s())
             elif record.event == "alarm":
-                self._witnesses.alarmed(host.name, broker, epoch)
+                self._witnesses.alarmed(host.name, broker, epoch, self._now_s())
 
     def _carried(self, original: Any, sender: Host, to: SimulatedTransport, data: bytes | None) -> None:
         if sender.name.startswith("controller ") and not (sender.crashed or to.get_extra_info("peername")[1]):

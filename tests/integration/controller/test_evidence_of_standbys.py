@@ -12,6 +12,7 @@ import pytest
 from aiocontroller.controller.shell import HAND_OVER_AFTER_S
 from aiocontroller.core.events import ProtocolChange
 from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.service import Service
 from tests.integration.controller.harness import journal_of
 from tests.integration.controller.test_early_detection import QUICKLY_S, Stage, stage, suspicions, two_controllers
@@ -73,13 +74,13 @@ async def test_broker_that_has_come_back_is_not_held_against_it() -> None:
         first, second = await pair_with_topic(it)
         await it.deafen(1)
         await asyncio.sleep(QUICKLY_S)
-        assert second._broker_heartbeats is not None
-        assert list(second._broker_heartbeats.suspects()) == [1]
+        assert second.shell.broker_heartbeats is not None
+        assert list(second.shell.broker_heartbeats.suspects()) == [1]
         it.on_host("broker 1 again")
         await it.kill_broker(1)
         await it.add_broker(1)
         await asyncio.sleep(4)
-        assert second._broker_heartbeats.suspects() == {}
+        assert second.shell.broker_heartbeats.suspects() == {}
         await crash(it, first)
         await asyncio.sleep(QUICKLY_S)
         assert second.controller.election.active
@@ -92,11 +93,11 @@ async def test_registrations_that_go_while_standing_by_are_forgotten() -> None:
         first, second = await pair_with_topic(it)
         await it.kill_broker(1)
         await asyncio.sleep(4)
-        assert second._broker_heartbeats is not None
-        assert sorted(second._broker_heartbeats.detector.peers) == [2, 3]
+        assert second.shell.broker_heartbeats is not None
+        assert sorted(second.shell.broker_heartbeats.detector.peers) == [2, 3]
         await crash(it, first)
         await asyncio.sleep(QUICKLY_S)
-        assert sorted(second._broker_heartbeats.detector.peers) == [2, 3]
+        assert sorted(second.shell.broker_heartbeats.detector.peers) == [2, 3]
         assert suspicions(second).count(("alarm", 1)) == 0
 
 
@@ -180,11 +181,48 @@ async def test_without_the_standbys_word_our_own_evidence_counts(how: str) -> No
 
 
 @virtual_time
+async def test_what_another_controller_hears_counts_for_one_that_is_about_to_be_elected() -> None:
+    """Another controller may learn of an election, or believe in it, before the one that is elected."""
+    async with stage() as it:
+        first, second = await pair_with_topic(it, "full")
+        before = await it.now()
+        assert first.controller.election.heartbeats is not None
+        address = second.endpoints[0]
+        first.controller.election.heartbeats.watch(1_000_002, 1, lambda: address)
+        cut(it, "standby")
+        await asyncio.sleep(5)
+        assert suspicions(second) == [("heard elsewhere", 1)]
+        await expire_session(first.client)
+        await asyncio.sleep(5)
+        assert [s.controller.election.active for s in (first, second)] == [False, True]
+        assert await it.now() == before
+        assert suspicions(second) == [("heard elsewhere", 1)]
+
+
+@virtual_time
+async def test_a_suspicion_from_before_the_term_moves_nothing_if_another_controller_hears_the_broker() -> None:
+    async with stage() as it:
+        first, second = await pair_with_topic(it, "full")
+        before = await it.now()
+        cut(it, "standby")
+        await asyncio.sleep(5)
+        assert suspicions(second) == [("suspected", 1)]
+        await expire_session(first.client)
+        await asyncio.sleep(5)
+        assert [s.controller.election.active for s in (first, second)] == [False, True]
+        assert await it.now() == before
+        assert suspicions(second) == [("suspected", 1), ("heard elsewhere", 1)]
+        await crash(it, first)
+        await asyncio.sleep(1)
+        assert suspicions(second)[2:] == [("suspected", 1), ("alarm", 1)]
+
+
+@virtual_time
 async def test_what_a_standby_hears_does_not_delay_the_alarm_of_a_broker_that_refuses() -> None:
     async with stage() as it:
         first, second = await pair_with_topic(it, "full")
-        assert second._broker_heartbeats is not None
-        assert 1 in dict(second._broker_heartbeats.hears())
+        assert second.shell.broker_heartbeats is not None
+        assert 1 in dict(second.shell.broker_heartbeats.hears())
         await it.deafen(1)
         await asyncio.sleep(0.3)
         assert suspicions(first) == [("suspected", 1), ("alarm", 1)]

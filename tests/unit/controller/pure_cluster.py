@@ -398,6 +398,9 @@ class Channels:
     def suspects(self) -> dict[int, Suspicion]:
         return {}
 
+    def confirm(self, broker: int) -> bool:
+        return True
+
     def alive_s(self, broker: int) -> float:
         return self._views[broker].alive_s if broker in self._shell.context.brokers else -inf
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -255,3 +256,16 @@ def test_outside_a_term_there_is_no_epoch() -> None:
     it.end_term()
     assert (it.is_active, it.context.epoch, it.context.epoch_zk_version) == (False, 0, 0)
     assert shell([]).context.epoch == 0
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_what_another_controller_hears_counts_in_every_term_and_between_them(active: bool) -> None:
+    it = cluster(1).shell
+    heard: list[Any] = []
+    heartbeats: Any = SimpleNamespace(vouched=heard.append)
+    it.vouched({1: 70})
+    it.broker_heartbeats = heartbeats
+    if not active:
+        it.end_term()
+    it.vouched({1: 71})
+    assert heard == [{1: 71}]

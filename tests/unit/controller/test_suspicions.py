@@ -25,6 +25,9 @@ class Suspecting:
         monkeypatch.setattr(it.shell, "journal", self.journal)
         channels: Any = it.shell.channels
         monkeypatch.setattr(channels, "suspects", lambda: self._suspects, raising=False)
+        self.overtaken: set[int] = set()
+        """Suspects that another controller hears."""
+        monkeypatch.setattr(channels, "confirm", lambda broker: broker not in self.overtaken)
 
     def suspect(self, *brokers: int) -> None:
         known = self._it.shell.context.brokers
@@ -55,6 +58,20 @@ def test_leaders_and_isrs_move_away_from_a_suspect(it: PureCluster, detector: Su
     assert detector.events() == [("alarm", 1)]
     [alarm] = detector.journal.of_kind("suspicion")
     assert (alarm.partitions, alarm.duration_us, alarm.detail) == (2, 750_000, "silent")
+
+
+def test_a_suspicion_that_a_standbys_word_has_overtaken_moves_nothing(it: PureCluster, detector: Suspecting) -> None:
+    before = dict(it.znodes.states)
+    detector.overtaken = {1}
+    detector.suspect(1)
+    assert (it.znodes.states, detector.events(), it.shell.context.live) == (before, [], {1, 2, 3})
+    detector.overtaken = set()
+    detector.suspect(1)
+    assert detector.events() == [("alarm", 1)]
+    detector.overtaken = {1}
+    detector.suspect(1)
+    assert detector.events() == [("alarm", 1)], "leaders have moved: it is not taken back"
+    assert it.shell.context.suspected.keys() == {1}
 
 
 def test_a_suspect_is_not_stopped(it: PureCluster, detector: Suspecting) -> None:

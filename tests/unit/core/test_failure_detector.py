@@ -436,6 +436,31 @@ def test_a_suspect_that_another_controller_hears_answers_again_and_stays_suspect
     assert not it.detector.answers_again(2, it.now_s)
 
 
+@pytest.mark.parametrize("word_s, stands", [(0.0, False), (0.7, False), (0.8, True)])
+def test_a_suspicion_of_silence_is_withdrawn_before_it_moves_anything_if_another_controller_hears_the_peer(
+    word_s: float, stands: bool
+) -> None:
+    it = Watching(FULL)
+    it.quiet.add(2)
+    it.run(2)
+    assert it.detector.confirm(2, it.now_s)
+    it.detector.vouched(2, 72, it.now_s)
+    assert it.detector.confirm(2, it.now_s + word_s) is stands
+    assert it.suspects == ({2: "silent"} if stands else {})
+    it.run(1)
+    assert it.suspects == {2: "silent"}, "nobody hears it any longer"
+    assert not it.detector.confirm(1, it.now_s), "not suspected"
+    assert not it.detector.confirm(99, it.now_s), "not watched"
+
+
+def test_a_suspicion_of_refusal_stands_whomever_another_controller_hears() -> None:
+    it = Watching(FULL)
+    it.refuse(2)
+    it.detector.vouched(2, 72, it.now_s)
+    assert it.detector.confirm(2, it.now_s)
+    assert it.suspects == {2: "refused"}
+
+
 def test_a_suspect_that_answers_again_is_told_from_one_that_has_done_so_once() -> None:
     it = Watching(FULL)
     it.quiet.add(2)

@@ -43,7 +43,15 @@ class Story:
         self.now_s += after_s
         self.check.suspected("a", broker, epoch, self.now_s)
         if moves:
-            self.check.alarmed("a", broker, epoch)
+            self.moves_leaders(broker, epoch, after_s=0)
+
+    def handles_an_event(self, *, after_s: float = 0.1) -> None:
+        self.now_s += after_s
+        self.check.handled("a", self.now_s)
+
+    def moves_leaders(self, broker: int = 1, epoch: int = EPOCH, *, after_s: float = 0.1) -> None:
+        self.now_s += after_s
+        self.check.alarmed("a", broker, epoch, self.now_s)
 
 
 def case(violated: str = "") -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
@@ -129,12 +137,44 @@ def the_standbys_own_connection_has_ended(it: Story) -> None:
     it.suspects()
 
 
-@case()
-def the_standby_spoke_before_the_term_began(it: Story) -> None:
+@case("witness")
+def the_standby_speaks_between_suspicion_and_move(it: Story) -> None:
+    it.suspects(moves=False)
     it.answers()
     it.heartbeat({1: EPOCH})
-    it.check.elected("a")
-    it.suspects()
+    it.handles_an_event()
+    it.moves_leaders()
+
+
+@case()
+def the_standby_may_have_spoken_only_when_the_move_had_begun(it: Story) -> None:
+    it.handles_an_event()
+    it.suspects(moves=False)
+    it.answers()
+    it.heartbeat({1: EPOCH})
+    it.moves_leaders()
+    it.suspects(moves=False, after_s=1)
+    it.answers()
+    it.heartbeat({1: EPOCH})
+    it.handles_an_event(after_s=0)
+    it.moves_leaders()
+
+
+@case()
+def the_standbys_word_is_old_when_leaders_are_moved(it: Story) -> None:
+    it.suspects(moves=False)
+    it.answers()
+    it.heartbeat({1: EPOCH})
+    it.handles_an_event()
+    it.moves_leaders(after_s=0.5)
+
+
+@case()
+def a_suspicion_that_was_wrong_is_withdrawn_and_a_later_one_is_right(it: Story) -> None:
+    it.answers()
+    it.heartbeat({1: EPOCH})
+    it.suspects(moves=False)
+    it.suspects(after_s=1)
 
 
 @case()
@@ -149,10 +189,9 @@ def leaders_are_moved_later(it: Story) -> None:
     it.answers()
     it.heartbeat({1: EPOCH})
     it.suspects(moves=False)
-    it.now_s += 5
-    it.check.alarmed("a", 1, EPOCH + 1)
-    it.check.alarmed("a", 1, EPOCH)
-    it.check.alarmed("a", 1, EPOCH)
+    it.moves_leaders(epoch=EPOCH + 1, after_s=5)
+    it.moves_leaders()
+    it.moves_leaders()
 
 
 # -- the wire ----------------------------------------------------------------------------------------------------------
