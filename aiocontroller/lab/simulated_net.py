@@ -1,4 +1,4 @@
-"""The network and the clock in memory: the whole program on one loop, with time that passes only when all tasks wait.
+"""A network and a clock in memory: the whole program runs on one loop, and time passes only while all tasks wait.
 
 Rules.
  * Nothing here uses the operating system: every run is the same, event for event.
@@ -27,9 +27,7 @@ T = TypeVar("T")
 
 FIRST_FREE_PORT = 20_000
 EPOCH_US = 1_700_000_000_000_000
-"""Wall time at the beginning of every simulated run."""
-
-
+"""Wall time at the beginning of every simulated run, in microseconds since 1970."""
 WRITE_BUFFER_BYTES = 1 << 16
 """Unread bytes at which the writing end has to pause: asyncio's own high-water mark."""
 MIN_DELAY_S = 1e-6
@@ -76,7 +74,7 @@ class Deadline:
 
 
 def _shuffle_tasks(ready: deque[asyncio.Handle | Deadline], chance: random.Random) -> None:
-    """Shuffle the ready tasks among their places; a task is ready only once, so its own steps keep their order."""
+    """Shuffle the ready tasks; other callbacks keep their places.  A task is ready only once: its steps keep order."""
     places = [
         place
         for place, handle in enumerate(ready)
@@ -126,7 +124,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def at(self, when: float, deadline: Deadline) -> None:
-        """``call_at`` for callbacks without a context of their own, at a third of the cost."""
+        """Like ``call_at``, for callbacks without a context of their own; costs a third."""
         self._set += 1
         heappush(self._timers, (when, self._set, deadline))
 
@@ -178,7 +176,7 @@ class _HostTimer(Deadline):
 
 
 class SimulatedClock:
-    """With a ``host``, its timers pause when it does; time itself does not."""
+    """The virtual clock; with a ``host``, timers wait while the host is paused, but time goes on."""
 
     def __init__(self, host: Host | None = None) -> None:
         self._host = host
@@ -293,14 +291,14 @@ class SimulatedTransport(asyncio.Transport):
         self._low = self._high // 4 if low is None else low
 
     def due(self) -> None:
-        """The next piece has arrived; a paused host receives it when it resumes."""
+        """Deliver the next piece, which has arrived; a paused host receives it when it resumes."""
         if self.host.paused:
             self.host.held.append(self.due)
         else:
             self.arrive(self.in_flight.popleft())
 
     def arrive(self, data: bytes | None) -> None:
-        """Called by the network when a piece, or the end, gets here."""
+        """Take a piece, or the end, from the network."""
         if self._closing:
             return
         if self._paused or self._held:
@@ -354,7 +352,7 @@ class Host:
         self.clock_rate = 1.0
         """The host's clock rate, in its seconds per second of the world; set before anything runs on it."""
         self.wall_jump_s = 0.0
-        """Offset to which its wall clock was set."""
+        """By how much its wall clock was set forward."""
         self.held: list[Callable[[], None]] = []
         """Timers and pieces that came due while it was paused, in order."""
 
@@ -363,7 +361,7 @@ class Host:
         self.paused = True
 
     def resume(self) -> None:
-        """Continue after a pause, which only the clock reveals."""
+        """Continue after a pause, which the host can notice only by its clock."""
         self.paused = False
         held, self.held = self.held, []
         for due in held:
@@ -407,7 +405,7 @@ class Host:
 
 
 Enter = Callable[[str, Callable[[], object]], asyncio.BaseProtocol | None]
-"""``Gate.enter``; a host's name serves as its address."""
+"""``Gate.enter``; the host's name is its address."""
 
 
 class SimulatedNetwork:
@@ -437,7 +435,7 @@ class SimulatedNetwork:
         return Host(self, name)
 
     async def connect(self, protocol_factory: Callable[[], P], host: str, port: int, **options: Any) -> Any:
-        """As a ``Network`` of one host."""
+        """Connect from the default host, so that the network itself serves as a ``Network``."""
         return await self._host.connect(protocol_factory, host, port, **options)
 
     async def serve(
@@ -512,7 +510,7 @@ class SimulatedNetwork:
         loop.at(due_s, Deadline(to.due))
 
     def deliver(self, to: SimulatedTransport, data: bytes | None) -> None:
-        """A host reads a piece, or the end, that has arrived."""
+        """Pass a piece, or the end, to the protocol of the host that reads it."""
         if data is not None:
             to._protocol.data_received(data)
         else:

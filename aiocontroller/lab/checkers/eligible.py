@@ -2,7 +2,7 @@
 
 A twin of ``core.eligible_replicas`` and ``core.broker_starts`` that also knows which logs have lost records.  It relies
 on the states in ZooKeeper alone.  Of the record of brokers' starts it knows which terms have written it, but not its
-content: a controller that does not write it, such as Kafka's own, guarantees nothing, and its successor begins anew.
+content: a controller that does not write it, such as Kafka's own, guarantees nothing, and its successor starts again.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 The checker sees each write in the order in which ZooKeeper applied it: the path, the data, the writer, and whether the
 write carried the fence.
 
-docs/chaos.md ("What is checked") has the rules: I1 to I4, I8, alive, one leader, deleted.  Two are checked as follows.
+docs/chaos.md ("What is checked") has the invariants: I1 to I4, I8, alive, one leader, deleted.  Two need details.
 
  * I3: the ISR contains no broker that was never a replica.  Between the write that removes a replica and the one that
    removes it from the ISR, the ISR contains more than the replicas, as in Kafka.
  * I4: while unclean elections are off, a new leader was in the ISR or is eligible; or it has reported where its log
-   ends, and either so has a live ISR member while no live replica is known to have lost nothing, or the partition has
-   waited for the ISR as long as ``Aggressive`` makes it wait.
+   ends, and either a live ISR member has too, while no live replica is known to have lost nothing, or the partition
+   has waited for the ISR as long as ``Aggressive`` requires.
 
 Requests to brokers and answers to them are compared with the same history (``received``, ``placed``, ``acknowledged``).
 """
@@ -72,21 +72,21 @@ class Writer(NamedTuple):
     fenced: bool = False
     controller: bool = False
     by_hand: bool = False
-    """The write is a foreign client's; such writes are wrong but cannot be prevented."""
+    """The writer is a foreign client; its writes may be wrong, but cannot be prevented."""
     broker: int = -1
     """The broker that owns the session; -1 for any other session."""
 
 
 class MayLead(NamedTuple):
-    """Which replicas may lead a partition although they are not in sync."""
+    """Which replicas that are not in sync may lead a partition."""
 
     complete: set[int]
     """Replicas that hold everything committed."""
     members: Collection[int]
-    """ISR members in whose place a replica with a better log may lead; empty if none may."""
+    """ISR members instead of which a replica with a better log may lead; empty if none may."""
     uncleanly: bool
-    """Any replica may: unclean elections are allowed, or it has reported where its log ends and the partition has
-    waited for the ISR as long as it must."""
+    """The new leader may lead although it is not in sync: unclean elections are allowed, or it has reported where its
+    log ends, and the partition has waited for the ISR long enough."""
     by_order: bool
     """An operator ordered the new leader, whatever its log holds."""
 
@@ -98,8 +98,8 @@ class ZNodeHistory:
     ``now_s`` is ZooKeeper's clock.
     """
 
-    forgives_strays = False
-    """Brokers may keep replicas that were taken from them."""
+    tolerates_strays = False
+    """Whether brokers may keep replicas that are no longer assigned to them."""
 
     def __init__(
         self,
@@ -115,10 +115,10 @@ class ZNodeHistory:
         """The highest controller epoch of the states that existed before the run."""
         self.writes = 0
         self.digest = hashlib.sha256()
-        """Over everything that was written."""
+        """The digest of everything that was written."""
         self.probes: Counter[str] = Counter()
         self.loads = 0
-        """How often a controller has read the cluster, at a failover or a reload; each drops the requests that wait."""
+        """How often a controller has read the cluster, at a failover or a reload; each drops waiting requests."""
         self.deleted_in: dict[str, list[tuple[tuple[int, int], dict[int, int]]]] = {}
         """Topic -> the controller epoch, ``loads`` and the brokers' epochs at each deletion of its znode."""
         self._exists = exists
@@ -127,9 +127,9 @@ class ZNodeHistory:
         self.assigned: dict[Partition, frozenset[int]] = {}
         """The current replicas."""
         self._replaced: set[str] = set()
-        """Topics that a foreign client has made anew, and that have not been written since; membership only."""
+        """Topics that a foreign client has recreated, and that have not been written since; membership only."""
         self._placed: dict[Partition, set[int]] = {}
-        """All replicas so far, also of earlier topics of the same name; membership only."""
+        """All replicas so far, also those of earlier topics of the same name; membership only."""
         self.topic_ids: dict[str, str] = {}
         self._winners: dict[int, int] = {}
         """Session -> the last controller epoch that it won."""
@@ -144,14 +144,14 @@ class ZNodeHistory:
         """Called when a leader is written, with its epoch, whether it is in the ISR or eligible, and whether an
         operator ordered it."""
         self.reported: Callable[[Partition, int], Collection[int] | None] = lambda *_: None
-        """The brokers that reported their logs' ends before the election of this leader epoch; None if none was
-        asked."""
+        """The brokers that reported their log ends before the election of this leader epoch; None if none was asked."""
         self._ordered: dict[Partition, int] = {}
         """Partition -> the broker that an operator ordered to lead, whatever its log holds."""
         self.must_ask: Callable[[Partition, int], bool] = lambda *_: False
-        """Whether the active controller knows that this broker has started uncleanly, and considers others online."""
+        """Whether the controller must ask for logs: it knows that this broker has started uncleanly, and considers
+        others online."""
         self.answers = Answers(now_s, self.complain)
-        """Judges what clients were answered."""
+        """Checks the answers to clients."""
         self.config_answers = ConfigAnswers(now_s, self.complain)
         self.registered: set[int] = set()  # membership only
         self._gone_s: dict[int, float] = {}
@@ -169,20 +169,20 @@ class ZNodeHistory:
             self.written_by_hand,
             lambda topic: self._exists(paths.delete_topics_topic(topic)),
         )
-        """Judges what became of clients' records."""
+        """Checks what became of clients' records."""
         self.data.live = lambda: self.registered.intersection(self.running())
 
     # -- writes to ZooKeeper ---------------------------------------------------------------------------------------
 
     def changed(self, path: str, data: bytes | None, version: int, writer: Writer, times: int = 1) -> None:
-        """Take in the creation or change of a znode; its transaction has written it ``times`` times."""
+        """Check the creation or change of a znode; its transaction has written it ``times`` times."""
         data = data or b""
         self.digest.update(b"%s %d " % (path.encode(), version) + data)
         self._check_deposed(path, writer)
         self.config_answers.changed(path, data)
         match = _STATE.fullmatch(path)
         if writer.by_hand:
-            self._note_hand(path)
+            self._note_foreign_write(path)
         if match is not None and writer.by_hand:
             self._state_by_hand((match[1], int(match[2])), data, version)
         elif match is not None:
@@ -201,14 +201,14 @@ class ZNodeHistory:
         else:
             self.answers.changed(path, data)
 
-    def began_with(self, path: str, data: bytes) -> None:
-        """Take in a znode that existed before the run; its writer is not judged."""
+    def existed_before(self, path: str, data: bytes) -> None:
+        """Record a znode that existed before the run; its writer is not checked."""
         match = _STATE.fullmatch(path)
         if match is not None:
             partition, state = (match[1], int(match[2])), znodes.decode_partition_state(path, data, 0)
             assert isinstance(state, LeaderAndIsr)
             self.digest.update(b"%s " % path.encode() + data)
-            self._take_in(partition, state)
+            self._record_state(partition, state)
             self._began_with_epoch = max(self._began_with_epoch, state.controller_epoch)
             if state.leader >= 0:
                 self._leaders[*partition, state.leader_epoch] = state.leader
@@ -223,7 +223,7 @@ class ZNodeHistory:
         self.config_answers.changed(path, None)
         match = _STATE.fullmatch(path)
         if writer.by_hand:
-            self._note_hand(path)
+            self._note_foreign_write(path)
         if match is not None:
             partition = (match[1], int(match[2]))
             if not writer.by_hand and self.deletion_forbidden:
@@ -254,28 +254,28 @@ class ZNodeHistory:
     # -- requests of brokers and to brokers ------------------------------------------------------------------------
 
     def asked(self, partition: Partition, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
-        """A leader has asked for this ISR."""
+        """Record that a leader has requested this ISR."""
         self._asked.setdefault(partition, set()).add((leader_epoch, isr, partition_epoch))
 
     def received(self, broker: int, partition: Partition, leadership: Leadership) -> None:
-        """A broker has received this in LeaderAndIsr or UpdateMetadata."""
+        """Check a leadership that a broker has received in LeaderAndIsr or UpdateMetadata."""
         if leadership not in self._known.get(partition, ()):
             self.complain("I5", partition, f"broker {broker} received {leadership}, which ZooKeeper never held")
 
     def placed(self, broker: int, partition: Partition, replicas: tuple[int, ...]) -> None:
-        """A broker has received these replicas in LeaderAndIsr."""
+        """Check replicas that a broker has received in LeaderAndIsr."""
         if not self._placed.get(partition, set()).issuperset(replicas):
             self.complain("I5", partition, f"broker {broker} received replicas {replicas}, ZooKeeper never held all")
 
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
-        """A leader's AlterPartition was answered without an error."""
+        """Check a successful answer to a leader's AlterPartition."""
         if leadership not in self._known.get(partition, ()):
             self.complain("I3", partition, f"acknowledged to broker {broker} and never written: {leadership}")
 
     def replica_deleted(
         self, broker: int, partition: Partition, leader_epoch: int, topic_id: bytes = NO_TOPIC_ID
     ) -> None:
-        """A broker has deleted its replica, as a StopReplica with this leader epoch asked it to.
+        """Check the deletion of a replica by a broker, which got a StopReplica with this leader epoch.
 
         An unclean election, which guarantees nothing about the new leader's log, may choose the broker while the
         request is under way.  A replica with another ``topic_id`` belongs to an earlier topic of that name.
@@ -294,15 +294,15 @@ class ZNodeHistory:
             self.data.replica_gone(partition[0])  # for good, even if brokers forbid the rest of its deletion
 
     def ordered(self, partition: Partition, leader: int | None) -> None:
-        """An operator asks for an election by what the logs hold, or for this leader."""
+        """Record an operator's request for an election by the replicas' logs, or of this leader."""
         self.unclean.requested([partition])
         if leader is not None:
             self._ordered[partition] = leader
 
-    def may_not_know_of_end(self, topic: str, broker: int) -> bool:
+    def may_know_deleted_topic(self, topic: str, broker: int) -> bool:
         """Return whether a broker may still know a deleted topic, or an earlier topic of the same name.
 
-        This is so if, since a deletion, the broker has started anew, or the controller has changed or reloaded.
+        It may if, since a deletion, the broker has restarted, or the controller has changed or reloaded.
         """
         now = (self.controller_epoch, self.loads), self._broker_epoch(broker)
         return any((term, brokers[broker]) != now for term, brokers in self.deleted_in.get(topic, ()))
@@ -328,9 +328,9 @@ class ZNodeHistory:
     def _controller_epoch(self, epoch: int, session: int) -> None:
         released = session == self._winner and not self._exists(paths.CONTROLLER)
         if released and epoch == self.controller_epoch:
-            self._winner = NO_SESSION  # by writing the same epoch again, it gives the role back for good
+            self._winner = NO_SESSION  # writing the same epoch again releases the role for good
             return
-        # an earlier controller's state has the same epoch: writing it again lets the next term begin above it
+        # If an earlier controller's state has the same epoch, writing it again lets the next term begin above it.
         outranked = session == self._winner and epoch == self.controller_epoch == self._began_with_epoch
         if epoch <= self.controller_epoch and self.controller_epoch and not outranked:
             self.complain("I2", paths.CONTROLLER_EPOCH, f"{epoch} after {self.controller_epoch}")
@@ -352,8 +352,8 @@ class ZNodeHistory:
             return
         decoded = msgspec.json.decode(data)
         numbers = {(topic, int(number)): replicas for number, replicas in decoded["partitions"].items()}
-        # A conditional write meant for the earlier topic can succeed on its replacement, as versions begin anew; and
-        # partitions that are added to a topic during its deletion are removed again.
+        # A conditional write meant for the earlier topic can succeed on its replacement, as versions start at 0 again;
+        # and partitions that are added to a topic during its deletion are removed again.
         replaced = topic in self._replaced
         if not (writer.by_hand or replaced or self._exists(paths.delete_topics_topic(topic))):
             self._check_topic(topic, decoded.get("topic_id", ""), numbers)
@@ -376,27 +376,29 @@ class ZNodeHistory:
             if partition[0] == topic and partition not in numbers:
                 self.complain("I8", partition, "it vanished from its topic")
 
-    def _note_hand(self, path: str) -> None:
+    def _note_foreign_write(self, path: str) -> None:
         topic = path.split("/")[3]
         self.written_by_hand.setdefault(topic, {}).setdefault(path, self.controller_epoch)
 
     def _state_by_hand(self, partition: Partition, data: bytes, version: int) -> None:
-        """Take in a foreign write; the controller must continue from it, whatever it is."""
+        """Record a foreign write; the controller must continue from it, whatever it is."""
         after = znodes.decode_partition_state("/".join(map(str, partition)), data, version)
         if isinstance(after, LeaderAndIsr):  # otherwise it was damaged, and is repaired later
-            self._take_in(partition, after)
+            self._record_state(partition, after)
         self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
 
-    def _take_in(self, partition: Partition, state: LeaderAndIsr) -> None:
+    def _record_state(self, partition: Partition, state: LeaderAndIsr) -> None:
         self.states[partition] = state
         self.unclean.led(partition, state.leader)
         known = (state.leader, state.leader_epoch, state.isr, state.partition_epoch)
         self._known.setdefault(partition, set()).add(known)
         self.answers.state(partition, state)
 
-    def cannot_be_mended(self, topic: str) -> bool:
-        """Return whether a znode of the topic had a foreign write under an earlier controller: the current one cannot
-        know what brokers were sent before its term."""
+    def cannot_be_repaired(self, topic: str) -> bool:
+        """Return whether a znode of the topic had a foreign write under an earlier controller.
+
+        The current controller cannot know what brokers were sent before its term.
+        """
         return any(epoch != self.controller_epoch for epoch in self.written_by_hand.get(topic, {}).values())
 
     def _state(self, partition: Partition, data: bytes, version: int, writer: Writer, times: int) -> None:
@@ -411,7 +413,7 @@ class ZNodeHistory:
             self._check_leaders_own(partition, before, after, writer.broker)
         else:
             self._check_controllers_own(partition, after, writer)
-        self._take_in(partition, after)
+        self._record_state(partition, after)
         self._check_alone(partition, after)
         self._check_version(partition, before, version, times)
         if before is None or after.leader != before.leader:
@@ -439,7 +441,7 @@ class ZNodeHistory:
         )
 
     def _unproven(self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> set[int]:
-        """Return the ISR members in whose place a replica with a better log may lead; empty if none may.
+        """Return the ISR members instead of which a replica with a better log may lead; empty if none may.
 
         They and the new leader have reported where their logs end, the controller must know that they have started
         since they were in sync, and there is no live replica that must be known to have lost nothing.
@@ -486,8 +488,8 @@ class ZNodeHistory:
         if state.leader >= 0 and state.leader not in state.isr:
             self.complain("I3", partition, f"leader {state.leader} is not in the ISR {state.isr}")
         replicas = self.replicas.get(partition)
-        anew = partition[0] in self._replaced  # a state of the earlier topic may still be written
-        if replicas is not None and not replicas.issuperset(state.isr) and not anew:
+        recreated = partition[0] in self._replaced  # a state of the earlier topic may still be written
+        if replicas is not None and not replicas.issuperset(state.isr) and not recreated:
             self.complain("I3", partition, f"ISR {state.isr} with others than the replicas {sorted(replicas)}")
         if state.leader >= 0:
             known = self._leaders.setdefault((*partition, state.leader_epoch), state.leader)

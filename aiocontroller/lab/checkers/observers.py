@@ -136,7 +136,7 @@ class LogObserver:
         self._dead = dead
         wrap(broker.replicas, "_make_leader", self._leads)
         wrap(broker.replicas, "raise_hw", self._raises)
-        wrap(broker.replicas, "_take", self._takes)
+        wrap(broker.replicas, "_apply_fetched", self._takes)
         wrap(broker.replicas, "fail_log_dir", self._fails)
 
     def _leads(self, original: Any, partition: Replica, now_ms: int) -> None:

@@ -112,7 +112,7 @@ def _broker(
     }
     found = {(replica.topic, replica.partition) for replica in broker.replicas}
     for topic, number in sorted(found - assigned):
-        if not history.forgives_strays:
+        if not history.tolerates_strays:
             yield f"I17: broker {broker.id} hosts {topic}-{number}, which is not assigned to it"
     for topic, number in sorted(assigned - found):
         yield f"I17: broker {broker.id} does not host {topic}-{number}"
@@ -120,7 +120,7 @@ def _broker(
 
 def _may_keep(topic: str, broker: int, history: ZNodeHistory) -> bool:
     """Whether a broker may still know a deleted topic: no controller that could inform it knew all partitions."""
-    return history.may_not_know_of_end(topic, broker) or history.cannot_be_mended(topic)
+    return history.may_know_deleted_topic(topic, broker) or history.cannot_be_repaired(topic)
 
 
 def _moves(assignment: TopicAssignment, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Iterator[str]:

@@ -403,8 +403,8 @@ def alarms(
     if keep is not None and keep.exists():
         raise BadInputError(f"--keep: found {keep}, expected a new folder")
     chosen, kinds = _cases(cases), clients.split(",")
-    if strange := set(kinds) - set(KINDS):
-        raise click.BadParameter(f"found {', '.join(sorted(strange))}, expected {' or '.join(KINDS)}")
+    if unknown := set(kinds) - set(KINDS):
+        raise click.BadParameter(f"found {', '.join(sorted(unknown))}, expected {' or '.join(KINDS)}")
     version = _release(version)
     console = _console(150)
     options = storms.Options(chosen, uptimes_s or (10.0, 120.0), kinds, partitions, version, properties)

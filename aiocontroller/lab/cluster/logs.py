@@ -99,7 +99,7 @@ class Log:
         return between(self.runs, max(start, self.start), end)
 
     def copy_from(self, start: int, runs: Sequence[Run]) -> None:
-        """Append a leader's records, the first of which has offset ``start``; ValueError if that is not our end."""
+        """Append a leader's records from offset ``start`` on; ValueError if that is not our end."""
         if start != self.end:
             raise ValueError(f"copied records: found offset {start}, expected {self.end}")
         for run in runs:
@@ -154,7 +154,7 @@ class Log:
         self.flushed = max(self.flushed, offset)
 
     def start_at(self, offset: int) -> None:
-        """Delete everything, and begin anew at this offset, where the leader's log begins."""
+        """Delete everything, and start again at this offset, where the leader's log begins."""
         self.runs = [deleted(offset)]
         self.hw = self.flushed = self.checkpoint = offset
 

@@ -1,4 +1,4 @@
-"""The replicas on one simulated broker: their roles, and when an ISR should change.
+"""The replicas on one simulated broker: their roles, and the ISR changes that they request.
 
 Pure: no sockets and no clock; time is passed in as milliseconds.  After Kafka's ``ReplicaManager`` and ``Partition``;
 ``generations`` has the differences between releases.  Without a disk there is no log, and fetching is replaced by this:
@@ -108,7 +108,7 @@ class ReplicaManager:
         for topic in request.topics:
             answers = codes.setdefault((topic.topic, topic.topic_id), [])
             for state in topic.partitions:
-                answers.append((state.partition, self._become(topic, state, now_ms)))
+                answers.append((state.partition, self._apply_state(topic, state, now_ms)))
                 since_pause += 1
                 if since_pause >= STEP:
                     since_pause = 0
@@ -138,7 +138,7 @@ class ReplicaManager:
         """Whether the replica is on a failed directory, or treated as such."""
         return (topic, index) in self.failed or (topic, index) in self.unassigned
 
-    def _become(self, topic: TopicStates, state: PartitionState, now_ms: int) -> int:
+    def _apply_state(self, topic: TopicStates, state: PartitionState, now_ms: int) -> int:
         self._now_ms = now_ms
         if self.offline(topic.topic, state.partition):
             return KafkaErrorCode.KAFKA_STORAGE_ERROR
@@ -160,14 +160,14 @@ class ReplicaManager:
                 return KafkaErrorCode.KAFKA_STORAGE_ERROR  # its log may be in the failed directory
             partition = self._host(topic.topic, state.partition, stored)
             if takes_id and partition.topic_id == NO_TOPIC_ID:
-                self._take_id(partition, topic.topic_id)
+                self._set_topic_id(partition, topic.topic_id)
         if state.leader != self.broker_id and state.leader not in self.metadata.alive:
             return KafkaErrorCode.NONE
         if self.generation.skips_older_partition_epoch and state.partition_epoch < partition.partition_epoch:
             return KafkaErrorCode.NONE
         self._leave_role(partition)
         if takes_id and partition.topic_id == NO_TOPIC_ID:
-            self._take_id(partition, topic.topic_id)
+            self._set_topic_id(partition, topic.topic_id)
         partition.controller_epoch = state.controller_epoch
         partition.leader, partition.leader_epoch = state.leader, state.leader_epoch
         partition.isr, partition.partition_epoch = state.isr, state.partition_epoch
@@ -189,23 +189,23 @@ class ReplicaManager:
         return partition
 
     @staticmethod
-    def _take_id(partition: Partition, topic_id: bytes) -> None:
+    def _set_topic_id(partition: Partition, topic_id: bytes) -> None:
         partition.topic_id = topic_id
         if partition.stored is not None:
             partition.stored.topic_id = topic_id
 
     def _compare(self, partition: Partition, given: bytes, state: PartitionState) -> KafkaErrorCode | None:
-        """Return the error code if the topic id or leader epoch decides it; None if the state is newer."""
+        """Return the error code for a state that is not newer, by topic id and leader epoch; None if it is newer."""
         rule, known = self.generation.topic_ids, partition.topic_id
         if given != NO_TOPIC_ID and known not in (NO_TOPIC_ID, given):
             return KafkaErrorCode.INCONSISTENT_TOPIC_ID
         if rule is TopicIds.IN_PASSING and known == NO_TOPIC_ID:
-            self._take_id(partition, given)
+            self._set_topic_id(partition, given)
         if state.leader_epoch > partition.leader_epoch:
             return None
         if state.leader_epoch == partition.leader_epoch and rule >= TopicIds.CHECKED:
             if known == NO_TOPIC_ID != given:
-                self._take_id(partition, given)  # only the id is new; it is never removed
+                self._set_topic_id(partition, given)  # only the id is new; it is never removed
                 return KafkaErrorCode.NONE
             if rule is TopicIds.MAY_GO and known != NO_TOPIC_ID == given and state.leader != self.broker_id:
                 return KafkaErrorCode.NONE
@@ -291,7 +291,7 @@ class ReplicaManager:
         stopped: Sequence[tuple[str, int]],
         now_ms: int,
     ) -> list[tuple[str, int, int]]:
-        """Take in a heartbeat with (topic, [(partition, leader epoch)]); returns rejections.
+        """Process a heartbeat with (topic, [(partition, leader epoch)]); returns rejections.
 
         With a disk, the log's end and its last epoch follow each leader epoch.  A rejection is (topic, partition,
         verdict).
@@ -328,7 +328,7 @@ class ReplicaManager:
         return refused
 
     def fetches(self, follower: Follower) -> list[FetchAnswer]:
-        """Return what is new for a follower in the partitions that it has reported; it may then join ISRs."""
+        """Return the new records for a follower in the partitions that it has reported; it may then join ISRs."""
         answers = []
         for partition in follower.reported:
             if partition.leading is not None:
@@ -359,10 +359,10 @@ class ReplicaManager:
             if partition is None or partition not in fetcher.followed or partition.stored is None:
                 continue
             if partition.leader_epoch == answer.leader_epoch:
-                changed |= self._take(fetcher, partition, answer)
+                changed |= self._apply_fetched(fetcher, partition, answer)
         return changed
 
-    def _take(self, fetcher: Fetcher, partition: Partition, answer: FetchAnswer) -> bool:
+    def _apply_fetched(self, fetcher: Fetcher, partition: Partition, answer: FetchAnswer) -> bool:
         assert partition.stored is not None
         changed, asks_again = take_answer(partition.stored.log, answer)
         if answer.diverging is not None:
@@ -451,7 +451,7 @@ class ReplicaManager:
             return False  # a LeaderAndIsr or StopReplica arrived first
         if error_code and self.generation.takes_refusals_back:
             if error_code in _REVERT:
-                self.take_back(change)
+                self.revert_isr_change(change)
                 return False
             if error_code not in _WAIT_FOR_LEADER_AND_ISR:
                 return True
@@ -466,8 +466,8 @@ class ReplicaManager:
         self._note_candidates(partition)
         return False
 
-    def take_back(self, change: IsrChange) -> None:
-        """Return to the old ISR, since the change was not made; it may be requested again."""
+    def revert_isr_change(self, change: IsrChange) -> None:
+        """Return to the old ISR after a change that was not made; it may be requested again."""
         partition = change.partition
         if self.isr_changes.get(partition) is change:
             del self.isr_changes[partition]

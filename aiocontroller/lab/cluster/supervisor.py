@@ -86,7 +86,7 @@ CONTROLLER_PROPERTIES = {
     "zookeeper.session.timeout.ms": "6000",
     "leader.imbalance.check.interval.seconds": "5",
 }
-"""Shorter than Kafka's defaults, so that effects are quickly visible."""
+"""Properties with smaller values than Kafka's defaults, so that effects show quickly."""
 SIGTERM_EXIT = 128 + signal.SIGTERM
 """A JVM's exit code after SIGTERM and a clean shutdown."""
 
@@ -182,11 +182,10 @@ class ClusterSupervisor:
         await self.stop()
 
     async def start(self) -> None:
-        """Start, and wait until everything runs, the topics exist, every partition has a leader, and our controller is
-        active.
+        """Start everything; wait until the topics exist, every partition has a leader, and our controller is active.
 
-        Raises FolderInUseError, or ChildFailedError and JavaMissingError from the children; then nothing is left
-        running.
+        Raises FolderInUseError, or ChildFailedError and JavaMissingError from the children; then all processes have
+        been stopped.
         """
         self._lock.acquire()
         try:
@@ -540,8 +539,8 @@ class ClusterSupervisor:
         """Create those of ``topic-0``, ``topic-1``, … that are missing, many at once."""
         options, admin = self.options, AdminZkClient(self.zk)
         brokers = [(broker, None) for broker in range(1, options.brokers + 1)]
-        there = set(await admin.list_topics())
-        missing = [n for n in range(options.topics) if f"topic-{n}" not in there]
+        existing = set(await admin.list_topics())
+        missing = [n for n in range(options.topics) if f"topic-{n}" not in existing]
 
         async def create(number: int) -> None:
             assignment = assign_replicas_to_brokers(

@@ -56,7 +56,7 @@ class ZkIsrManager:
                 except SessionExpiredError:
                     log.info("the ZooKeeper session has expired: the ISRs of %d partitions stay", len(changes))
                     for change in changes:
-                        self._replicas.take_back(change)
+                        self._replicas.revert_isr_change(change)
 
     async def _write(self, changes: list[IsrChange]) -> None:
         broker_id = self._replicas.broker_id
@@ -79,7 +79,7 @@ class ZkIsrManager:
                 refusal = KafkaErrorCode.INVALID_UPDATE_VERSION
                 self._replicas.isr_change_answered(change, refusal, change.leader_epoch, change.isr, -1)
             else:
-                self._replicas.take_back(change)
+                self._replicas.revert_isr_change(change)
 
     async def _written_before(self, names: Sequence[str], encoded: Sequence[bytes], writes: Writes) -> dict[str, int]:
         """Return the versions of rejected states that already hold the new data.

@@ -34,15 +34,15 @@ from aiocontroller.lab.exploration.specification import (
     Control,
     Controller,
     Data,
-    Face,
     Message,
     Replica,
     Request,
+    Roles,
     Specification,
     State,
     ZNode,
-    face,
     members,
+    roles,
 )
 
 Order = tuple[int, ...]
@@ -50,7 +50,7 @@ Order = tuple[int, ...]
 
 
 def canonical(specification: Specification, s: State) -> State:
-    control, zero = normal_control(specification, s.control, face(s.data))
+    control, zero = normal_control(specification, s.control, roles(s.data))
     data, orders = arranged_data(normal_data(specification, s.data, zero))
     return State(arranged_control(control, orders), data)
 
@@ -58,21 +58,21 @@ def canonical(specification: Specification, s: State) -> State:
 # -- forgetting --------------------------------------------------------------------------------------------------------
 
 
-def normal_control(specification: Specification, s: Control, face: Face) -> tuple[Control, int]:
+def normal_control(specification: Specification, s: Control, roles: Roles) -> tuple[Control, int]:
     """Return the normal form, and the version that counts as 0 in it."""
     zero = 0
     if specification.fenced:
         s, zero = _counted_anew(_without_the_past(s))
     controllers = tuple([c._replace(current=c.current & c.live) for c in s.controllers])
-    s = s._replace(messages=_offers(s, face), requests=tuple(sorted(set(s.requests))), controllers=controllers)
+    s = s._replace(messages=_offers(s, roles), requests=tuple(sorted(set(s.requests))), controllers=controllers)
     return s, zero
 
 
-def _offers(s: Control, face: Face) -> tuple[Message, ...]:
+def _offers(s: Control, roles: Roles) -> tuple[Message, ...]:
     under_way: dict[ZNode, int] = {}
     for state, to in s.messages:
         for b in members(to):
-            role, epoch = face[b]
+            role, epoch = roles[b]
             if role and epoch < state.epoch:
                 taken = state if state.leader == b else ZNode(NO_ID, state.epoch, 0, -1)
                 under_way[taken] = under_way.get(taken, 0) | 1 << b

@@ -11,7 +11,7 @@ import numpy as np
 from aiocontroller.lab.exploration.canonical import canonical
 from aiocontroller.lab.exploration.invariants import Invariants, shown
 from aiocontroller.lab.exploration.parts import Parts, States
-from aiocontroller.lab.exploration.specification import Label, Specification, State, affected, face, sent
+from aiocontroller.lab.exploration.specification import Label, Specification, State, affected, roles, with_request
 
 AT_ONCE = 1 << 18
 """The number of states whose steps are looked up together."""
@@ -138,13 +138,13 @@ def _judged(
     specification: Specification, invariants: Invariants, s: State
 ) -> Iterator[tuple[Label, State, tuple[str, ...]]]:
     """Yield all steps, each with its violations."""
-    for label, control, effect in specification.control_steps(s.control, face(s.data)):
+    for label, control, effect in specification.control_steps(s.control, roles(s.data)):
         data = affected(s.data, effect) if effect else s.data
         if data is not None:
             after = State(control, data)
             yield label, after, (*invariants.step(s.control, label, control, effect), *invariants.state(after))
     for label, data, request in specification.data_steps(s.data):
-        after = State(sent(s.control, request) if request else s.control, data)
+        after = State(with_request(s.control, request) if request else s.control, data)
         yield label, after, tuple(invariants.state(after))
 
 

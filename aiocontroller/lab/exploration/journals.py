@@ -93,7 +93,7 @@ def first_stray(journals: Iterable[Sequence[Record]], uncertain: Collection[str]
                 return Stray(record, None, f"controller {winner} was elected for this epoch, too")
         elif record.topic in uncertain:
             continue
-        elif record.kind in ("finding", "topic_deleted") and record.topic is not None:  # its records begin anew
+        elif record.kind in ("finding", "topic_deleted") and record.topic is not None:  # its records start again
             latest = {partition: last for partition, last in latest.items() if partition[0] != record.topic}
         elif record.kind in ("partition", "isr") and record.leader_epoch is not None:
             assert record.topic is not None

@@ -4,7 +4,7 @@ A state is two numbers, those of its ``Control`` and its ``Data``; there are few
 a step on one part depends on little of the other, so the specification computes it once, and it is looked up for all
 states that share it:
 
- * steps of control, for a control and a face;
+ * steps of control, for a control and the roles of the replicas;
  * a step's effect on replicas, for an effect and a data;
  * steps of data, for a data; and the sending of a request, for a control and a request;
  * the canonical names, for a control and the orders in which its brokers may be named.
@@ -34,12 +34,12 @@ from aiocontroller.lab.exploration.specification import (
     Control,
     Data,
     Effect,
-    Face,
     Request,
+    Roles,
     Specification,
     State,
     affected,
-    face,
+    roles,
 )
 
 T = TypeVar("T", bound=Hashable)
@@ -160,8 +160,8 @@ class Parts:
         self._controls: Numbered[Control] = Numbered()
         self._isr = Column()
         self._data: Numbered[Data] = Numbered()
-        self._face_of, self._lacking, self._bad, self._row_of = Column(), Column(), Column(), Column()
-        self._faces: Numbered[Face] = Numbered()
+        self._roles_of, self._lacking, self._bad, self._row_of = Column(), Column(), Column(), Column()
+        self._roles: Numbered[Roles] = Numbered()
         self._orders: Numbered[tuple[Order, ...]] = Numbered()
         self._arrivals: Numbered[tuple[int, int]] = Numbered()
         self._arrival_data, self._arrival_orders = Column(), Column()
@@ -193,7 +193,7 @@ class Parts:
         )
 
     def _led_by_control(self, control: Numbers, data: Numbers) -> Steps:
-        rows = self._control_row(control, self._face_of(data))
+        rows = self._control_row(control, self._roles_of(data))
         source, (after, effect, wrong) = self._control_steps(rows)
         arrival = self._arrive(effect, data[source])
         possible = arrival != IMPOSSIBLE
@@ -218,8 +218,8 @@ class Parts:
 
     # -- what is looked up, computed -------------------------------------------------------------------------------
 
-    def _new_control_row(self, control: int, face: int) -> int:
-        before, known = self._controls.values[control], self._faces.values[face]
+    def _new_control_row(self, control: int, roles: int) -> int:
+        before, known = self._controls.values[control], self._roles.values[roles]
         steps = []
         for label, after, effect in self._specification.control_steps(before, known):
             wrong = any(self._invariants.step(before, label, after, effect))
@@ -269,8 +269,8 @@ class Parts:
 
     def _number_data(self, data: Data) -> int:
         number = self._data.number(data)
-        if number == len(self._face_of):
-            self._face_of.extend([self._faces.number(face(data))])
+        if number == len(self._roles_of):
+            self._roles_of.extend([self._roles.number(roles(data))])
             self._lacking.extend([self._invariants.lacking(data)])
             self._bad.extend([int(any(self._invariants.data(data)))])
             self._row_of.extend([-1])

@@ -1,12 +1,12 @@
-"""What a controller and brokers may do with one partition: an executable specification.
+"""An executable specification of what controllers and brokers may do with one partition.
 
 A ``State`` has everything that matters about a cluster, in two parts: ``Control`` is ZooKeeper, the controllers and the
 messages in flight between them and brokers; ``Data`` is the replicas with their logs.  The parts interact little: a
-step of control changes a replica by an ``Effect``, and sees only the ``Face`` of replicas; replicas only send requests
+step of control changes a replica by an ``Effect``, and sees only the ``Roles`` of replicas; replicas only send requests
 to control.  So the steps of each part can be computed without the other (``parts``).
 
-``Specification.steps`` yields every step that is possible in a state.  No step has a time, so brokers, messages and
-processes may be delayed for any time.
+``Specification.steps`` yields every step that is possible in a state.  Steps take no time, so brokers, messages and
+processes may be delayed arbitrarily.
 
 Sets of brokers are bit masks, and everything is a tuple: equal states are equal keys.
 
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 DEAD, STARTED, FOLLOWER, LEADER = range(4)
-"""Roles of a replica.  Started: it has not received anything from a controller yet."""
+"""Roles of a replica.  STARTED: it has not yet received anything from a controller."""
 NO_ID = -1
 
 
@@ -111,12 +111,12 @@ class State(NamedTuple):
     data: Data
 
 
-Face = tuple[tuple[int, int], ...]
-"""For each replica its role and leader epoch."""
+Roles = tuple[tuple[int, int], ...]
+"""(role, leader epoch) of each replica."""
 
 
 class Effect(NamedTuple):
-    """What a step of control does to a replica."""
+    """The effect of a step of control on a replica."""
 
     broker: int
     role: int
@@ -139,7 +139,7 @@ class Bounds(NamedTuple):
     terms: int = 3
     """The highest controller epoch, and ..."""
     changes: int = 5
-    """... the highest version.  Both matter only if a planted bug makes the past matter: see ``canonical``."""
+    """... the highest version.  Both matter only if a planted bug depends on the past: see ``canonical``."""
 
 
 Label = tuple[str, tuple[int, ...]]
@@ -199,7 +199,7 @@ class Specification:
     """The protocol.  A planted bug is a subclass with one wrong method (``planted``)."""
 
     fenced = True
-    """Whether outdated facts can do no harm, so that the exploration may forget them."""
+    """Whether outdated facts are harmless, so that the exploration may forget them."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self.bounds = bounds = bounds or Bounds()
@@ -215,20 +215,20 @@ class Specification:
         return State(Control(ZNode(0, 0, everybody, 0), NO_ID, 0, everybody, controllers), Data(tuple(replicas)))
 
     def steps(self, s: State) -> Iterator[Step]:
-        for label, control, effect in self.control_steps(s.control, face(s.data)):
+        for label, control, effect in self.control_steps(s.control, roles(s.data)):
             data = affected(s.data, effect) if effect else s.data
             if data is not None:
                 yield label, State(control, data)
         for label, data, request in self.data_steps(s.data):
-            yield label, State(sent(s.control, request) if request else s.control, data)
+            yield label, State(with_request(s.control, request) if request else s.control, data)
 
-    def control_steps(self, s: Control, face: Face) -> Iterator[ControlStep]:
+    def control_steps(self, s: Control, roles: Roles) -> Iterator[ControlStep]:
         """Yield the steps of controllers and of brokers' lives.
 
         A step is impossible if the replica does not accept its effect.
         """
         for c in range(self.bounds.controllers):
-            for label, after in self.office(s, c):
+            for label, after in self.controller_role(s, c):
                 yield label, after, None
             if s.controllers[c].epoch:
                 for label, after in (*self.knowledge(s, c), *self.decides(s, c)):
@@ -236,9 +236,9 @@ class Specification:
                 for request in s.requests:
                     yield from self.alters(s, c, request)
         for b in self.brokers:
-            yield from self.lives(s, b, face[b][0])
-            if face[b][0]:
-                yield from self.receives(s, b, face[b][1])
+            yield from self.lives(s, b, roles[b][0])
+            if roles[b][0]:
+                yield from self.receives(s, b, roles[b][1])
 
     def data_steps(self, s: Data) -> Iterator[DataStep]:
         """Yield the steps of leaders and their followers."""
@@ -248,9 +248,9 @@ class Specification:
 
     # -- the role of the controller --------------------------------------------------------------------------------
 
-    def office(self, s: Control, c: int) -> Iterator[tuple[Label, Control]]:
+    def controller_role(self, s: Control, c: int) -> Iterator[tuple[Label, Control]]:
         if not s.controllers[c].epoch and s.epoch < self.bounds.terms:
-            # If another controller is active, early detection takes it for dead, perhaps wrongly, and deposes it.
+            # If another controller is active, early detection suspects it, perhaps wrongly, and deposes it.
             won = s._replace(owner=c, epoch=s.epoch + 1)
             yield ("is elected", (c,)), self.load(won, c)
             yield ("is elected, without an answer", (c,)), self.resolve(won, c)
@@ -306,11 +306,11 @@ class Specification:
     def decides(self, s: Control, c: int) -> Iterator[tuple[Label, Control]]:
         me = s.controllers[c]
         for after in self.elections(me.seen, me.live, me.suspected):
-            if self.within(after):
+            if self.is_within_bounds(after):
                 label = ("elects", (c, after.leader))
                 yield label, self.write(s, c, after, send_to=me.live & me.current)
 
-    def within(self, znode: ZNode) -> bool:
+    def is_within_bounds(self, znode: ZNode) -> bool:
         return znode.epoch <= self.bounds.elections and znode.version <= self.bounds.changes
 
     def write(self, s: Control, c: int, after: ZNode, send_to: int = 0) -> Control:
@@ -334,7 +334,7 @@ class Specification:
             return  # in the second case the answer is STALE_BROKER_EPOCH
         who = (c, request.leader)
         if after != me.seen:
-            if not self.within(after):
+            if not self.is_within_bounds(after):
                 return
             s = self.write_alteration(s, c, after)
             if s.controllers[c].seen != after:
@@ -398,11 +398,11 @@ def with_replica(s: Data, b: int, replica: Replica) -> Data:
     return s._replace(replicas=(*s.replicas[:b], replica, *s.replicas[b + 1 :]))
 
 
-def face(s: Data) -> Face:
+def roles(s: Data) -> Roles:
     return tuple([(replica.role, replica.epoch) for replica in s.replicas])
 
 
-def sent(s: Control, request: Request) -> Control:
+def with_request(s: Control, request: Request) -> Control:
     return s._replace(requests=(*s.requests, request))
 
 
@@ -425,7 +425,7 @@ def affected(s: Data, effect: Effect) -> Data | None:
 
 
 def advance(s: Data, b: int, leader: Replica) -> Data:
-    """Put the leader into the state, its high watermark raised as far as the required replicas have the records."""
+    """Put the leader into the state, with its high watermark raised as far as the required replicas have records."""
     needed = leader.isr | leader.asked if leader.asked & leader.isr == leader.isr else leader.isr
     end = min([len(leader.log), *(leader.ends[f] for f in members(needed & ~(1 << b)))])
     if end > leader.hw:

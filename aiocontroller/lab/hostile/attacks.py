@@ -1,4 +1,4 @@
-"""The attacks, each a coroutine that repeats until its time is up.  Each runs as a process of its own:
+"""Attacks on a controller.  Each is a coroutine that repeats until its time is up, in a process of its own:
 
     python -m aiocontroller.lab.hostile.attacks '{"attack": "half frames", "seed": 1, "seconds": 5, …}'
 
@@ -26,7 +26,7 @@ CONNECT_WITHIN_S = 5.0
 MIB = 1 << 20
 
 
-class Door(msgspec.Struct, frozen=True):
+class Target(msgspec.Struct, frozen=True):
     """One listener of the controller."""
 
     name: str
@@ -36,12 +36,12 @@ class Door(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The command for the process."""
+    """What the process is to do."""
 
     attack: str
     seed: int
     seconds: float
-    doors: list[Door]
+    targets: list[Target]
     http_port: int
     topic: str
     """An existing topic."""
@@ -74,8 +74,8 @@ class Attacker:
     def left_s(self) -> float:
         return self.ends_s - asyncio.get_running_loop().time()
 
-    def door(self) -> Door:
-        return self.random.choice(self.task.doors)
+    def target(self) -> Target:
+        return self.random.choice(self.task.targets)
 
     @contextlib.asynccontextmanager
     async def connection(
@@ -97,11 +97,11 @@ class Attacker:
         finally:
             writer.transport.abort()
 
-    async def through(
-        self, door: Door, use: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+    async def use_connection(
+        self, target: Target, use: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
     ) -> None:
-        """Use one connection until it ends; the controller may close it."""
-        async with self.connection(door.port, tls=door.tls) as made:
+        """Open a connection and use it until it ends; the controller may close it."""
+        async with self.connection(target.port, tls=target.tls) as made:
             if made is None:
                 return
             try:
@@ -112,7 +112,7 @@ class Attacker:
             except (OSError, asyncio.IncompleteReadError):
                 self.tally.closed += 1
 
-    async def many(self, count: int, one: Callable[[], Awaitable[None]]) -> None:
+    async def repeat_concurrently(self, count: int, one: Callable[[], Awaitable[None]]) -> None:
         """Run ``one`` ``count`` times concurrently, and repeat each until the time is up."""
 
         async def again() -> None:
@@ -165,9 +165,9 @@ async def unread_answers(it: Attacker) -> None:
                 it.tally.requests += 200
                 await it.send(writer, block)
 
-        await it.through(it.door(), use)
+        await it.use_connection(it.target(), use)
 
-    await it.many(4, one)
+    await it.repeat_concurrently(4, one)
 
 
 async def half_frames(it: Attacker) -> None:
@@ -181,16 +181,16 @@ async def half_frames(it: Attacker) -> None:
                 await it.send(writer, piece)
             await reader.readexactly(1)
 
-        await it.through(it.door(), use)
+        await it.use_connection(it.target(), use)
 
-    await it.many(20, one)
+    await it.repeat_concurrently(20, one)
 
 
 async def slow_writers(it: Attacker) -> None:
     """Send one byte per second of a request, a TLS handshake or an HTTP header."""
 
     async def one() -> None:
-        port = it.random.choice([it.door().port, it.task.http_port])
+        port = it.random.choice([it.target().port, it.task.http_port])
         text = b"GET /status HTTP/1.1\r\nX: " if port == it.task.http_port else b"\x00\x00\x10\x00\x00\x12\x00\x03"
 
         async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -198,9 +198,9 @@ async def slow_writers(it: Attacker) -> None:
                 await it.send(writer, bytes((byte,)))
                 await asyncio.sleep(1)
 
-        await it.through(Door("", port), use)
+        await it.use_connection(Target("", port), use)
 
-    await it.many(60, one)
+    await it.repeat_concurrently(60, one)
 
 
 async def idle_connections(it: Attacker) -> None:
@@ -210,9 +210,9 @@ async def idle_connections(it: Attacker) -> None:
         async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readexactly(1)
 
-        await it.through(Door("", it.random.choice([it.door().port, it.task.http_port])), use)
+        await it.use_connection(Target("", it.random.choice([it.target().port, it.task.http_port])), use)
 
-    await it.many(400, one)
+    await it.repeat_concurrently(400, one)
 
 
 async def connection_churn(it: Attacker) -> None:
@@ -222,9 +222,9 @@ async def connection_churn(it: Attacker) -> None:
         async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await it.send(writer, it.random.randbytes(it.random.randrange(8)))
 
-        await it.through(it.door(), use)
+        await it.use_connection(it.target(), use)
 
-    await it.many(20, one)
+    await it.repeat_concurrently(20, one)
 
 
 async def oversized_requests(it: Attacker) -> None:
@@ -251,9 +251,9 @@ async def oversized_requests(it: Attacker) -> None:
             for _ in range(10):
                 await it.ask((reader, writer), it.frame(*it.random.choice(bodies)))
 
-        await it.through(it.random.choice([door for door in it.task.doors if not door.sasl]), use)
+        await it.use_connection(it.random.choice([target for target in it.task.targets if not target.sasl]), use)
 
-    await it.many(4, one)
+    await it.repeat_concurrently(4, one)
 
 
 def _reassignment(topic: str, partitions: int) -> bytes:
@@ -284,9 +284,9 @@ async def large_requests(it: Attacker) -> None:
         async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await it.ask((reader, writer), it.frame(*it.random.choice(bodies)))
 
-        await it.through(it.random.choice([door for door in it.task.doors if not door.sasl]), use)
+        await it.use_connection(it.random.choice([target for target in it.task.targets if not target.sasl]), use)
 
-    await it.many(40, one)
+    await it.repeat_concurrently(40, one)
 
 
 async def floods(it: Attacker) -> None:
@@ -314,9 +314,9 @@ async def floods(it: Attacker) -> None:
 
             await asyncio.gather(read(), write())
 
-        await it.through(it.random.choice([door for door in it.task.doors if not door.sasl]), use)
+        await it.use_connection(it.random.choice([target for target in it.task.targets if not target.sasl]), use)
 
-    await it.many(10, one)
+    await it.repeat_concurrently(10, one)
 
 
 async def stale_brokers(it: Attacker) -> None:
@@ -330,15 +330,15 @@ async def stale_brokers(it: Attacker) -> None:
                 await it.ask((reader, writer), it.frame(ApiKey.ALTER_PARTITION, 3, body))
                 await it.ask((reader, writer), it.frame(ApiKey.CONTROLLED_SHUTDOWN, 3, shutdown))
 
-        await it.through(it.random.choice([door for door in it.task.doors if not door.sasl]), use)
+        await it.use_connection(it.random.choice([target for target in it.task.targets if not target.sasl]), use)
 
-    await it.many(100, one)
+    await it.repeat_concurrently(100, one)
 
 
 async def garbage(it: Attacker) -> None:
     """Send random bytes, impossible lengths, and requests of every API with a random body."""
 
-    def some() -> bytes:
+    def random_data() -> bytes:
         kind = it.random.randrange(3)
         if kind == 0:
             return it.random.randbytes(it.random.randrange(1, 200))
@@ -351,14 +351,14 @@ async def garbage(it: Attacker) -> None:
     async def one() -> None:
         async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             it.tally.requests += 1
-            await it.send(writer, some())
+            await it.send(writer, random_data())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await reader.readexactly(4)
 
-        await it.through(it.door(), use)
+        await it.use_connection(it.target(), use)
 
-    await it.many(20, one)
+    await it.repeat_concurrently(20, one)
 
 
 async def failed_logins(it: Attacker) -> None:
@@ -374,14 +374,16 @@ async def failed_logins(it: Attacker) -> None:
             await it.ask(streams, it.frame(ApiKey.SASL_AUTHENTICATE, 1, authenticate))
             await reader.readexactly(1)
 
-        await it.through(it.random.choice([door for door in it.task.doors if door.sasl] or it.task.doors), use)
+        await it.use_connection(
+            it.random.choice([target for target in it.task.targets if target.sasl] or it.task.targets), use
+        )
 
-    await it.many(30, one)
+    await it.repeat_concurrently(30, one)
 
 
 async def hostile_http(it: Attacker) -> None:
     """Send broken HTTP requests, large headers and bodies, and commands with a wrong token."""
-    some = [
+    requests = [
         b"GET / HTTP/9\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET /status HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
@@ -393,15 +395,15 @@ async def hostile_http(it: Attacker) -> None:
     async def one() -> None:
         async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             it.tally.requests += 1
-            await it.send(writer, it.random.choice(some))
+            await it.send(writer, it.random.choice(requests))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.5):
                     while await reader.read(65536):
                         it.tally.answers += 1
 
-        await it.through(Door("http", it.task.http_port), use)
+        await it.use_connection(Target("http", it.task.http_port), use)
 
-    await it.many(20, one)
+    await it.repeat_concurrently(20, one)
 
 
 ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {

@@ -20,9 +20,9 @@ from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments
 class Forgiving(ZNodeHistory):
     """A history without records: it does not report replicas that a broker kept while it was down."""
 
-    forgives_strays = True
+    tolerates_strays = True
 
-    def may_not_know_of_end(self, topic: str, broker: int) -> bool:
+    def may_know_deleted_topic(self, topic: str, broker: int) -> bool:
         return True
 
 

@@ -393,13 +393,13 @@ class ProcessSteps(BackgroundTasks):
         if isinstance(host, str) or other not in (None, "active"):
             raise StepArgumentError(f"found {host} and {other}, expected a broker, and perhaps active")
         broker = self._named(cluster.brokers) if host is None else cluster.brokers[known_number(host, cluster.brokers)]
-        controller = await self._active() or self._one_of(cluster.controllers)
+        controller = await self._active() or self._any_running(cluster.controllers)
         if broker is not None and controller is not None:
             broker.front.blocked.add(controller.id)
             if self.chance.random() < 0.5 or host is not None:
                 controller.front.blocked.add(broker.id)
 
-    def _one_of(self, group: dict[int, Actor]) -> Actor | None:
+    def _any_running(self, group: dict[int, Actor]) -> Actor | None:
         running = [actor for actor in group.values() if actor.running]
         return self.chance.choice(running) if running else None
 
@@ -410,7 +410,7 @@ class ProcessSteps(BackgroundTasks):
 
     def step_lag(self) -> None:
         group = self.chance.choice((self.cluster.brokers, self.cluster.controllers))
-        actor = self._one_of(group)
+        actor = self._any_running(group)
         if actor is not None:
             self.chance.choice([*actor.to_zookeeper, actor.front]).delay_s = self.chance.choice((0.2, 0.8))
 

@@ -225,7 +225,7 @@ class _Rehearsal(Simulation):
 
     async def _fail_over(self) -> None:
         await self._kill_controller(0.0)
-        await self._until(self._ruled, "a controller is in office")
+        await self._until(self._ruled, "a controller is active")
 
     async def _die(self, broker: int) -> None:
         self.kill(self.brokers.pop(broker)[1])
@@ -269,7 +269,7 @@ class _Rehearsal(Simulation):
 
     async def _give_and_take(self) -> None:
         """Stop the standby, release the role to a broker, and take it back some time later."""
-        await self._until(self._ruled, "a controller is in office")
+        await self._until(self._ruled, "a controller is active")
         holder = self.holder()
         assert holder is not None
         standby = next(number for number in self.controllers if number != holder)

@@ -1,4 +1,4 @@
-"""Forks: the points of a run from which everything is drawn anew, written as ``1234:3,2000:1``.
+"""Forks: the points of a run from which everything is drawn again, written as ``1234:3,2000:1``.
 
 ``1234:3`` stands for the third alternative future that begins at the controllers' 1,234th await point.
 """

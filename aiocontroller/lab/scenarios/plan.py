@@ -83,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True):
     authorizer: bool = False
     """Brokers and controllers have an authorizer, which allows everything."""
     forks: str = ""
-    """The points from which delays, order and steps are drawn anew; see ``forks``."""
+    """The points from which delays, order and steps are drawn again; see ``forks``."""
     steps_stay: bool = False
     """Forks keep the plan's steps."""
 

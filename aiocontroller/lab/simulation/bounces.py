@@ -1,4 +1,4 @@
-"""How controllers see that a broker was killed and registered anew: as one change, or as a death and a birth.
+"""How controllers see that a broker was killed and registered again: as one change, or as a death and a start.
 
 Kafka's controller compares broker epochs for the first case (KIP-380), in which it never sees the broker missing.
 """

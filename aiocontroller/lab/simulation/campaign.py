@@ -1,4 +1,4 @@
-"""Runs many seeds on all cores and reports violations, speed and coverage; also hunts the known bugs of the zoo."""
+"""Runs many seeds on all cores; reports violations, speed and coverage; also hunts the known bugs of the zoo."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self._asked) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _asked(self, number: int, frame: object) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
         self.signal = number
         signal.signal(number, signal.SIG_DFL)  # the second one ends the process
 
@@ -105,7 +105,7 @@ class Stop:
 def begin_worker() -> None:
     """Prepare a worker process: it ends with its parent, and prints nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to workers too
-    die_with_parent()  # otherwise it would simulate to the end without a reader
+    die_with_parent()  # otherwise it would go on, with nobody to read its results
     quiet()
 
 

@@ -50,7 +50,7 @@ class Chance:
             self._is_new = True
 
     def at_await(self, number: int, *, steps_left: bool) -> bool:
-        """Return whether the run forks here; its sources are seeded anew then."""
+        """Return whether the run forks here; if so, its sources have new seeds."""
         self._awaits, self._steps_left = number, steps_left
         fork, is_new, self._is_new = None, self._is_new, False
         if self._to_come:

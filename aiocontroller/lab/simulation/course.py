@@ -56,7 +56,7 @@ class Course:
     """The rounds of a campaign with these seeds, whose runs fork into ``futures``.
 
     ``steer`` is the percentage of the runs after the first round that are neighbours of others: they repeat a run that
-    has reached a rare mark up to shortly before it, and draw the rest anew.
+    has reached a rare mark up to shortly before it, and draw the rest again.
     """
 
     def __init__(self, seeds: range, *, futures: int = 0, steer: int = 0) -> None:

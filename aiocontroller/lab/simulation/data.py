@@ -141,7 +141,7 @@ class SimulatedData:
 
         broker.replicas.end_reported = end_reported
         wrap(self._disks[number], "retain", functools.partial(self._retains, self._disks[number]))
-        wrap(broker.replicas, "_take", self._takes)
+        wrap(broker.replicas, "_apply_fetched", self._takes)
 
     def _retains(self, disk: Disk, original: Any, records: int) -> None:
         before = {name: stored.log.start for name, stored in disk.logs.items()}

@@ -124,7 +124,7 @@ class ObservedZooKeeper(ZooKeeperModel):
             self._create(transaction, path, data)
         super()._commit(transaction)
         for path, data in znodes.items():
-            self.history.began_with(path, data)
+            self.history.existed_before(path, data)
 
     def _create(self, transaction: Transaction, path: str, data: bytes) -> None:
         if path not in self.tree.nodes:

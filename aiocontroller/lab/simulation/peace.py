@@ -170,7 +170,7 @@ class Peace:
             assigned = history.assigned.get(partition, frozenset())
             known = same and number in assigned
             lost = state is None or not known or _knows_otherwise(replica, state, assigned)
-            if lost and history.cannot_be_mended(replica.topic):
+            if lost and history.cannot_be_repaired(replica.topic):
                 return True
         return False
 

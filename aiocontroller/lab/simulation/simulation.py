@@ -95,7 +95,7 @@ class Simulation:
         lookout: Lookout | None = None,
     ) -> None:
         self.plan = plan
-        """A fork draws its remaining steps anew."""
+        """A fork draws its remaining steps again."""
         self._judged = judged
         self._on_step = on_step
         self.chance = Chance(plan, lookout)
@@ -126,10 +126,10 @@ class Simulation:
         self.crash_in = 0
         """After this many more await points, kill the controller that reaches the last one; 0: kill none."""
         self.clients = self.network.host("clients")
-        """Where clients' requests to controllers come from; its links have no faults."""
+        """The host of clients that send requests to controllers; its links have no faults."""
         self.brokers: dict[int, tuple[SimulatedBroker, Process]] = {}
         self._all_brokers: list[SimulatedBroker] = []
-        """Includes the dead ones."""
+        """All brokers, including the dead ones."""
         self.controllers: dict[int, tuple[Service, Process]] = {}
         self.targets: dict[TopicPartition, tuple[int, ...]] = {}
         """The last acknowledged targets of reassignments, for partitions that nothing has changed since."""
@@ -221,7 +221,7 @@ class Simulation:
         return ",".join(server.address for server in [self.zookeeper, *self.followers])
 
     def violations(self) -> list[str]:
-        """Return all that is wrong so far, of the invariants that are judged."""
+        """Return all violations so far, of the invariants that are judged."""
         found = [str(v) for v in self.history.violations] + self.problems
         return [each for each in found if each.startswith(tuple(self._judged))] if self._judged else found
 
@@ -298,7 +298,7 @@ class Simulation:
         return process
 
     def _is_starting(self, name: str) -> bool:
-        """Return whether the process was started, and its task has not run yet; a second one would go unnoticed."""
+        """Return whether the process was started but its task has not run yet; then a second one must not start."""
         return any(process.name == name and not process.begun for process in self.processes if process.alive)
 
     def _ended(self, process: Process, task: asyncio.Task[None]) -> None:
@@ -429,7 +429,7 @@ class Simulation:
         return at_await
 
     def _fork_here(self) -> None:
-        """Draw everything anew from here on, if the run forks here."""
+        """If the run forks here, draw everything that follows again."""
         if self.chance.at_await(self.awaits, steps_left=self._begun < len(self.plan.steps)):
             self.steps.chance.seed(f"{self.chance.lineage} step")
             if not self.plan.steps_stay:

@@ -1,4 +1,4 @@
-"""The bugs of the zoo, each a small wrong variant of a function of the program (see ``zoo``)."""
+"""The bugs of the zoo; each replaces a function of the program by a slightly wrong one (see ``zoo``)."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def _acknowledged_unwritten() -> list[Patch]:
     return [(leadership_writes.Stream, "begin", begin)]
 
 
-# -- terms of office ---------------------------------------------------------------------------------------------------
+# -- terms -------------------------------------------------------------------------------------------------------------
 
 
 def _batch_not_cleared() -> list[Patch]:

@@ -27,7 +27,7 @@ from rich.table import Table
 from aiocontroller.core.ids import Broker, LeaderAndIsr
 from aiocontroller.lab.cluster.embedded_zookeeper import free_port
 from aiocontroller.lab.cluster.supervisor import ClusterOptions, ClusterSupervisor
-from aiocontroller.lab.hostile.attacks import ATTACKS, Door, Tally, Task
+from aiocontroller.lab.hostile.attacks import ATTACKS, Tally, Target, Task
 from aiocontroller.lab.hostile.probes import (
     Leadership,
     Process,
@@ -91,9 +91,9 @@ class BesiegedCluster(ClusterSupervisor):
 
     def __init__(self, options: ClusterOptions, certificate: Path | None) -> None:
         super().__init__(options)
-        self.doors = [Door("PLAINTEXT", free_port()), Door("LOGIN", free_port(), sasl=True)]
+        self.targets = [Target("PLAINTEXT", free_port()), Target("LOGIN", free_port(), sasl=True)]
         if certificate is not None:
-            self.doors.append(Door("TLS", free_port(), tls=True))
+            self.targets.append(Target("TLS", free_port(), tls=True))
         self._certificate = certificate
 
     def controller_command(self) -> list[str]:
@@ -101,7 +101,7 @@ class BesiegedCluster(ClusterSupervisor):
         at = command.index("--listen")
         del command[at : at + 2]
         properties = {
-            "listeners": ",".join(f"{door.name}://127.0.0.1:{door.port}" for door in self.doors),
+            "listeners": ",".join(f"{target.name}://127.0.0.1:{target.port}" for target in self.targets),
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL",
             "inter.broker.listener.name": "PLAINTEXT",
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
@@ -147,7 +147,7 @@ class HostileStorm:
         pid = cluster.snapshot().controller.pid
         probes = [
             asyncio.create_task(probe_health(cluster.http_port, self._health)),
-            asyncio.create_task(probe_alter_partition(cluster.doors[0].port, leadership, self._alter)),
+            asyncio.create_task(probe_alter_partition(cluster.targets[0].port, leadership, self._alter)),
             asyncio.create_task(watch_process(pid, self._process)),
         ]
         ends_s = time.monotonic() + self._options.seconds
@@ -201,7 +201,7 @@ class HostileStorm:
     async def _attack(self, name: str) -> Tally:
         cluster = self._cluster
         seed = self._random.randrange(1 << 32)
-        task = Task(name, seed, ROUND_S, cluster.doors, cluster.http_port, "topic-0")
+        task = Task(name, seed, ROUND_S, cluster.targets, cluster.http_port, "topic-0")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

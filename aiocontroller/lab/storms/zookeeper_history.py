@@ -1,8 +1,8 @@
-"""Conditional writes, creates, ephemerals and watches on a real ZooKeeper under faults, and a verdict on their history.
+"""Checks conditional writes, creates, ephemerals and watches on a real ZooKeeper under faults.
 
-The *writer* alone writes, and learns the result of every write, so it always knows what ZooKeeper must hold.  The
-*reader* reads again (and so watches again) only what an event names.  Each connects to the servers through its own
-proxies.  At the end of each segment of the schedule, these violations are looked for:
+Only the *writer* writes, and it learns the result of every write, so it always knows what ZooKeeper must hold.  The
+*reader* reads (and so watches) again only what an event names.  Each connects to the servers through its own proxies.
+At the end of each segment of the schedule, these violations are looked for:
 
   lost          a write that was reported as applied is missing.
   doubled       a znode's version, or the number of sequential znodes, shows that a write was applied twice.
@@ -53,7 +53,7 @@ CHECKS = (
 )
 COUNTERS, NODES, EPHEMERALS = 300, 80, 40
 WRONG = 0.02
-"""The share of writes that are made to fail."""
+"""The share of writes that must fail, for instance by a wrong version."""
 KINDS, KIND_WEIGHTS = ("raise", "toggle", "pair", "append"), (5, 4, 2, 3)
 CALL_BOUND_S = 30.0
 KNOWLEDGE_BOUND_S = 15.0
@@ -120,7 +120,7 @@ class Writer:
         """The data of the existing nodes and ephemerals."""
         self.pair = 0
         self.appended: Counter[str] = Counter()
-        """Counts the results of sequential znodes."""
+        """How often each result of a sequential create occurred."""
         self.pools = (
             [f"/n{i:02}" for i in range(NODES)],
             [f"/e{i:02}" for i in range(EPHEMERALS)],
@@ -138,7 +138,7 @@ class Writer:
         """Perform one drawn operation.  A call that does not end is a violation and ends the history."""
         chance = random.Random(f"round/{self.seed}/{number}")
         kind = chance.choices(KINDS, KIND_WEIGHTS)[0]
-        work = {"raise": self._raise, "toggle": self._toggle, "pair": self._pair, "append": self._append}[kind]
+        work = {"raise": self._raise_counters, "toggle": self._toggle, "pair": self._pair, "append": self._append}[kind]
         self.verdict.examine("hung")
         try:
             async with asyncio.timeout(CALL_BOUND_S):
@@ -150,7 +150,7 @@ class Writer:
             self.verdict.violate("hung", f"{kind} of round {number} did not end within {CALL_BOUND_S:.0f} s")
             raise
 
-    async def _raise(self, chance: random.Random, number: int) -> None:
+    async def _raise_counters(self, chance: random.Random, number: int) -> None:
         """Write counters conditionally in bulk."""
         chosen = sorted(chance.sample(list(self.versions), chance.randrange(1, COUNTERS)))
         wrong = {path for path in chosen if chance.random() < WRONG}
@@ -187,7 +187,7 @@ class Writer:
         self.unsure = set()
         answers_lost = self.client.statistics().lost_answers > lost_answers
         for op, code, right in zip(ops, writes.code, expected, strict=True):
-            # without an answer it is unknown whether the deletion found the znode
+            # After a lost answer, the client cannot know whether the deletion found the znode.
             unknowable = answers_lost and isinstance(op, Delete) and {code, right} == {OK, NO_NODE}
             self._judge(op.path, code, code if unknowable else right, number)
             if code == OK and isinstance(op, Create):
@@ -238,7 +238,7 @@ class Writer:
     # -- after an expiry -----------------------------------------------------------------------------------------------
 
     def session_expired(self) -> None:
-        """Forget the ephemerals, which are gone with their session."""
+        """Forget the ephemerals, which have ended with their session."""
         for path in self.pools[1]:
             self.present.pop(path, None)
 
@@ -369,7 +369,7 @@ class Reader:
 
     def _learn(self, path: str, version: int, data: bytes | None, named: bool) -> None:
         before = self.known.get(path, (-1, None))[0]
-        if path.startswith("/c"):  # the others are created and deleted, and their versions start anew
+        if path.startswith("/c"):  # the others are created and deleted, and their versions start at 0 again
             self.verdict.expect("back in time", version >= before, f"{path}: read version {version} after {before}")
             if named:
                 self.verdict.expect(

@@ -1,15 +1,14 @@
-"""A ZooKeeper server in memory that takes frames and returns frames, byte for byte.  It has no I/O and no clock of its
-own.
+"""A ZooKeeper server in memory, which takes and returns frames, byte for byte.  It has neither I/O nor a clock.
 
 The whole program runs against it with its own codec, session recovery and bulk layer; only the network is replaced.  So
-the model implements the protocol and not a client's methods.  Tests compare it with a real server.
+the model implements the protocol, not a client's methods.  Tests compare it with a real server.
 
 Its behaviour (observed on ZooKeeper 3.9.5):
  * every write, refused ones too, and every start and end of a session takes one zxid; reads take none;
  * watches are one-shot and belong to a connection; those for data and for existence share a table; an event precedes
    any reply that shows the change, and the events of a client's own multi precede its reply;
- * a persistent recursive watch reports creations, changes and deletions at and below its path, never children, and at
-   most one event to a connection for each; it ends with its connection;
+ * a persistent recursive watch reports creations, changes and deletions at and below its path, but no changes of
+   children, and each only once to a connection; it ends with its connection;
  * SetWatches immediately reports what changed after the zxid that it names, and arms the other watches;
  * a client that has seen a higher zxid than this server is disconnected without a reply; a request for an unknown
    session, or with a wrong password, is answered with session id 0;
@@ -49,9 +48,9 @@ from aiocontroller.lab.zookeeper.zookeeper_tree import (
 )
 
 MAX_FRAME_BYTES = 1_048_575
+"""``jute.maxbuffer``: a longer request ends its connection."""
 EPOCH_BITS = 32
 """The bits of a zxid above these are the leader's epoch."""
-"""``jute.maxbuffer``: a longer request ends its connection."""
 UNIMPLEMENTED, RUNTIME_INCONSISTENCY, AUTH_FAILED, NO_WATCHER, LOGIN_REQUIRED = -6, -2, -115, -121, -124
 SYNC_CONNECTED = 3
 EVENT_XID, PING_XID, AUTH_XID = -1, -2, -4
@@ -112,7 +111,7 @@ class Connection:
         self.identities: list[Identity] = [("ip", "127.0.0.1")]
         self.open = True
         self.login: DigestLogin | None = None
-        """The SASL exchange that is under way."""
+        """The SASL exchange in progress."""
         self.logged_in = False
         self._held: list[bytes] | None = None
 
@@ -182,19 +181,19 @@ class Watches:
 
     def forget(self, connection: Connection) -> None:
         for table in (self.data, self.child, self.recursive):
-            for path in [path for path, who in table.items() if connection in who]:
+            for path in [path for path, watchers in table.items() if connection in watchers]:
                 del table[path][connection]
                 if not table[path]:
                     del table[path]
 
     def fire(self, kind: int, path: str, zxid: int) -> None:
-        heard = self.child.pop(path, {}) if kind == CHILD else self.data.pop(path, {})
+        receivers = self.child.pop(path, {}) if kind == CHILD else self.data.pop(path, {})
         if kind == DELETED:
-            heard = {**heard, **self.child.pop(path, {})}
+            receivers = {**receivers, **self.child.pop(path, {})}
         if kind != CHILD and self.recursive:
             for watched in _upwards(path):
-                heard = {**heard, **self.recursive.get(watched, {})}
-        for connection in heard:
+                receivers = {**receivers, **self.recursive.get(watched, {})}
+        for connection in receivers:
             connection.write(_event(kind, path, zxid if self.kind == "3.9" else -1))
 
 
@@ -302,7 +301,7 @@ class ZooKeeperModel:
             follower.take(transaction, self.zxid)
 
     def catch_up(self) -> None:
-        """The leader has everything already."""
+        """Do nothing: the leader has everything."""
 
     def expire(self, now_ms: int) -> None:
         """End every session that has been silent for too long; called once per tick."""
@@ -416,17 +415,17 @@ class ZooKeeperModel:
             if done:
                 break
             ops.append((kind, _arguments(kind, body)))
-        results, culprit = [], None
+        results, failure = [], None
         for index, (kind, arguments) in enumerate(ops):
             try:
                 results.append(_RESULT.pack(kind, False, OK) + _apply(kind, arguments, transaction))
             except Refused as refused:
-                culprit = index, refused.code
+                failure = index, refused.code
                 break
-        if culprit is not None:
+        if failure is not None:
             transaction.rollback()
             transaction.events, transaction.ephemerals = [], []
-            index, code = culprit
+            index, code = failure
             codes = [OK] * index + [code] + [RUNTIME_INCONSISTENCY] * (len(ops) - index - 1)
             results = [_RESULT.pack(-1, False, code) + _INT.pack(code) for code in codes]
         return b"".join(results) + _RESULT.pack(-1, True, -1)

@@ -22,7 +22,7 @@ Partition = tuple[str, int]
 BLIND_S = (0.0, 0.0, 0.3, 1.0)
 """How long the controller receives nothing; less than a session."""
 APART_S = (0.0, 0.0, 0.1, 1.0)
-"""How long a topic that is made anew is absent."""
+"""How long a topic that is recreated is absent."""
 
 
 class ForeignSteps(StepTaker):
@@ -54,11 +54,11 @@ class ForeignSteps(StepTaker):
         partition, state = found
         path = paths.topic_partition_state(*partition)
         [data] = znodes.encode_partition_states([msgspec.structs.replace(state, leader_epoch=0)])
-        anew = self.chance.random() < 0.5
+        recreated = self.chance.random() < 0.5
 
         def write(transaction: Transaction) -> None:
             transaction.remove(path)
-            if anew:
+            if recreated:
                 transaction.create(path, data, OPEN, 0)
 
         await self._write(partition[0], write)

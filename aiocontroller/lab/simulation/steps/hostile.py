@@ -13,8 +13,8 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 
 OBEYED = frozenset({ApiKey.ELECT_LEADERS, ApiKey.CONTROLLED_SHUTDOWN, ApiKey.FIND_COORDINATOR})
-"""Requests that a controller must obey, whoever sends them: they elect uncleanly, take all leaders from a live broker,
-and create topics of fifty partitions."""
+"""Requests that a controller must obey even from a hostile client: they elect uncleanly, take all leaders from a live
+broker, and create topics of fifty partitions."""
 DAMAGE = (b"", b"\xff\x00", b"{", b"[]", b"null", b"{}", b'{"version":9}', b'{"version":1,"config":[]}', b"9" * 400)
 
 PLACES = ("topic", "state", "settings")

@@ -27,7 +27,7 @@ class Begun(Story):
         self.began_with_state()
 
     def began(self, path: str, data: bytes) -> None:
-        self.history.began_with(path, data)
+        self.history.existed_before(path, data)
 
     def began_with_state(self, leader: int = 0, *, controller_epoch: int = EPOCH) -> None:
         [data] = znodes.encode_partition_states([LeaderAndIsr(leader, 6, (0, 1), controller_epoch, 0)])

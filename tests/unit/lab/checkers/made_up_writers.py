@@ -93,12 +93,12 @@ def after_a_write_by_hand_everything_is_uncertain(s: Story) -> None:
     s.received(1, ("t", 0), (2, 5, (2,), 1))
     s.state(1, 6, (1,), version=2)
     assert s.history.written_by_hand == {"t": {STATE: 1}}
-    assert not s.history.cannot_be_mended("t")
-    assert not s.history.cannot_be_mended("u")
+    assert not s.history.cannot_be_repaired("t")
+    assert not s.history.cannot_be_repaired("u")
     s.change("/controller_epoch", b"2", 2, s.writer(8, controller=True))
-    assert s.history.cannot_be_mended("t")
+    assert s.history.cannot_be_repaired("t")
     s.state(2, 6, (2,), version=2, writer=s.writer(0, by_hand=True))
-    assert s.history.cannot_be_mended("t"), "the first one is as unknown to this controller as before"
+    assert s.history.cannot_be_repaired("t"), "the first one is as unknown to this controller as before"
 
 
 @case()
@@ -157,14 +157,14 @@ def a_topic_is_deleted_and_brokers_may_not_know(s: Story) -> None:
     assert not any(p[0] == "t" for p in (*s.history.replicas, *s.history.assigned))
     assert ("u", 0) in s.history.replicas
     assert ("u", 0) in s.history.assigned
-    assert not s.history.may_not_know_of_end("t", 1)
-    assert not s.history.may_not_know_of_end("t", 8)
-    assert not s.history.may_not_know_of_end("u", 1)
+    assert not s.history.may_know_deleted_topic("t", 1)
+    assert not s.history.may_know_deleted_topic("t", 8)
+    assert not s.history.may_know_deleted_topic("u", 1)
     s.epochs[1] = 11
-    assert s.history.may_not_know_of_end("t", 1)
-    assert not s.history.may_not_know_of_end("t", 2)
+    assert s.history.may_know_deleted_topic("t", 1)
+    assert not s.history.may_know_deleted_topic("t", 2)
     s.change("/controller_epoch", b"2", 2, s.writer(8, controller=True))
-    assert s.history.may_not_know_of_end("t", 2)
+    assert s.history.may_know_deleted_topic("t", 2)
 
 
 @case()
@@ -174,7 +174,7 @@ def the_controller_reloads_after_a_topic_was_deleted(s: Story) -> None:
     s.delete(paths.topic("t"))
     assert s.history.loads == 0
     s.history.loads += 1
-    assert s.history.may_not_know_of_end("t", 1)
+    assert s.history.may_know_deleted_topic("t", 1)
 
 
 @case("deleted")
@@ -406,7 +406,7 @@ def leaders_receive_an_isr_that_was_not_written(s: Story) -> None:
 @case()
 def defaults(s: Story) -> None:
     assert s.writer(1) == (1, False, False, False, -1)
-    assert not s.history.forgives_strays
+    assert not s.history.tolerates_strays
     assert not s.history.deletion_forbidden
 
 

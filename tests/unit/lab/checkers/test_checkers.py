@@ -68,7 +68,7 @@ HARMLESS = {
         "for speed"
     ),
     "lab/checkers/history.py:ZNodeHistory.changed: constant: 0": "no session",
-    "lab/checkers/history.py:ZNodeHistory.began_with: constant: 0 #3": "only states are judged by their versions",
+    "lab/checkers/history.py:ZNodeHistory.existed_before: constant: 0 #3": "only states are judged by their versions",
     "lab/checkers/wire_observer.py:WireObserver._check: constant: 1 #2": "no broker epoch is below 0",
 }
 """Mutants that change nothing that a checker finds -> why."""

@@ -53,7 +53,7 @@ async def test_a_state_that_holds_what_was_to_be_written_was_written_before(
         broker_id=2,
         generation=generation("2.4"),
         isr_change_answered=lambda change, code, epoch, isr, version: outcomes.append((code, version)),
-        take_back=lambda change: outcomes.append("taken back"),
+        revert_isr_change=lambda change: outcomes.append("taken back"),
     )
     clock = SimpleNamespace(monotonic=lambda: 0.0)
     zk = SimpleNamespace(client=OneState(there, version))

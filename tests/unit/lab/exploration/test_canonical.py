@@ -23,8 +23,8 @@ from aiocontroller.lab.exploration.specification import (
     Specification,
     State,
     ZNode,
-    face,
     members,
+    roles,
 )
 
 ONE_TERM = Bounds(replicas=2, controllers=1, records=1, terms=1, changes=2)
@@ -134,7 +134,7 @@ def test_a_version_is_counted_from_the_one_in_zookeeper() -> None:
     )
     leader = Replica(LEADER, 0, (), isr=0b001, version=6, asked=0b101, ends=(-1,) * 3)
     data = first.data._replace(replicas=(leader, *first.data.replicas[1:]))
-    after, zero = normal_control(specification, control, face(data))
+    after, zero = normal_control(specification, control, roles(data))
     assert zero == 7
     assert after.znode.version == 0
     assert after.requests == (Request(0, 0, 0b001, 0),)
