@@ -1,9 +1,9 @@
-"""Finds logs whose times differ from their broker's other logs, because their appender has its own zone or format.
+"""Finds logs whose times differ from those of their broker's other logs, because of another time zone or format.
 
 A broker has one clock, but each of its appenders formats times separately.  Several logs, of one broker or of two,
 record the same facts: a registration, a controlled shutdown, what a controller noticed and sent, a partition's state.
-If two logs share enough facts, the differences between their times crowd around one value: how far one log is ahead of
-the other.  These pairs show how far each log is ahead of all logs connected to it.
+If two logs share enough facts, the differences between their times cluster around one value: how far one log is ahead
+of the other.  From such pairs follows how far each log is ahead of all logs connected to it.
 
 A log that is ahead of its broker's others by whole quarters of an hour, as time zones are, is corrected by exactly that
 much.  A log that is ahead by any other time, or whose facts contradict each other, is reported but not corrected.
@@ -31,16 +31,16 @@ from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVE
 QUARTER_US: Final = 900_000_000
 """Time zones differ by whole quarters of an hour."""
 NEAR_US: Final = 1_500_000
-"""Records of the same fact are rarely farther apart, unless a process is paused."""
+"""Records of one fact are rarely farther apart, unless a process is paused."""
 _PIECE_US: Final = 5_000_000
 """Equal facts within this time count as one."""
 FARTHEST_US: Final = 27 * 3_600_000_000
 """More than the difference between any two time zones."""
 SAMPLE: Final = 20_000
 """About this many records of partition states are compared."""
-MOST: Final = 400
+MOST_TIMES: Final = 400
 """At most this many times of one fact in one log are compared; more are thinned out evenly."""
-ENOUGH: Final = 3
+ENOUGH_FACTS: Final = 3
 """The number of facts that must agree before a log's times are corrected."""
 CORRECTED: Final = "facts in several logs: corrected"
 FEW: Final = "facts in several logs: too few"
@@ -54,7 +54,7 @@ _WHY_NOT: Final = {
     PARTLY: "the difference changed meanwhile",
 }
 _OTHER_US: Final = 10_000_000
-"""Differences farther apart than this are not the same."""
+"""Differences that are farther apart than this are different."""
 _SAME: Final = 0.8
 """A crowd at zero counts if it has at least this share of the largest one."""
 _CLEAR: Final = 0.6
@@ -130,8 +130,10 @@ class Pair(NamedTuple):
 
 
 def shifts(bronze: DataFrame) -> list[Shift]:
-    """Return the appenders in ``schema.EVENTS_BRONZE`` that differ from their broker's others; an action with a small
-    result."""
+    """Return the appenders in ``schema.EVENTS_BRONZE`` that differ from their broker's others.
+
+    This computes the frame; the result is small.
+    """
     rows = _facts(bronze).collect()
     facts: dict[str, dict[str, dict[Appender, list[int]]]] = defaultdict(lambda: defaultdict(dict))
     files: dict[Appender, str] = {}
@@ -153,10 +155,10 @@ def aligned(bronze: DataFrame, found: Sequence[Shift]) -> DataFrame:
         return bronze
     columns = "cluster string, node int, source string, ahead_us bigint"
     ahead = F.broadcast(bronze.sparkSession.createDataFrame(known, columns))
-    put_back = F.expr("ts - coalesce(ahead_us, 0)")
+    corrected = F.expr("ts - coalesce(ahead_us, 0)")
     return (
         bronze.join(ahead, ["cluster", "node", "source"], "left")
-        .withColumn("ts", put_back)
+        .withColumn("ts", corrected)
         .select(*schema.EVENTS_BRONZE.names)
     )
 
@@ -170,8 +172,8 @@ def clocks_of_logs(found: Iterable[Shift]) -> list[tuple[Any, ...]]:
     ]  # fmt: skip
 
 
-def words_of(row: Any) -> str:
-    """Return a row of ``schema.CLOCKS`` as text."""
+def describe_clock(row: Any) -> str:
+    """Describe a row of ``schema.CLOCKS``."""
     by = timedelta(seconds=round(abs(row["offset_us"]) / 1_000_000))
     how = "ahead of" if row["offset_us"] > 0 else "behind"
     text = f"{row['source']} of broker {row['node']} ({row['file']}) is {by} {how} its other logs"
@@ -189,10 +191,10 @@ def _facts(bronze: DataFrame) -> DataFrame:
     timed = bronze.where("ts IS NOT NULL AND node IS NOT NULL")
     states = timed.where(_STATES)
     every = 1 + states.count() // SAMPLE
-    parts = [timed.where(f"({which})").selectExpr(*_WHO, f"{fact} AS fact") for which, fact in _FACTS]
+    parts = [timed.where(f"({which})").selectExpr(*_WRITER_COLUMNS, f"{fact} AS fact") for which, fact in _FACTS]
     parts += [
         states.where(f"{number} IS NOT NULL AND pmod(partition * 7919L + {number}, {every}) = 0").selectExpr(
-            *_WHO, f"{fact} AS fact"
+            *_WRITER_COLUMNS, f"{fact} AS fact"
         )
         for number, fact in _OF_STATES
     ]
@@ -208,7 +210,7 @@ def _facts(bronze: DataFrame) -> DataFrame:
     return apart.select(*by, "ts", "file")
 
 
-_WHO: Final = ("cluster", "node", "source", "file", "ts")
+_WRITER_COLUMNS: Final = ("cluster", "node", "source", "file", "ts")
 
 
 # -- pairs of logs -----------------------------------------------------------------------------------------------------
@@ -234,13 +236,13 @@ _Floats = np.ndarray[Any, Any]
 
 def _thinned(times: Sequence[int]) -> _Floats:
     ordered = np.array(sorted(times), dtype=np.int64)
-    return ordered[:: -(-len(ordered) // MOST)]
+    return ordered[:: -(-len(ordered) // MOST_TIMES)]
 
 
 def _differences(one: _Floats, two: _Floats) -> _Floats:
     """Return (time in ``one``, time in ``two``, weight) of all pairs that may be the same fact; each time in the
     shorter log has a total weight of 1, shared by its pairs."""
-    if len(one) == len(two) == 1:  # most of them, and numpy takes long for little
+    if len(one) == len(two) == 1:  # the usual case, for which numpy is slow
         near = abs(int(two[0]) - int(one[0])) <= FARTHEST_US
         return np.array([[one[0]], [two[0]], [1.0]]) if near else np.empty((3, 0))
     if len(one) > len(two):
@@ -251,10 +253,10 @@ def _differences(one: _Floats, two: _Floats) -> _Floats:
     return np.stack([one[of_one], two[of_two], weights[of_one]])
 
 
-def _by_moment(all_of_them: _Floats) -> _Floats:
+def _by_moment(differences: _Floats) -> _Floats:
     """Return (time in ``one``, time in ``two``, weight), sorted by difference, with one fact for each moment: the
     states of many partitions at one time count once."""
-    heaviest = all_of_them[:, np.argsort(-all_of_them[2], kind="stable")]
+    heaviest = differences[:, np.argsort(-differences[2], kind="stable")]
     _, first = np.unique(heaviest[:2] // _PIECE_US, axis=1, return_index=True)
     moments = heaviest[:, first]
     return moments[:, np.argsort(moments[1] - moments[0], kind="stable")]
@@ -285,7 +287,7 @@ def _crowded(moments: _Floats) -> tuple[int, int, int] | None:
 
 
 class _Group:
-    """Appenders, and how far each is ahead of the first one."""
+    """Connected appenders, and how far each is ahead of the first one."""
 
     def __init__(self, first: Appender) -> None:
         self.offsets = {first: 0}
@@ -309,12 +311,12 @@ def differing(facts: Facts) -> Iterator[Shift]:
     groups, merges = _grouped([Pair(*both, *found) for both, found in crowded.items() if found is not None])
     partly = set()
     for one in sorted({each for both in moments for each in both if each.source != JOURNAL_SOURCE}):
-        for shift in _partly(one, moments, groups):
+        for shift in _shifted_partly(one, moments, groups):
             partly.add(one)
             yield shift
     for group in groups:
         for own in _by_node(group.offsets).values():
-            yield from (shift for shift in _odd_of(own, group.offsets, merges) if shift.appender not in partly)
+            yield from (shift for shift in _shifted(own, group.offsets, merges) if shift.appender not in partly)
 
 
 def _by_node(appenders: Iterable[Appender]) -> dict[int, list[Appender]]:
@@ -325,7 +327,7 @@ def _by_node(appenders: Iterable[Appender]) -> dict[int, list[Appender]]:
     return found
 
 
-def _partly(
+def _shifted_partly(
     one: Appender, moments: Mapping[tuple[Appender, Appender], _Floats], groups: Sequence[_Group]
 ) -> Iterator[Shift]:
     """Yield the shift of an appender that differs from its broker's others part of the time, or by one zone and later
@@ -361,34 +363,38 @@ def _changed(moments: _Floats) -> tuple[int, int, int] | None:
     usual, *others = sorted(
         np.unique(quarters[exact]), key=lambda each: (-(exact & (quarters == each)).sum(), each != 0)
     )
-    for times in (moments[0], moments[0] - moments[1]):  # by its own clock, and by the others'
+    for times in (moments[0], moments[0] - moments[1]):  # by its own clock, then by the others'
         pieces = times // _PIECE_US
         for other in others:
             here, there = pieces[exact & (quarters == usual)], pieces[exact & (quarters == other)]
             here, there = np.setdiff1d(here, there), np.setdiff1d(there, here)
-            enough = 1 if usual and not other else ENOUGH - 1
-            if len(here) >= ENOUGH and len(there) >= enough and _one_after_the_other(here, there, np.unique(pieces)):
+            enough = 1 if usual and not other else ENOUGH_FACTS - 1
+            if (
+                len(here) >= ENOUGH_FACTS
+                and len(there) >= enough
+                and _one_after_the_other(here, there, np.unique(pieces))
+            ):
                 return int(usual or other) * QUARTER_US, 0, len(here) + len(there)
     return None
 
 
 def _one_after_the_other(one: _Floats, two: _Floats, every: _Floats) -> bool:
-    """Return whether one set lies entirely before the other, and each holds most of the facts of its own period."""
+    """Return whether one set lies entirely before the other, and each has most of the facts of its own period."""
     first, second = (one, two) if one.max() < two.min() else (two, one)
     numbers = (every <= first.max()).sum(), (every >= second.min()).sum()
     many = len(first) >= _CLEAR * numbers[0] and len(second) >= _CLEAR * numbers[1]
     return bool(first.max() < second.min() and many)
 
 
-def _odd_of(own: Sequence[Appender], offsets: Mapping[Appender, int], merges: Sequence[_Merge]) -> Iterator[Shift]:
+def _shifted(own: Sequence[Appender], offsets: Mapping[Appender, int], merges: Sequence[_Merge]) -> Iterator[Shift]:
     usual = _usual(own, offsets)
     for one in own:
         ahead_us = offsets[one] - offsets[usual]
         if abs(ahead_us) > _OTHER_US:
             merge = _merge_of(one, usual, merges)
-            exact_us = _as_zones_differ(ahead_us)
+            exact_us = _zone_difference(ahead_us)
             method = CORRECTED if exact_us is not None else NO_ZONE
-            if exact_us is not None and merge.facts < ENOUGH * max(1, merge.against):
+            if exact_us is not None and merge.facts < ENOUGH_FACTS * max(1, merge.against):
                 method = CONTRARY if merge.against else FEW
             yield Shift(one, "", ahead_us if exact_us is None else exact_us, merge.error_us, merge.facts, method)
 
@@ -402,7 +408,7 @@ def _usual(own: Sequence[Appender], offsets: Mapping[Appender, int]) -> Appender
     return max(own, key=lambda one: (alike(one, own), alike(one, offsets), one.source))
 
 
-def _as_zones_differ(ahead_us: int) -> int | None:
+def _zone_difference(ahead_us: int) -> int | None:
     """Return the nearest possible difference between two time zones; None if none is near."""
     exact_us = round(ahead_us / QUARTER_US) * QUARTER_US
     return exact_us if abs(ahead_us - exact_us) <= 2 * NEAR_US else None
@@ -448,9 +454,9 @@ def _merged(one: Appender, two: Appender, pairs: Sequence[Pair], group_of: Mappi
     best = max((near(us) for us, _ in apart), key=lambda crowd: sum(pair.facts for _, pair in crowd))
     facts = sum(pair.facts for _, pair in best)
     middle = max(best, key=lambda each: each[1].facts)[0]
-    # A single fact may be late, or not the same one: it contradicts nothing.
+    # A single fact may be late, or another fact: it contradicts nothing.
     against = sum(pair.facts for us, pair in apart if abs(us - middle) > 2 * NEAR_US and pair.facts > 1)
-    enough = ENOUGH - 1 if _as_zones_differ(middle) is not None else 2 * ENOUGH
+    enough = ENOUGH_FACTS - 1 if _zone_difference(middle) is not None else 2 * ENOUGH_FACTS
     if facts < enough or against > _CLEAR * facts:
         return None
     return _Merge(one, two, middle, max(pair.error_us for _, pair in best), facts, against)

@@ -127,8 +127,8 @@ def _session(job: Job, chosen: str) -> Any:
         with _pipeline_needed():
             from aiocontroller.analytics.small.session import SmallSession
         return SmallSession()
-    anew = not (job.follow or job.incremental)
-    return spark_session(job.master, for_little=anew and _local_bytes(job.paths) < QUICK_COMPILER_BELOW_BYTES)
+    from_scratch = not (job.follow or job.incremental)
+    return spark_session(job.master, for_little=from_scratch and _local_bytes(job.paths) < QUICK_COMPILER_BELOW_BYTES)
 
 
 @contextmanager

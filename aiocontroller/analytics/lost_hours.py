@@ -1,6 +1,6 @@
 """Finds the hour that local times skip where summer time begins.
 
-Logs whose zone nobody gave are read as UTC, so whatever lasted across that hour seems to have taken an hour more.  All
+Logs without a given zone are read as UTC, so whatever lasted across that hour seems to have taken an hour more.  All
 such logs of a cluster are silent for exactly that hour, with lines right before and right after it, and some time zone
 skips it.
 """

@@ -2,10 +2,9 @@
 
 The kind of a file follows from its name and its head (a manifest may override it).  Copies are left out: a file that is
 the beginning of a longer one of the same kind adds nothing.  Lines that two logs have in common are read once
-(``overlaps``).  Spark skips the names of journal segments in progress; on
-request, a copy up to the last complete line is read in their place.  The same applies to files that Spark cannot
-unpack, and to damaged packed files, of which the intact part is read.  A file that cannot be read is reported, and the
-others are read without it.
+(``overlaps``).  Spark skips the names of journal segments in progress; on request, a copy up to the last complete line
+is read in their place.  The same applies to files that Spark cannot unpack, and to damaged packed files, whose intact
+part is read.  A file that cannot be read is reported, and the others are read without it.
 """
 
 from __future__ import annotations

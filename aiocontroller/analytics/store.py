@@ -1,4 +1,4 @@
-"""The output folder: its content, its owner, and changes that keep it consistent after a crash at any point.
+"""The output folder: its content, its owner, and updates that leave it consistent after a crash at any point.
 
     _aiocontroller.json        the marker with the owner, the layout and the run that made the folder
     snapshots/N.json           what readers see: the run, its gold, and the files of every table with their sizes; the
@@ -18,8 +18,8 @@
 Rules.
  * Only marked folders are ever deleted: folders below ``runs`` that hold a ``_run.json`` of ours.  In a folder without
    the marker, anything with one of the names above is reported by name and not touched.
- * A batch writes only below its own ``batch=N``, and our readers ignore what no commit names, so an interrupted batch
-   is simply repeated.
+ * A batch writes only below its own ``batch=N``, and our readers ignore files that no commit names, so an interrupted
+   batch is simply repeated.
  * The last commit names the batches that count, its ``parts``.  A merged batch (``compaction``) replaces others in that
    list.  Their files stay until neither the last commit nor a kept snapshot names them.
  * Lost, truncated and foreign files are found, by name and size, before a batch is added to others and before a table
@@ -61,8 +61,8 @@ _FILES: Final = "_files"
 _GOLD: Final = "gold"
 OURS: Final = ("runs", "snapshots", _GOLD)
 _BATCH: Final = "batch="
-_ANEW: Final = "give all input again without --incremental and --follow, which makes all tables anew"
-_AGAIN: Final = "give the same input again with --incremental, which makes the tables that are read anew"
+_GIVE_ALL_INPUT: Final = "give all input again without --incremental and --follow, which makes all tables anew"
+_GIVE_SAME_INPUT: Final = "give the same input again with --incremental, which makes the tables that are read anew"
 _OURS_EXPECTED: Final = "expected a file of ours: give another --out"
 _RUN_NAME: Final = re.compile(r"[0-9]{6}-[0-9a-f]{8}")
 _NUMBERED: Final = re.compile(r"(?:0|[1-9][0-9]{0,17})\.json")
@@ -102,7 +102,7 @@ class _Commit(_CommitNeeds, total=False):
 
 
 class _Snapshot(TypedDict):
-    """What readers see; ``tables`` are the files of each, with their sizes."""
+    """What readers see; ``tables``: table -> its files, with their sizes."""
 
     run: str
     gold: str
@@ -118,10 +118,7 @@ class _Written(TypedDict):
 
 
 class Store:
-    """The output folder ``out``, on this machine or on any Hadoop file system.
-
-    Reading needs nothing more; before writing, ``lock`` it.
-    """
+    """The output folder ``out``, on this machine or on any Hadoop file system; ``lock`` it before writing."""
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         self.spark = spark
@@ -166,7 +163,7 @@ class Store:
         """Mark the folder as ours, and keep other processes on this machine from writing to it until ``unlock``.
 
         Raises FolderInUseError if another process has the lock (there are none on Hadoop file systems), BadInputError
-        if the folder cannot be made.
+        if the folder cannot be created.
         """
         self._check()
         if isinstance(self._files, LocalFiles):
@@ -194,7 +191,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Lock the folder, and delete a run without a complete batch afterwards."""
+        """Lock the folder; afterwards, delete the run if it has no complete batch."""
         self.lock()
         try:
             yield
@@ -205,7 +202,7 @@ class Store:
                 self.unlock()
 
     def unlock(self) -> None:
-        """Let other processes write; does nothing without a lock."""
+        """Release the lock, if any, so that other processes can write."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -227,7 +224,7 @@ class Store:
         ]
 
     def begin(self) -> None:
-        """Begin a new run without batches; what readers see stays as it is."""
+        """Begin a new run without batches; readers still see the last snapshot."""
         self._run, self._next = self._next or self._new_run(), None
         self._files.write_new(f"runs/{self._run}/{_RUN_MARKER}", _marker(self._run))
 
@@ -264,14 +261,13 @@ class Store:
         return found
 
     def remarks(self) -> dict[str, list[str]]:
-        """Return the assumptions about files and the reasons for skipping others, as of the last batch: text ->
-        names."""
+        """Return the last batch's remarks: assumption about files, or reason for skipping them -> their names."""
         return dict((self.last_commit() or {}).get("remarks", {}))
 
     def commit(self, note: dict[str, Any]) -> None:
         """Commit: from now on the batches in ``note["parts"]`` count; ``note["batch"]`` is the new one.
 
-        A commit has an ``id``; a note with an ``id`` states that the records are the same as before.
+        A new commit gets an ``id``; a note that has one states that the records are those of that commit.
         """
         self._files.delete_tree(f"runs/{self._run}/{_FILES}/{note['batch']}.json")  # of an interrupted attempt
         tables = json.dumps({"tables": self._tables_of(note["batch"], self._parts())}, sort_keys=True)
@@ -288,7 +284,7 @@ class Store:
         rows.write.mode("append").partitionBy(*partitions).parquet(self.of_batch(table, batch))
 
     def read(self, table: str, batches: Iterable[int], schema: Table | None = None) -> DataFrame:
-        """Return a table of these batches; if none of them has it, an empty table with ``schema``."""
+        """Read a table of these batches; if none of them has it, return an empty table with ``schema``."""
         paths = [self.of_batch(table, batch) for batch in self.having(table, batches)]
         if not paths:
             assert schema is not None, f"{table}: no batch has it"
@@ -316,7 +312,9 @@ class Store:
         present = self.snapshot()
         if present is not None and (self._run is None or self._run < present["run"]):
             place = f"{self.out}/runs/{present['run']}"
-            raise BadInputError(f"{place}: found no commit of ours there, expected those of the tables: {_ANEW}")
+            raise BadInputError(
+                f"{place}: found no commit of ours there, expected those of the tables: {_GIVE_ALL_INPUT}"
+            )
 
     def refuse_damaged(self, batches: Iterable[int]) -> None:
         """Raise BadInputError if a file of these batches is lost, has another size, is half written, or was not written
@@ -326,13 +324,13 @@ class Store:
             written, there = self._written(str(self._run), batch), self._tables_of(batch, parts)
             for table in sorted({*written, *there}):
                 folder = f"runs/{self._run}/{table}/{_batch(batch)}"
-                self._refuse(self._damage(folder, written.get(table, {}), there.get(table, {})), _ANEW)
+                self._refuse(self._damage(folder, written.get(table, {}), there.get(table, {})), _GIVE_ALL_INPUT)
 
     def _written(self, run: str, batch: int) -> dict[str, dict[str, int]]:
         """Return the files of a batch as they were written, with their sizes, by table."""
         name = f"runs/{run}/{_FILES}/{batch}.json"
         if not self._files.exists(name):
-            self._refuse(f"{self.out}/{name}: found no file there, expected one of ours", _ANEW)
+            self._refuse(f"{self.out}/{name}: found no file there, expected one of ours", _GIVE_ALL_INPUT)
         return dict(self._json(name, _Written)["tables"])
 
     def _refuse(self, problem: str | None, remedy: str) -> None:
@@ -358,15 +356,15 @@ class Store:
         return self.in_run(f"{table}/{_batch(batch)}")
 
     def forget(self, table: str, batch: int, partition: str = "") -> None:
-        """Delete what an earlier attempt at this batch may have left, or one partition of it."""
+        """Delete the batch's part of a table, which an earlier attempt may have left, or one partition of it."""
         self._files.delete_tree(f"runs/{self._run}/{table}/{_batch(batch)}/{partition}".rstrip("/"))
 
     # -- gold ------------------------------------------------------------------------------------------------------
 
     def publish(self, tables: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
-        """Let readers see these tables, all at once: folders from ``draft``, with the batches in ``commit``."""
+        """Publish these tables (folders from ``draft``) and the batches in ``commit``, all at once."""
         gold = {folder.rpartition("/")[0] for folder in tables.values()}
-        assert len(gold) == 1, "tables of one snapshot stand side by side"
+        assert len(gold) == 1, "tables of one snapshot are in one folder"
         where = gold.pop().removeprefix(f"{self.out}/")
         manifest = {
             "run": self._run,
@@ -403,7 +401,7 @@ class Store:
         present = self.snapshot()
         if present is None:
             raise BadInputError(f"{self.out}: it holds no tables")
-        self._refuse(self._damage_of_gold(present, name), _AGAIN)
+        self._refuse(self._damage_of_gold(present, name), _GIVE_SAME_INPUT)
         return f"{self.out}/{present['gold']}/{name}"
 
     def damage_of_gold(self) -> str | None:
@@ -430,7 +428,7 @@ class Store:
         for batch in present["batches"]:
             folder = f"runs/{present['run']}/{table}/{_batch(batch)}"
             written = self._written(present["run"], batch).get(table)
-            self._refuse(self._damage(folder, written or {}, self._files.sizes(folder)), _ANEW)
+            self._refuse(self._damage(folder, written or {}, self._files.sizes(folder)), _GIVE_ALL_INPUT)
             if written is not None:
                 found.append(f"{self.out}/{folder}")
         return found
@@ -454,7 +452,7 @@ class Store:
         )
 
     def _clean(self) -> None:
-        """Delete what no kept snapshot needs; readers may still have the kept ones open."""
+        """Delete what no kept snapshot needs; readers may still use the kept ones."""
         numbers = self._numbers("snapshots")
         kept = [self._snapshot(number) for number in numbers[-SNAPSHOTS_KEPT:]]
         for number in numbers[:-SNAPSHOTS_KEPT]:
@@ -486,7 +484,7 @@ class Store:
                 self._files.delete_tree(f"runs/{self._run}/{_FILES}/{number}.json")
 
     def _tables(self, folder: str) -> Iterator[str]:
-        """Yield the folders below that hold batches."""
+        """Yield the folders of tables, which hold batches, below ``folder``."""
         try:
             names = self._files.names(folder)
         except NotADirectoryError:  # a foreign file
@@ -541,7 +539,7 @@ class Store:
 
 
 def batches_of(commit: Mapping[str, Any]) -> list[int]:
-    """Return the numbers of the batches that count."""
+    """Return the numbers of the batches that a commit includes."""
     return [number for number, _ in commit["parts"]]
 
 

@@ -24,7 +24,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from aiocontroller.analytics import bronze, gold, journal_files, schema, silver
-from aiocontroller.analytics.appenders import CORRECTED, aligned, clocks_of_logs, shifts, words_of
+from aiocontroller.analytics.appenders import CORRECTED, aligned, clocks_of_logs, describe_clock, shifts
 from aiocontroller.analytics.clocks import BACKWARDS, CONTRADICTION, MOST_DRIFT_US, SPLIT, set_back, split
 from aiocontroller.analytics.clocks import clocks as clocks_of
 from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, DataFrame, F, engine
@@ -310,7 +310,7 @@ def _of_clock(row: Any) -> dict[str, Any]:
     # others.
     if row["source"] is not None:
         return {
-            "file": f"clock of {row['source']} of broker {node}", "source": "", "words": words_of(row),
+            "file": f"clock of {row['source']} of broker {node}", "source": "", "words": describe_clock(row),
             "known": row["method"] == CORRECTED,
         }  # fmt: skip
     if row["method"] == BACKWARDS:

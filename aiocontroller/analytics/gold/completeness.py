@@ -1,8 +1,7 @@
-"""What the tables are based on, and what is missing: brokers, controllers' terms, kinds of logs, files and lines.
+"""Finds what the tables are based on, and what is missing: brokers, controllers' terms, logs, files and lines.
 
-The leaderships of a term are known if all records of its controller are there, from the first to the last.  If they are
-missing for a term or a part of one, or if there is no record of any controller, the cluster's availability is
-*unknown*: null, never 1.0.
+The leaderships of a term are known if all records of its controller exist, from the first to the last.  If records of a
+term are missing, or if there is no record of any controller, the cluster's availability is *unknown*: null, never 1.0.
 
 There is about one row for each broker, term and file, however large the inputs, so plain Python over counted rows is
 enough.
@@ -28,19 +27,19 @@ IN_SERVER_LOG: Final = ("isr", "cluster_id", "session", "peer_lost")
 WHILE_ACTIVE: Final = (*IN_CONTROLLER_LOG, "partition", "isr", "replica", "told", "request", "write", "reassigned")
 """Kinds of records that only a controller writes about its own actions."""
 OF_A_TRACE: Final = ("\t", " ", "java.", "org.apache.", "kafka.", "Caused by")
-"""How the rest of a stack trace begins if log rotation cut it."""
-_RULES: Final = ("elected", "loaded", "request", "told", "replica")
-_CAME: Final = ("added", "bounced")
-_WENT: Final = ("dead", "controlled shutdown")
-"""What a controller logs of a broker."""
+"""How the rest of a stack trace begins that log rotation has cut."""
+_BY_CONTROLLERS: Final = ("elected", "loaded", "request", "told", "replica")
+_BROKER_CAME: Final = ("added", "bounced")
+_BROKER_WENT: Final = ("dead", "controlled shutdown")
+"""What a controller logs when a broker comes or goes."""
 LATE_US: Final = 60_000_000
 """A broker may handle a request this long after a controller's last record, and clocks may differ."""
 SILENT_US: Final = 600_000_000
 SILENT_TIMES: Final = 3
-ALONE: Final = 0.5
-"""Of the time that only one log covers, the least share that must be a single silence."""
-MANY: Final = 20
-"""A broker's silence means nothing after fewer lines than this."""
+SINGLE_SILENCE: Final = 0.5
+"""The least share of the time that only one log covers that must be a single silence."""
+FEWEST_LINES: Final = 20
+"""A broker's silence means nothing if it has logged fewer lines than this."""
 
 
 def completeness(
@@ -51,14 +50,14 @@ def completeness(
     quarantine: DataFrame,
     lacks: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[DataFrame, list[str]]:
-    """The table ``completeness``, and the clusters whose availability is unknown.
+    """Return the table ``completeness``, and the clusters whose availability is unknown.
 
     ``what`` is ``cluster id``, ``broker``, ``term``, ``log``, ``file``, ``lines``, ``gap``, ``clock`` or
-    ``availability``.  ``known`` states whether the records are there, ``words`` explains it, and ``from_us`` and
+    ``availability``.  ``known`` states whether the records exist, ``words`` explains it, and ``from_us`` and
     ``to_us`` are the time concerned.  ``quality`` is the table ``data_quality``; ``lacks`` are what the files lack
     (``lacks``).
     """
-    holes = {row["file"]: row for row in collected(quality.where("gaps > 0").select("file", "gaps"))}
+    files_with_gaps = {row["file"]: row for row in collected(quality.where("gaps > 0").select("file", "gaps"))}
     rejected = collected(quarantine.groupBy("cluster", "file", "source", "reason").agg(
         F.sum("count").alias("count"), F.min("line").alias("line")))  # fmt: skip
     counted = (
@@ -83,7 +82,7 @@ def completeness(
             return [row for row in table if row["cluster"] == name]
 
         lacking = [lack for lack in lacks if lack["cluster"] in (None, cluster)]
-        rows = of_cluster(of(records), of(signs), of(holders), of(rejected), of(in_files), holes, lacking)
+        rows = of_cluster(of(records), of(signs), of(holders), of(rejected), of(in_files), files_with_gaps, lacking)
         found += [{"cluster": cluster, **row} for row in rows]
         if not next(row["known"] for row in rows if row["what"] == "availability"):
             unknown.append(cluster)
@@ -98,12 +97,12 @@ def of_cluster(
     holders: Sequence[Row],
     rejected: Sequence[Row] = (),
     in_files: Sequence[Row] = (),
-    holes: Mapping[str, Row] | None = None,
+    files_with_gaps: Mapping[str, Row] | None = None,
     lacks: Sequence[Mapping[str, Any]] = (),
 ) -> list[Row]:
     """Return the rows of one cluster.  ``records``: tallies by source, node, process, epoch and kind; ``signs``:
     milestones; ``holders``: brokers that hold replicas; ``rejected``: lines in quarantine; ``in_files``: the writers of
-    each file; ``holes``: files by name whose process lacks records."""
+    each file; ``files_with_gaps``: files by name whose process lacks records."""
     terms = _terms(records, signs)
     needs = Needs(records, signs)
     found = [
@@ -111,8 +110,8 @@ def of_cluster(
         *_brokers(records, signs, holders),
         *(_logs(records) if any(row["source"] != JOURNAL_SOURCE for row in records) else ()),
         *_gaps(signs),
-        *_alone(records, signs),
-        *_holes(in_files, holes or {}),
+        *_outlasting_logs(records, signs),
+        *_journals_with_gaps(in_files, files_with_gaps or {}),
         *_lines(rejected, in_files, needs),
         *_files(lacks, in_files, needs),
         *terms,
@@ -191,28 +190,28 @@ def _ends_early(records: Sequence[Row], signs: Sequence[Row]) -> dict[int, tuple
     last_us = {node: max(row["last_us"] for row in rows) for node, rows in _by_node(timed).items()}
     latest = sorted(last_us, key=lambda node: last_us[node])[-2:]
     usual_us = max((row["duration_us"] or 0 for row in ends.values()), default=0)
-    ruler = _last_controller(records, signs)
+    last_controller = _last_controller(records, signs)
     found: dict[int, tuple[str, bool]] = {}
     for node, end in ends.items():
         others_us = max((last_us[other] for other in latest if other != node), default=0)
         change = changes.get(node)
         since_us = change["ts_us"] - end["ts_us"] if change is not None else 0
-        if change is not None and change["detail"] in _CAME and since_us > LATE_US:
+        if change is not None and change["detail"] in _BROKER_CAME and since_us > LATE_US:
             why = f"a controller saw it come back at {_moment(change['ts_us'])}"
         else:
             went = end["detail"] == SHUT_DOWN or (
-                change is not None and change["detail"] in _WENT and since_us > -LATE_US
+                change is not None and change["detail"] in _BROKER_WENT and since_us > -LATE_US
             )
             away = lists and lists[-1]["ts_us"] > end["ts_us"] and node not in lists[-1]["brokers"]
             silent = others_us - end["ts_us"] > max(SILENT_US, SILENT_TIMES * usual_us)
-            if went or away or not silent or (end["count"] or 0) < MANY:
+            if went or away or not silent or (end["count"] or 0) < FEWEST_LINES:
                 continue
             why = f"other brokers' logs go on until {_moment(others_us)}, and no record shows that it stopped"
-        found[node] = f"the logs of broker {node} end at {_moment(end['ts_us'])}; {why}", node == ruler
+        found[node] = f"the logs of broker {node} end at {_moment(end['ts_us'])}; {why}", node == last_controller
     return found
 
 
-def _alone(records: Iterable[Row], signs: Iterable[Row]) -> list[Row]:
+def _outlasting_logs(records: Iterable[Row], signs: Iterable[Row]) -> list[Row]:
     """Return a row for a log that alone goes on after, or begins before, a silence longer than any of other brokers:
     its clock was set then, or its appender changed its time zone.
 
@@ -238,7 +237,7 @@ def _alone(records: Iterable[Row], signs: Iterable[Row]) -> list[Row]:
         apart_us = abs(to_us - from_us)
         if usual_us is None or apart_us <= max(SILENT_US, SILENT_TIMES * usual_us):
             continue
-        if silent_us.get(alone[1], 0) >= ALONE * apart_us:
+        if silent_us.get(alone[1], 0) >= SINGLE_SILENCE * apart_us:
             name = f"{alone[0]} of broker {alone[1]}"
             text = words.format(_moment(to_us), timedelta(seconds=apart_us // 1_000_000))
             row = _row("clock", f"clock of {name}", False, f"{name} {text} all other logs, beyond a long silence: its "
@@ -249,7 +248,7 @@ def _alone(records: Iterable[Row], signs: Iterable[Row]) -> list[Row]:
 
 def _last_controller(records: Iterable[Row], signs: Iterable[Row]) -> int | None:
     named = [(row["epoch"], row["broker"]) for row in signs if row["kind"] == "term"]
-    named += [(row["epoch"], row["node"]) for row in records if row["kind"] in _RULES]
+    named += [(row["epoch"], row["node"]) for row in records if row["kind"] in _BY_CONTROLLERS]
     return max(((epoch, node) for epoch, node in named if epoch and node is not None), default=(0, None))[1]
 
 
@@ -327,7 +326,7 @@ def _logs(records: Sequence[Row]) -> list[Row]:
     """
     found = []
     rows = [row for row in records if row["source"] != JOURNAL_SOURCE and row["node"] is not None]
-    ruled = {row["node"] for row in rows if row["kind"] in _RULES}
+    controllers = {row["node"] for row in rows if row["kind"] in _BY_CONTROLLERS}
     for node, own in sorted(_by_node(rows).items()):
         for log, kinds in (
             (CONTROLLER_LOG, IN_CONTROLLER_LOG),
@@ -336,8 +335,8 @@ def _logs(records: Sequence[Row]) -> list[Row]:
         ):
             there = any(row["source"] == log for row in own) if log != SERVER_LOG else False
             there = there or any(row["kind"] in kinds and _not_from_requests(row, log) for row in own)
-            needed = node in ruled and log != SERVER_LOG
-            if log == CONTROLLER_LOG and ruled and not there and not needed:
+            needed = node in controllers and log != SERVER_LOG
+            if log == CONTROLLER_LOG and controllers and not there and not needed:
                 continue  # it may be empty if the broker never was the controller
             words = f"{log} of broker {node}" + ("" if there else " is missing")
             if not there and needed:
@@ -366,16 +365,13 @@ def _gaps(signs: Iterable[Row]) -> list[Row]:
     return found
 
 
-def _holes(in_files: Iterable[Row], holes: Mapping[str, Row]) -> list[Row]:
+def _journals_with_gaps(in_files: Iterable[Row], files_with_gaps: Mapping[str, Row]) -> list[Row]:
     """Return the journals that lack records."""
-    names = sorted({row["file"] for row in in_files} & holes.keys())
-    return [
-        {
-            **_row("gap", name, False, f"{holes[name]['gaps']:,} records are missing in or before the journal {name}"),
-            "needed": True,
-        }
-        for name in names
-    ]
+    found = []
+    for name in sorted({row["file"] for row in in_files} & files_with_gaps.keys()):
+        words = f"{files_with_gaps[name]['gaps']:,} records are missing in or before the journal {name}"
+        found.append({**_row("gap", name, False, words), "needed": True})
+    return found
 
 
 def _lines(rejected: Iterable[Row], in_files: Iterable[Row], needs: Needs) -> list[Row]:
@@ -387,7 +383,7 @@ def _lines(rejected: Iterable[Row], in_files: Iterable[Row], needs: Needs) -> li
     for row in rejected:
         of_trace = row["count"] == 1 and row["source"] != JOURNAL_SOURCE and row["line"].startswith(OF_A_TRACE)
         words = f"{row['count']:,} lines of {row['file']} were not understood: {row['reason']}"
-        needed = any(needs.the(row["source"], node) for node in writers.get(row["file"], {None}))
+        needed = any(needs.log(row["source"], node) for node in writers.get(row["file"], {None}))
         found.append({**_row("lines", row["file"], of_trace, words), "needed": needed})
     return [row for row in found if not row["known"]]
 
@@ -396,7 +392,7 @@ def _files(lacks: Iterable[Mapping[str, Any]], in_files: Iterable[Row], needs: N
     last_us = {row["file"]: row["last_us"] for row in sorted(in_files, key=lambda row: row["last_us"] or 0)}
     found = []
     for lack in lacks:
-        needed = needs.the(lack["source"], lack["node"])
+        needed = needs.log(lack["source"], lack["node"])
         # The end of a journal or a log is needed only if other records go on.
         if lack["process"]:
             needed = needs.goes_on_after_process(lack["process"])
@@ -408,21 +404,23 @@ def _files(lacks: Iterable[Mapping[str, Any]], in_files: Iterable[Row], needs: N
 
 
 class Needs:
-    """Which records show the leaderships: journals, and the logs of brokers that were controllers."""
+    """Knows which records show leaderships: journals, and the logs of brokers that were controllers."""
 
     def __init__(self, records: Sequence[Row], signs: Iterable[Row]) -> None:
         self._records = records
-        self._ruled = {row["node"] for row in records if row["source"] != JOURNAL_SOURCE and row["kind"] in _RULES}
-        self._ruled |= {row["broker"] for row in signs if row["kind"] == "term"}
+        self._controllers = {
+            row["node"] for row in records if row["source"] != JOURNAL_SOURCE and row["kind"] in _BY_CONTROLLERS
+        }
+        self._controllers |= {row["broker"] for row in signs if row["kind"] == "term"}
         self._in_server_log = {
             row["node"] for row in records if row["source"] == SERVER_LOG and row["kind"] in IN_CONTROLLER_LOG
         }
 
-    def the(self, source: str, node: int | None) -> bool:
+    def log(self, source: str, node: int | None) -> bool:
         """Return whether a controller's records may be among those of a broker's log of this kind."""
         if source in ("", JOURNAL_SOURCE):
             return True
-        among = self._in_server_log if source == SERVER_LOG else self._ruled
+        among = self._in_server_log if source == SERVER_LOG else self._controllers
         return bool(among) if node is None else node in among
 
     def goes_on_after_process(self, process: str) -> bool:

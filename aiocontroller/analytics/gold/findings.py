@@ -3,7 +3,7 @@
 The rules are those that the simulation checks at every write (``lab/checkers/history.py``), as far as a journal can
 prove them.  Three precautions prevent false findings:
 
-* A partition that is created again starts anew (``_FRESH``), since its epochs begin at zero again.
+* A partition that is created again has no predecessor (``_FRESH``), since its epochs begin at zero again.
 * A rule about two *adjacent* states requires adjacent versions of the state znode (``_NEXT_VERSION``): between other
   rows, unrecorded changes may have happened.  The order of states within a term can be judged only if no record of that
   process is missing; such findings have ``if_complete``, which ``violations`` checks.
@@ -51,8 +51,8 @@ epoch.  Before protocol 2.7, leaders write ISRs themselves, without a fence, eve
 state."""
 _SENT: Final = "(source <> 'journal' AND to_state IS NULL AND coalesce(leader_epoch = prev.leader_epoch, true))"
 """Whether nothing proves that a controller wrote this row's state: logs show it only in a request, and its leader epoch
-is not new.  The leader may have written it.  Nobody has if Kafka's controller removes a replica that is not in the ISR:
-it then puts its own controller epoch into the state that it sends, and writes nothing."""
+is not new.  The leader may have written it.  Nothing was written if Kafka's controller removes a replica that is not in
+the ISR: it then puts its own controller epoch into the state that it sends, and writes nothing."""
 _ALLOWED: Final = ", ".join(f"'{before} {after}'" for before, after in sorted(TRANSITIONS))
 _OUTSIDE: Final = "leader >= 0 AND leader <> prev.leader AND NOT array_contains(prev.isr, leader)"
 

@@ -1,4 +1,4 @@
-"""Data frames with PySpark's API: plans that DuckDB computes when their rows are requested.
+"""Data frames with PySpark's API, as plans that DuckDB computes when their rows are requested.
 
 A frame knows the SELECT that makes it from other frames, and the names of its columns.  A costly frame (a join, an
 aggregate, a window) that several steps of a query use is computed once (a common table expression).  Cheap frames are
@@ -21,14 +21,14 @@ from aiocontroller.analytics.small.translate import NotCarriedError
 if TYPE_CHECKING:
     from aiocontroller.analytics.small.session import SmallSession
 
-Made = Callable[[Sequence[str]], str]
+MakeSelect = Callable[[Sequence[str]], str]
 """Makes the SELECT of a frame from the names of its sources after FROM."""
 
 _WEIGHTED: Final = re.compile(r"\s*percentile\((\w+), array\(([^)]*)\), (\w+)\) AS (\w+)\s*")
 _WIDENS: Final = re.compile(r"SUM\(|HUGEINT", re.IGNORECASE)
-"""Whatever produces 128-bit numbers."""
-_MOST: Final = (1 << 63) - 1
-_HOW: Final = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN", "left_semi": "SEMI JOIN",
+"""Matches expressions that produce 128-bit numbers."""
+_MAX_INT64: Final = (1 << 63) - 1
+_JOINS: Final = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN", "left_semi": "SEMI JOIN",
                "left_anti": "ANTI JOIN"}  # fmt: skip
 _KINDS: Final = {"INTEGER": "int", "BIGINT": "bigint", "VARCHAR": "string", "DOUBLE": "double", "BOOLEAN": "boolean",
                  "INTEGER[]": "array<int>", "VARCHAR[]": "array<string>"}  # fmt: skip
@@ -60,7 +60,7 @@ class SmallFrame:
     def __init__(
         self,
         session: SmallSession,
-        made: Made,
+        make_select: MakeSelect,
         sources: Sequence[SmallFrame],
         columns: Sequence[str],
         *,
@@ -70,11 +70,11 @@ class SmallFrame:
     ) -> None:
         self.sparkSession = session
         self.columns = list(columns)
-        self._made = made
+        self._make_select = make_select
         self._sources = list(sources)
         self._cheap = cheap
         self._name = name
-        """The name of an alias; for a table, the empty name."""
+        """The alias; empty without one."""
         self._joined = joined
         """For a join by an expression: the text after FROM."""
 
@@ -103,7 +103,7 @@ class SmallFrame:
         return (f"WITH {', '.join(parts)} " if parts else "") + self._text(shared)
 
     def _text(self, shared: Mapping[int, str]) -> str:
-        return self._made([source._as_source(shared) for source in self._sources])
+        return self._make_select([source._as_source(shared) for source in self._sources])
 
     def _as_source(self, shared: Mapping[int, str]) -> str:
         if id(self) in shared:
@@ -122,7 +122,7 @@ class SmallFrame:
         wide = [name for name, kind in self.sparkSession.described(sql) if str(kind) == "HUGEINT"]
         if not wide:
             return sql
-        most = _MOST
+        most = _MAX_INT64
         casts = ", ".join(
             f'CAST(CASE WHEN "{n}" > {most} THEN {most} WHEN "{n}" < {-most} THEN {-most} ELSE "{n}" END AS BIGINT) '
             f'AS "{n}"'
@@ -138,7 +138,7 @@ class SmallFrame:
         ]
         rows = [Row(zip(self.columns, row, strict=True)) for row in result.fetchall()]
         for row in rows if wide else ():  # as ``_query`` does, which would plan the statement twice
-            row.update({name: max(-_MOST, min(row[name], _MOST)) for name in wide if row[name] is not None})
+            row.update({name: max(-_MAX_INT64, min(row[name], _MAX_INT64)) for name in wide if row[name] is not None})
         return rows
 
     def first(self) -> Row | None:
@@ -172,26 +172,19 @@ class SmallFrame:
         """A writer of Parquet; each use begins a new one."""
         return Writer(self)
 
-    # -- one frame of one ----------------------------------------------------------------------------------------------
-
-    def _step(self, made: str, columns: Sequence[str], *, cheap: bool = False) -> SmallFrame:
-        """``made`` has ``{}`` in the place of the source."""
-        head, _, tail = made.partition("{}")
-        return SmallFrame(
-            self.sparkSession, lambda s: f"{head}{s[0]}{tail}", [self], columns, cheap=cheap and self._may_be_copied()
-        )
+    # -- frames of one frame -------------------------------------------------------------------------------------------
 
     def _may_be_copied(self) -> bool:
         return self._cheap or not self._sources
 
-    def _turned(self, column: Any) -> tuple[str, str]:
+    def _translated(self, column: Any) -> tuple[str, str]:
         """Return (DuckDB's expression, the column's name or "")."""
         if isinstance(column, str):
             return self.sparkSession.translated(column)
         text, name = self.sparkSession.translated(column.text)
         return text, column.name or name
 
-    def _listed(self, columns: Iterable[Any]) -> tuple[list[str], list[str]]:
+    def _expressions(self, columns: Iterable[Any]) -> tuple[list[str], list[str]]:
         texts: list[str] = []
         names: list[str] = []
         for column in columns:
@@ -208,7 +201,7 @@ class SmallFrame:
             whole = text[:-2]
             yield from ((f'"{whole}"."{field}"', field) for field in self._fields(whole))
         else:
-            yield self._turned(column)
+            yield self._translated(column)
 
     def _fields(self, whole: str) -> list[str]:
         """Return the fields of a frame's alias within a join, or of a struct."""
@@ -227,23 +220,23 @@ class SmallFrame:
 
     def _projected(self, columns: Sequence[Any]) -> SmallFrame:
         plain = [each.replace("`", "") if isinstance(each, str) and each.endswith("*") else each for each in columns]
-        texts, names = self._listed(plain)
+        texts, names = self._expressions(plain)
         listed = ", ".join(texts)
         if self._joined:
-            made, sources = self._made, self._sources
+            make_select, sources = self._make_select, self._sources
             return SmallFrame(
-                self.sparkSession, lambda s: made(s).replace("SELECT *", f"SELECT {listed}", 1), sources, names
+                self.sparkSession, lambda s: make_select(s).replace("SELECT *", f"SELECT {listed}", 1), sources, names
             )
         costly = re.search(r"\b(OVER \(|UNNEST\()", listed) is not None
-        return self._step(f"SELECT {listed} FROM {{}}".replace("{}", "\0").replace("\0", "{}"), names, cheap=not costly)
+        return self._of_text(f"SELECT {listed} FROM ", names, cheap=not costly)
 
     def withColumns(self, columns: Mapping[str, Column]) -> SmallFrame:
         """Add columns at the end, or replace those with the same names; all see the old values."""
-        turned = {name: self._turned(column)[0] for name, column in columns.items()}
-        new = [f'{text} AS "{name}"' for name, text in turned.items() if name not in self.columns]
-        old = [f'{text} AS "{name}"' for name, text in turned.items() if name in self.columns]
+        translated = {name: self._translated(column)[0] for name, column in columns.items()}
+        new = [f'{text} AS "{name}"' for name, text in translated.items() if name not in self.columns]
+        old = [f'{text} AS "{name}"' for name, text in translated.items() if name in self.columns]
         star = f"* REPLACE ({', '.join(old)})" if old else "*"
-        names = [*self.columns, *(name for name in turned if name not in self.columns)]
+        names = [*self.columns, *(name for name in translated if name not in self.columns)]
         listed = ", ".join([star, *new])
         costly = re.search(r"\b(OVER \(|UNNEST\()", listed) is not None
         return self._of_text(f"SELECT {listed} FROM ", names, cheap=not costly)
@@ -277,7 +270,7 @@ class SmallFrame:
 
     def where(self, condition: Any) -> SmallFrame:
         """Keep the rows whose condition, a column or Spark SQL, is true and not null."""
-        return self._of_text("SELECT * FROM ", self.columns, f" WHERE {self._turned(condition)[0]}", cheap=True)
+        return self._of_text("SELECT * FROM ", self.columns, f" WHERE {self._translated(condition)[0]}", cheap=True)
 
     filter = where
 
@@ -308,7 +301,7 @@ class SmallFrame:
         )  # fmt: skip
 
     def transform(self, turn: Callable[[SmallFrame], SmallFrame]) -> SmallFrame:
-        """Apply a function, so that steps read from left to right."""
+        """Apply a function to the frame, so that steps read from left to right."""
         return turn(self)
 
     def groupBy(self, *keys: Any) -> Grouped:
@@ -319,7 +312,7 @@ class SmallFrame:
         """Aggregate all rows to one, even if there are none."""
         return self.groupBy().agg(*columns)
 
-    # -- one frame of two ----------------------------------------------------------------------------------------------
+    # -- frames of two frames ------------------------------------------------------------------------------------------
 
     def union(self, other: SmallFrame) -> SmallFrame:
         """Rows of both by position, duplicates included, with this frame's names; AssertionError for different
@@ -343,11 +336,11 @@ class SmallFrame:
         return in_order(self).union(in_order(other))
 
     def join(self, other: SmallFrame, on: Any, how: str = "inner") -> SmallFrame:
-        """Join by equal columns, which then appear once, or by an expression; ``how`` is a key of ``_HOW``."""
-        word = _HOW[how]
+        """Join by equal columns, which then appear once, or by an expression; ``how`` is a key of ``_JOINS``."""
+        word = _JOINS[how]
         only_left = how in ("left_semi", "left_anti")
         if isinstance(on, Column):
-            condition = self._turned(on)[0]
+            condition = self._translated(on)[0]
             one, two = self._name or "l", other._name or "r"
             return SmallFrame(
                 self.sparkSession, lambda s: f"SELECT * FROM {s[0]} AS {one} {word} {s[1]} AS {two} ON {condition}",
@@ -368,7 +361,7 @@ class SmallFrame:
 
 
 class Grouped:
-    """Rows by group, until ``agg`` or ``count`` makes one row of each."""
+    """Rows in groups; ``agg`` or ``count`` makes one row of each group."""
 
     def __init__(self, frame: SmallFrame, keys: Sequence[Any]) -> None:
         self._frame = frame
@@ -381,7 +374,7 @@ class Grouped:
     def agg(self, *columns: Any) -> SmallFrame:
         """One row for each group: its keys, then the aggregates; ``percentile`` needs a weight."""
         frame = self._frame
-        keys, names = frame._listed(self._keys)
+        keys, names = frame._expressions(self._keys)
         by = tuple(names)
         texts: list[str] = []
         for column in columns:
@@ -391,7 +384,7 @@ class Grouped:
                 texts.append(text)
                 names.append(weighted[4])
             else:
-                found, more = frame._listed([column])
+                found, more = frame._expressions([column])
                 texts += found
                 names += more
         grouped = f" GROUP BY {', '.join(str(n + 1) for n in range(len(keys)))}" if keys else ""
@@ -424,16 +417,16 @@ class Writer:
 
     def __init__(self, frame: SmallFrame) -> None:
         self._frame = frame
-        self._anew = False
+        self._overwrite = False
         self._partitions: tuple[str, ...] = ()
 
     def mode(self, how: str) -> Writer:
         """``overwrite`` deletes the folder first; everything else appends."""
-        self._anew = how == "overwrite"
+        self._overwrite = how == "overwrite"
         return self
 
     def option(self, name: str, value: Any) -> Writer:
-        """Ignore the option: none changes anything here."""
+        """Ignore the option: none has an effect here."""
         return self
 
     def partitionBy(self, *names: str) -> Writer:
@@ -442,9 +435,9 @@ class Writer:
         return self
 
     def parquet(self, folder: str) -> None:
-        """Compute and write; readers see an unpartitioned file only when it is whole."""
+        """Compute the rows and write them; readers see an unpartitioned file only when it is complete."""
         where = Path(folder)
-        if self._anew:
+        if self._overwrite:
             shutil.rmtree(where, ignore_errors=True)
         where.mkdir(parents=True, exist_ok=True)
         if self._partitions:

@@ -21,8 +21,8 @@ from aiocontroller.analytics.appenders import (
     Appender,
     Shift,
     clocks_of_logs,
+    describe_clock,
     differing,
-    words_of,
 )
 from aiocontroller.analytics.schema import CLOCKS, CONTROLLER_LOG, JOURNAL_SOURCE, SERVER_LOG, STATE_CHANGE_LOG
 
@@ -199,7 +199,7 @@ def test_no_loss_of_lines_leads_to_a_wrong_correction(seed: int, kept: float, qu
 )
 def test_words_name_the_log_and_its_file(method: str, ahead_us: int, words: str) -> None:
     (row,) = clocks_of_logs([Shift(OWN, "b/server.log", ahead_us, 120_000, 7, method)])
-    text = words_of(dict(zip(CLOCKS.names, row, strict=True)))
+    text = describe_clock(dict(zip(CLOCKS.names, row, strict=True)))
     assert text.startswith(f"server.log of broker 2 (b/server.log) {words}")
     assert ("7 facts agree, half of them to within 0.1 s" in text) == (method == CORRECTED)
 
