@@ -102,7 +102,7 @@ def failover(title: str, table: Sequence[tuple[str, object]], about: str) -> str
     lines = ["```mermaid", "flowchart TD", "    won([won the role]) --> s1"]
     lines += [f'    s{n}["{n}. {name}"]' for n, name in enumerate(steps, 1)]
     lines += [f"    s{n} --> s{n + 1}" for n in range(1, len(steps))]
-    lines += [f"    s{len(steps)} --> ready([in charge])", "```"]
+    lines += [f"    s{len(steps)} --> ready([active])", "```"]
     return "\n".join([f"## {title}", "", about, "", *lines])
 
 
