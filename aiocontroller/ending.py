@@ -33,7 +33,7 @@ RESCUE_WITHIN_S = 0.25
 LAST_STEPS_S = 0.75
 """For the rescue, and for printing the last lines."""
 TWICE_S = 0.2
-"""Nobody presses Ctrl-C twice in less time."""
+"""Signals within this time are one: a person presses Ctrl-C more slowly."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 

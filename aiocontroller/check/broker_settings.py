@@ -56,7 +56,7 @@ class Reported(NamedTuple):
     silent: dict[int, str]
 
 
-NOBODY = Reported({}, {})
+NOTHING_REPORTED = Reported({}, {})
 
 
 async def ask_brokers(world: World, config: Config, brokers: Iterable[Broker]) -> Reported:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from aiocontroller.check.broker_settings import NOBODY, Reported, settings_hits, with_files
+from aiocontroller.check.broker_settings import NOTHING_REPORTED, Reported, settings_hits, with_files
 from aiocontroller.check.findings import CheckFinding, Hit, findings, lasting
 from aiocontroller.check.kinds import KINDS
 from aiocontroller.check.rules import MIN_ISR, all_hits
@@ -60,7 +60,7 @@ async def examine(
     ``ask`` asks the registered brokers for their settings; None: they are not asked.  Writes nothing.
     """
     first = await read_cluster_tree(zk, progress)
-    reported = NOBODY if ask is None else await ask(first.brokers.values())
+    reported = NOTHING_REPORTED if ask is None else await ask(first.brokers.values())
     before = _hits(first, reported)
     await clock.sleep(between_s)
     again = await read_cluster_tree(zk, progress)

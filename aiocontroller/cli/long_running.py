@@ -20,7 +20,7 @@ from aiocontroller.ending import SIGNALS, Ending
 SWITCH_INTERVAL_S = 0.0001
 """How long a thread waits for the interpreter's lock before it asks for it.
 
-The event loop drops the lock for some microseconds per turn, and each drop lets a waiting thread begin to wait anew.  A
+The event loop drops the lock for some microseconds per turn, and each time a waiting thread starts to wait again.  A
 loop with turns shorter than this interval starves it: with Python's 5 ms and turns of 2 ms, signals, the log and the
 journal waited for up to 15 s on an idle machine.
 """

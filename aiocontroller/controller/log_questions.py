@@ -116,7 +116,7 @@ class LogQuestions:
 
     def ask(self, questions: Iterable[Question], brokers: Mapping[int, Broker]) -> None:
         """Ask the questions that are not being asked already; ``brokers`` are those registered now."""
-        assert self._tasks is not None, "nobody can be asked"
+        assert self._tasks is not None, "not started: there is no task group"
         for question in questions:
             if self._asked.get(question.partition) != question:
                 self._waiting[question.partition] = question

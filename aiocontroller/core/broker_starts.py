@@ -79,7 +79,7 @@ def taken_over(
     """The record as the controller of this epoch continues it; ``min_isr`` is None until a broker has reported its own.
 
     A record that the controller of the previous epoch did not keep says nothing about what has happened since; then the
-    record begins anew, and no earlier state's eligible replicas count.
+    record starts again, and no earlier state's eligible replicas count.
     """
     if found is None or not epoch - 1 <= found.controller_epoch <= epoch:
         brokers = {broker.id: Incarnation(broker.epoch, 0) for broker in registered}

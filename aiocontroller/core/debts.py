@@ -139,7 +139,7 @@ class Ledger:
 
 
 class Changes:
-    """Debts to add and to remove; the resulting znode contents are computed anew before each attempt to write."""
+    """Debts to add and to remove; the contents of the znodes are computed before each attempt to write."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -61,13 +61,13 @@ class ElectionOutcome(NamedTuple):
 
 
 class Spare(NamedTuple):
-    """What decides, besides a partition's ISR, which replicas may lead (``core.eligible_replicas``)."""
+    """What decides, beside a partition's ISR, which replicas may lead (``core.eligible_replicas``)."""
 
     eligible: Replicas = ()
     unproven: frozenset[int] = NONE_UNPROVEN
 
     def candidates(self, isr: Replicas, online: Collection[int]) -> Replicas:
-        """The online replicas of which one may lead: all that are equally good."""
+        """The online replicas that may lead; all of them are equally good."""
         return may_lead(isr, online, self.eligible, self.unproven)
 
     def isr(self, leader: int, isr: Replicas) -> Replicas:

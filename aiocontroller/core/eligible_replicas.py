@@ -95,7 +95,7 @@ def unproven_replicas(context: ControllerContext, row: int, unclean: frozenset[i
 
 
 def may_lead(isr: Replicas, online: Collection[int], eligible: Replicas, unproven: Collection[int]) -> Replicas:
-    """The replicas of which one may lead without an unclean election: all that are equally good."""
+    """The replicas that may lead without an unclean election; all of them are equally good."""
     return (
         tuple(r for r in isr if r in online and r not in unproven)
         or tuple(r for r in eligible if r in online)

@@ -139,7 +139,7 @@ class MirroredCluster:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many values are interned, most of them of earlier states, that the copy should be made anew."""
+        """Whether so many values of earlier states are interned that the copy should be rebuilt."""
         table = self.context.table
         interned = len(table.assignments) + len(table.isrs) + len(table.replica_states)
         return interned > INTERNED_AT_LEAST + INTERNED_PER_ROW * len(table)

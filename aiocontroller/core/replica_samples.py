@@ -1,8 +1,9 @@
-"""Which partitions the judge of sickness watches: a few of each pair of a leader and a follower, the busy ones first.
+"""Chooses the partitions that the sickness judge watches: a few of each pair of a leader and a follower, busy ones
+first.
 
-Asking for the ends of all logs would cost brokers too much.  Partitions that are not written to show nothing, so they
-give way to others, until those that are written to have been found.  The rest of what a leader may be asked goes to
-*scouts*: partitions of which only the leader is asked, to find out whether they are written to.
+Asking for the ends of all logs would cost brokers too much.  Partitions that are not written to show nothing, so others
+replace them until the busy ones have been found.  The rest of the places of a leader go to *scouts*: partitions whose
+leader alone is asked, to find out whether they are written to.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Listener(Protocol):
         """One record; ``fields`` are those of ``Record``."""
 
     def heard_partitions(self, kind: str, count: int, entering: int, to_state: str | None, detail: str | None) -> None:
-        """A record for each of ``count`` partitions, of which ``entering`` were in another state before."""
+        """A record for each of ``count`` partitions; ``entering`` of them were in another state before."""
 
 
 class Journal:

@@ -7,7 +7,14 @@ import asyncio
 import msgspec
 import pytest
 
-from aiocontroller.check.broker_settings import ASKED, NOBODY, Reported, ask_brokers, settings_hits, with_files
+from aiocontroller.check.broker_settings import (
+    ASKED,
+    NOTHING_REPORTED,
+    Reported,
+    ask_brokers,
+    settings_hits,
+    with_files,
+)
 from aiocontroller.check.rules import MIN_ISR, UNCLEAN, all_hits
 from aiocontroller.config import Config
 from aiocontroller.controller.obeyed_settings import ReportedSettings
@@ -35,7 +42,7 @@ def test_brokers_that_are_alike_are_no_finding() -> None:
     alike = {REBALANCE: "true", "log.retention.ms": "1000"}
     assert hits(reported(alike, alike, alike)) == set()
     assert hits(reported({REBALANCE: "True"}, {REBALANCE: "true "})) == set()
-    assert hits(NOBODY) == set()
+    assert hits(NOTHING_REPORTED) == set()
 
 
 def test_a_difference_names_the_brokers_and_what_a_takeover_changes() -> None:
@@ -80,7 +87,7 @@ def test_files_tell_how_many_replicas_must_be_in_sync() -> None:
     assert not all_hits(strict)
     loose = with_files(bare, reported({UNCLEAN: "true"}, {UNCLEAN: "true"}))
     assert [hit.kind for hit in all_hits(loose)] == ["unclean-elections"]
-    assert with_files(bare, NOBODY) is bare
+    assert with_files(bare, NOTHING_REPORTED) is bare
     dynamic = with_files(tree(), reported({MIN_ISR: "3"}))
     assert dynamic.broker_configs["<default>"][MIN_ISR] == "1"
 
