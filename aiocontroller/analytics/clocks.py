@@ -20,6 +20,7 @@ from typing import NamedTuple
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.kafka_logs import EVENT_THREAD
+from aiocontroller.analytics.log_deletions import notices
 
 ASSUMED_FASTEST_US = 50_000
 """Of several messages, one is assumed to have been at least this fast."""
@@ -168,10 +169,18 @@ def _between(low: int, high: int, method: str) -> Offset:
 
 def _messages(bronze: DataFrame) -> DataFrame:
     """Return (cluster, sender, receiver, least_us, pairs)."""
-    each = reduce(DataFrame.union, (_pairs(bronze, *pair) for pair in _PAIRS))
+    gone = _deleted(bronze)
+    each = reduce(DataFrame.union, (_pairs(bronze, *pair, gone) for pair in _PAIRS))
     by_pair = each.where("sender <> receiver").groupBy("cluster", "sender", "receiver")
     least = F.percentile(F.col("received_us") - F.col("sent_us"), F.lit(LEAST)).cast("long")
     return by_pair.agg(least.alias("least_us"), F.count("*").alias("pairs"))
+
+
+def _deleted(bronze: DataFrame) -> DataFrame:
+    """Return (cluster, topic) of the topics that are deleted: they may be created again, with the same epochs."""
+    ends = bronze.where("kind = 'topic_deleted' OR kind = 'partition' AND to_state = 'NonExistentPartition'")
+    named = ends.unionByName(notices(bronze.where("kind = 'deleted'")))
+    return named.where("topic IS NOT NULL").select("cluster", "topic").distinct()
 
 
 _PARTITION = ["topic", "partition", "leader_epoch", "controller_epoch"]
@@ -222,11 +231,11 @@ _PAIRS: tuple[tuple[str, str, list[str]], ...] = (
 """(sent, received, columns that identify the message); each side is ``condition | sender | receiver``, NULL: any."""
 
 
-def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str]) -> DataFrame:
+def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str], gone: DataFrame) -> DataFrame:
     """Return (cluster, sender, receiver, sent_us, received_us) of the messages that both sides logged.
 
-    Ambiguous messages are left out: those sent or received more than once, and those that two nodes may have sent (a
-    controller repeats what its predecessor sent).
+    Ambiguous messages are left out: those sent or received more than once, those that two nodes may have sent (a
+    controller repeats what its predecessor sent), and those about the topics in ``gone``.
     """
 
     def side(text: str, time: str, prefix: str) -> DataFrame:
@@ -245,6 +254,8 @@ def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str]) -> Data
         f"(s_{part} = r_{part} OR s_{part} IS NULL OR r_{part} IS NULL)" for part in ("sender", "receiver", "epoch")
     )
     joined = side(sent, "sent_us", "s").join(side(received, "received_us", "r"), ["cluster", *same]).where(fits)
+    if "topic" in same:
+        joined = joined.join(F.broadcast(gone), ["cluster", "topic"], "left_anti")
     as_received = Window.partitionBy("cluster", *same, "r_sender", "r_receiver", "r_epoch")
     as_sent = Window.partitionBy("cluster", *same, "s_sender", "s_receiver", "s_epoch")
     unique = joined.withColumn("senders", F.count("*").over(as_received)).withColumn(

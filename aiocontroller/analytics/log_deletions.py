@@ -1,14 +1,16 @@
-"""Ends of partitions by what brokers log when an UpdateMetadata request names partitions as deleted.
+"""Ends and new lives of partitions by what brokers log, where a controller that deleted or created a topic has no log.
 
-They are needed where the controller that completes a topic's deletion has no log.  Kafka and this controller send such
-a request when a deletion begins, before they take the leaders away.  Each retry and each new controller sends it again.
-So one life of a partition has many such lines, from each broker, with changes of leadership between them.
+A *notice* is a broker's line that an UpdateMetadata request names a partition as deleted.  Kafka and this controller
+send such a request when a deletion begins, before they take the leaders away.  Each retry and each new controller sends
+it again.  So one life of a partition has many notices, from each broker, with changes of leadership between them.
 
-A life ends at its first such line, or after its last change.  A change after such a line belongs to the next life
+A life ends at its first notice, or after its last change.  A change after a notice belongs to the next life
 
 * if it shows the creation, or if an epoch is lower than before;
 * if it comes later than ``SETTLED_US``, or a leader logs it later than ``LED_US``: then a controller without a log
   created the topic again.
+
+The next life begins with its first leader, which logs that it leads in leader epoch 0 (``with_creations``).
 """
 
 from __future__ import annotations
@@ -17,21 +19,29 @@ from typing import Final
 
 from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
-TOLD: Final = "not in the log: when a broker was told of its deletion"
+NOTICED: Final = "not in the log: when a broker was told of its deletion"
 SETTLED_US: Final = 60_000_000
 """A controller takes the leaders away within this time after its request, and a live broker handles the request."""
 LED_US: Final = 5_000_000
-"""A leader is told to stop right after such a line."""
+"""A leader is told to stop right after a notice."""
 _KEY: Final = ("cluster", "topic", "partition")
 _PARTITION: Final = "^(.*)-([0-9]+)$"
 _CREATED: Final = """
     to_state = 'NewPartition' OR from_state IN ('NonExistentPartition', 'NewPartition')
     OR leader_epoch < last_leader_epoch OR partition_epoch < last_partition_epoch"""
 _LATE: Final = f"coalesce(life > coalesce(life_before, -1) + 1 AND ts_us - created_us <= {SETTLED_US}, false)"
-"""A broker that was told nothing in the life before handled the request late, after the topic was created again."""
+"""A broker without a notice in the life before handled the request late, after the topic was created again."""
+_FIRST: Final = "kind = 'received' AND leader_epoch = 0 AND coalesce(partition_epoch, 0) = 0"
+"""A partition's first state."""
+_LED: Final = """
+    kind = 'handled' AND coalesce(event, 'become-leader') = 'become-leader' AND leader_epoch = 0
+    AND coalesce(partition_epoch, 0) = 0 AND topic IS NOT NULL"""
+"""A broker leads in leader epoch 0.  Up to 2.5 only leaders write such a line, and it does not say so."""
+_LOGGED: Final = "coalesce(kind = 'partition' AND from_state IN ('NonExistentPartition', 'NewPartition'), false)"
+"""A controller logged the creation."""
 
 
-def told_of(lines: DataFrame) -> DataFrame:
+def notices(lines: DataFrame) -> DataFrame:
     """Return a row for each partition of each line of the kind ``deleted``."""
     each = lines.withColumn("one", F.explode(F.expr("split(detail, ', ')")))
     named = {
@@ -42,81 +52,107 @@ def told_of(lines: DataFrame) -> DataFrame:
     return each.withColumns(named).drop("one").where("partition IS NOT NULL")
 
 
-def with_creations(lines: DataFrame, told: DataFrame) -> DataFrame:
-    """Mark requests that create a partition again: the first state that a broker receives after it was ``told``.
+def with_creations(states: DataFrame, handled: DataFrame, noticed: DataFrame, completed: DataFrame) -> DataFrame:
+    """Return ``states`` and the first leaders of partitions that were created again by a controller without a log.
 
-    They go from NewPartition to OnlinePartition.
+    The first state that a broker receives, or leads in, after it ``noticed`` the deletion, or after a controller logged
+    that it was ``completed``, goes from NewPartition to OnlinePartition.  Of several brokers, the first one counts.
+    A broker that is restarted, too, may lead in leader epoch 0, but has not noticed a deletion.
     """
-    both = lines.withColumn("is_told", F.lit(False)).unionByName(told.withColumn("is_told", F.lit(True)))
-    first = "kind = 'received' AND leader_epoch = 0 AND partition_epoch = 0"
+    led = {"kind": F.lit("received"), "leader": F.col("node")}
+    both = states.withColumn("is_led", F.lit(False)).unionByName(
+        handled.where(_LED).withColumns(led).withColumn("is_led", F.lit(True))
+    )
+    of_topics = both.where(_FIRST).select(*_KEY, "node").distinct().join(
+        completed.drop("partition", "node"), ["cluster", "topic"]
+    )  # fmt: skip
+    ends = noticed.unionByName(of_topics)
+    deleted = ends.select(*_KEY).distinct()
+    every = both.join(deleted, [*_KEY], "left_semi").withColumn("is_end", F.lit(False)).unionByName(
+        ends.withColumns({"is_led": F.lit(False), "is_end": F.lit(True)})
+    )  # fmt: skip
     by_broker = Window.partitionBy(*_KEY, "node").orderBy("ts_us", "seq")
-    before = F.last(F.expr(f"if(is_told OR {first}, is_told, NULL)"), ignorenulls=True).over(
+    in_order = Window.partitionBy(*_KEY).orderBy("ts_us", "seq")
+    between = Window.partitionBy(*_KEY, "ends")
+    before = F.last(F.expr(f"if(is_end OR {_FIRST}, is_end, NULL)"), ignorenulls=True).over(
         by_broker.rowsBetween(Window.unboundedPreceding, -1)
     )
-    marked = both.withColumn("again", before).where("NOT is_told")
-    states = {"from_state": "NewPartition", "to_state": "OnlinePartition"}
-    made = {name: F.expr(f"if({first} AND again, '{state}', {name})") for name, state in states.items()}
-    return marked.withColumns(made).select(*lines.columns)
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    placed = every.withColumns({"is_after": before, "ends": F.sum(F.expr("int(is_end)")).over(so_far)}).withColumn(
+        "creates", F.expr(f"NOT is_end AND {_FIRST} AND coalesce(is_after, false)")
+    )
+    found = placed.withColumns(
+        {
+            "is_logged": F.max(F.expr(f"int(NOT is_end AND {_LOGGED})")).over(between),
+            "nth": F.sum(F.expr("int(creates)")).over(
+                between.orderBy("ts_us", "seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+            ),
+        }
+    ).withColumn("creates", F.expr("creates AND is_logged = 0 AND nth = 1"))
+    states_of = {"from_state": "NewPartition", "to_state": "OnlinePartition"}
+    made = {name: F.expr(f"if(creates, '{state}', {name})") for name, state in states_of.items()}
+    marked = found.where("NOT is_end AND (creates OR NOT is_led)").withColumns(made)
+    return states.join(deleted, [*_KEY], "left_anti").unionByName(marked.select(*states.columns))
 
 
-def ended_by_brokers(histories: DataFrame, told: DataFrame) -> DataFrame:
-    """Return the end of each life that brokers were ``told`` is over, if no row of ``histories`` has it."""
-    placed = _lives(histories, told)
-    first = placed.where(f"is_told AND NOT {_LATE}").groupBy(*_KEY, "life").agg(
+def ended_by_brokers(histories: DataFrame, noticed: DataFrame) -> DataFrame:
+    """Return the end of each life that brokers ``noticed`` is over, if no row of ``histories`` has it."""
+    placed = _lives(histories, noticed)
+    first = placed.where(f"is_notice AND NOT {_LATE}").groupBy(*_KEY, "life").agg(
         F.min_by(F.struct(*(name for name in histories.columns if name not in _KEY)),
-                 F.struct("ts_us", "node", "seq")).alias("told"),
+                 F.struct("ts_us", "node", "seq")).alias("notice"),
     )  # fmt: skip
-    last = placed.where("NOT is_told").groupBy(*_KEY, "life").agg(
+    last = placed.where("NOT is_notice").groupBy(*_KEY, "life").agg(
         F.max_by(F.struct("epoch", "ts_us", "to_state"), F.struct("epoch", "ts_us", "seq")).alias("last")
     )  # fmt: skip
     ended = first.join(last, [*_KEY, "life"]).where("last.to_state IS DISTINCT FROM 'NonExistentPartition'")
-    made = {name: F.col(f"told.{name}") for name in histories.columns if name not in _KEY}
+    made = {name: F.col(f"notice.{name}") for name in histories.columns if name not in _KEY}
     made |= {name: F.col(name) for name in _KEY}
     made |= {
-        "ts_us": F.expr("greatest(told.ts_us, last.ts_us + 1)"),
-        "epoch": F.expr("greatest(told.epoch, last.epoch)"),
+        "ts_us": F.expr("greatest(notice.ts_us, last.ts_us + 1)"),
+        "epoch": F.expr("greatest(notice.epoch, last.epoch)"),
         "kind": F.lit("partition"),
         "from_state": F.lit("OfflinePartition"),
         "to_state": F.lit("NonExistentPartition"),
         "count": F.lit(None),
-        "detail": F.lit(TOLD),
+        "detail": F.lit(NOTICED),
     }
     types = {field.name: field.dataType for field in histories.schema}
     return ended.select(*(made[name].cast(types[name]).alias(name) for name in histories.columns))
 
 
-def _lives(histories: DataFrame, told: DataFrame) -> DataFrame:
-    """Return ``told`` and the rows of its partitions, numbered by ``life``.
+def _lives(histories: DataFrame, noticed: DataFrame) -> DataFrame:
+    """Return ``noticed`` and the rows of its partitions, numbered by ``life``.
 
-    A told row has ``life_before``, the one of which its broker was told last; ``created_us`` is null if a life's
-    creation is not known.
+    A notice has ``life_before``, that of its broker's notice before; ``created_us`` is null if a life's creation is not
+    known.
     """
-    changed = histories.join(told.select(*_KEY).distinct(), [*_KEY], "left_semi").withColumn("is_told", F.lit(False))
-    both = changed.unionByName(told.withColumn("is_told", F.lit(True)))
-    in_order = Window.partitionBy(*_KEY).orderBy("ts_us", "is_told", "seq")
+    of_deleted = histories.join(noticed.select(*_KEY).distinct(), [*_KEY], "left_semi")
+    changed = of_deleted.withColumn("is_notice", F.lit(False))
+    both = changed.unionByName(noticed.withColumn("is_notice", F.lit(True)))
+    in_order = Window.partitionBy(*_KEY).orderBy("ts_us", "is_notice", "seq")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
     after = both.withColumns(
         {
-            "times_told": F.sum(F.expr("int(is_told)")).over(so_far),
-            "last_told_us": F.max(F.expr("if(is_told, ts_us, NULL)")).over(earlier),
+            "notices": F.sum(F.expr("int(is_notice)")).over(so_far),
+            "last_notice_us": F.max(F.expr("if(is_notice, ts_us, NULL)")).over(earlier),
             "last_leader_epoch": F.last("leader_epoch", ignorenulls=True).over(earlier),
             "last_partition_epoch": F.last("partition_epoch", ignorenulls=True).over(earlier),
         }
-    ).withColumn("created", F.expr(f"NOT is_told AND coalesce({_CREATED}, false)"))
+    ).withColumn("created", F.expr(f"NOT is_notice AND coalesce({_CREATED}, false)"))
     settled_us = f"if(kind = 'isr', {LED_US}, {SETTLED_US})"
-    anew = f"times_told > 0 AND NOT is_told AND (created OR ts_us - last_told_us > {settled_us})"
+    anew = f"notices > 0 AND NOT is_notice AND (created OR ts_us - last_notice_us > {settled_us})"
     marked = after.withColumn("anew", F.expr(anew)).withColumn(
-        "told_then", F.max(F.expr("if(anew, times_told, NULL)")).over(earlier)
+        "notices_when_anew", F.max(F.expr("if(anew, notices, NULL)")).over(earlier)
     )
-    begun = marked.withColumn("begins", F.expr("anew AND coalesce(told_then < times_told, true)")).withColumn(
-        "life", F.sum(F.expr("int(begins)")).over(so_far)
-    )
-    by_broker = Window.partitionBy(*_KEY, "node").orderBy("ts_us", "is_told", "seq")
+    begins = F.expr("anew AND coalesce(notices_when_anew < notices, true)")
+    begun = marked.withColumn("begins", begins).withColumn("life", F.sum(F.expr("int(begins)")).over(so_far))
+    by_broker = Window.partitionBy(*_KEY, "node").orderBy("ts_us", "is_notice", "seq")
     return begun.withColumns(
         {
             "created_us": F.max(F.expr("if(begins AND created, ts_us, NULL)")).over(Window.partitionBy(*_KEY, "life")),
-            "life_before": F.max(F.expr("if(is_told, life, NULL)")).over(
+            "life_before": F.max(F.expr("if(is_notice, life, NULL)")).over(
                 by_broker.rowsBetween(Window.unboundedPreceding, -1)
             ),
         }

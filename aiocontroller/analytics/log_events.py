@@ -20,13 +20,14 @@ from __future__ import annotations
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import applied
 from aiocontroller.analytics.dataframes import Column, DataFrame, F, Keep, Window, WindowSpec, checkpointed
-from aiocontroller.analytics.log_deletions import ended_by_brokers, told_of, with_creations
+from aiocontroller.analytics.log_deletions import ended_by_brokers, notices, with_creations
 from aiocontroller.analytics.log_evidence import with_evidence
 from aiocontroller.analytics.log_gaps import gaps, skipped
 from aiocontroller.analytics.log_reader import CONTINUATION
 
 INFERRED = "not in the log: when its leader's broker was seen to fail"
 DELETED = "not in the log: when its topic's deletion was completed"
+_OF_REQUEST = "if(api IS NULL, 'from the line of its first leader', 'from a request')"
 _FIRST = 1 << 60
 """More than the position of any line."""
 _KEY = ("cluster", "topic", "partition")
@@ -54,11 +55,13 @@ def log_events(bronze: DataFrame, clocks: DataFrame, keep: Keep = checkpointed) 
         F.col("kind").isin("partition", "isr")
         | (F.col("kind").isin("told", "received") & (F.col("api") == "LEADER_AND_ISR") & F.col("leader").isNotNull())
     )
-    told = told_of(records.where("kind = 'deleted'"))
-    histories = keep("led", leaderships(with_creations(records.where(of_partitions), told)))
+    noticed = notices(records.where("kind = 'deleted'"))
+    completed = records.where("kind = 'topic_deleted'")
+    states = with_creations(records.where(of_partitions), records.where("kind = 'handled'"), noticed, completed)
+    histories = keep("led", leaderships(states))
     histories = histories.unionByName(inferred_losses(histories, records.where("kind = 'broker' AND detail = 'dead'")))
-    histories = histories.unionByName(deleted(histories, records.where("kind = 'topic_deleted'")))
-    histories = histories.unionByName(ended_by_brokers(histories, told))
+    histories = histories.unionByName(deleted(histories, completed))
+    histories = histories.unionByName(ended_by_brokers(histories, noticed))
     histories = keep("histories", histories)
     others = records.where(~of_partitions | F.col("kind").isin("told", "received"))
     jumps = skipped(histories, records.where("kind = 'reassigning'"))
@@ -177,7 +180,7 @@ def leaderships(lines: DataFrame) -> DataFrame:
     late = (F.col("kind") == "isr") & _before("by_controller")
     return (
         added.where(~F.coalesce(says_nothing | outdated | late, F.lit(False)))
-        .withColumn("detail", F.when(request, F.lit("from a request")).otherwise(F.col("detail")))
+        .withColumn("detail", F.when(request, F.expr(_OF_REQUEST)).otherwise(F.col("detail")))
         .withColumn("kind", F.when(request, F.lit("partition")).otherwise(F.col("kind")))
         .select(*lines.columns)
     )

@@ -40,6 +40,10 @@ PHASE: Final = """
     CASE WHEN to_state = 'NonExistentPartition' THEN 'gone'
          WHEN coalesce(to_state, 'OnlinePartition') = 'OnlinePartition' AND coalesce(leader, -1) >= 0 THEN 'up'
          ELSE 'down' END"""
+_REPLICAS: Final = """
+    CASE WHEN phase = 'gone' THEN named_struct('ids', CAST(NULL AS ARRAY<INT>))
+         WHEN replicas IS NOT NULL THEN named_struct('ids', replicas) END"""
+"""What is known of the replicas from a row on; a topic that is created again has others."""
 HIDDEN: Final = """
     coalesce(from_state = 'OfflinePartition' AND phase <> 'gone' AND prev.phase IS NULL
              OR (from_state = 'OfflinePartition' AND phase <> 'gone' OR leader = -1)
@@ -113,10 +117,11 @@ def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
     marked = marked.withColumn("hash", F.xxhash64(*KEY))
     order = Window.partitionBy("hash", *KEY).orderBy(*ORDER)
     so_far, earlier = (order.rowsBetween(Window.unboundedPreceding, end) for end in (Window.currentRow, -1))
+    named = F.expr(_REPLICAS)
     placed = marked.withColumn("phase", F.expr(PHASE)).withColumns(
         {
-            "replicas": F.last("replicas", ignorenulls=True).over(so_far),
-            "before_replicas": F.last("replicas", ignorenulls=True).over(earlier),
+            "replicas": F.last(named, ignorenulls=True).over(so_far)["ids"],
+            "before_replicas": F.last(named, ignorenulls=True).over(earlier)["ids"],
             "before": F.lag(F.struct(*_PREVIOUS)).over(order),
             "is_last": F.lead(F.lit(1)).over(order).isNull(),
         }

@@ -56,6 +56,7 @@ ON_BOTH = (
     "test_incremental",
     "test_problems",
     "test_deletions_in_logs",
+    "test_topics_created_again",
 )
 """What an engine computes in its own way: each test runs on either."""
 

@@ -37,6 +37,7 @@ from tests.integration.analytics.test_logs_of_sent_states import write as write_
 from tests.integration.analytics.test_missing_records import ON_SPARK, UNKNOWN
 from tests.integration.analytics.test_recorded import RECORDED
 from tests.integration.analytics.test_report import journal as write_journal
+from tests.integration.analytics.test_topics_created_again import created_again
 from tests.integration.analytics.test_truth import logs_of_each_release, simulated
 
 pytestmark = pytest.mark.timeout(1200)  # Spark on a busy machine
@@ -61,6 +62,8 @@ def every_fixture(folder: Path) -> list[dict[str, Any]]:
         entries.append({"glob": f"{name}/*", "cluster": name})
     deletion_and_reassignment(folder / "operations")
     entries.append({"glob": "operations/*", "cluster": "operations"})
+    created_again(folder / "again")
+    entries.append({"glob": "again/*", "cluster": "again"})
     as_json(folder / "operations", folder / "json")
     entries.append({"glob": "json/*", "cluster": "json"})
     write_logs(folder / "sent", learned_late())
