@@ -28,7 +28,7 @@ def without_copies(
     kept: list[SourceFile] = []
     copies: list[tuple[str, str]] = []
     by_beginning: dict[bytes, list[SourceFile]] = {}
-    for file in sorted(files, key=lambda f: (-_likely_size(f), f.start_us is None, f.name)):
+    for file in sorted(files, key=lambda f: (-likely_size(f), f.start_us is None, f.name)):
         alike = by_beginning.setdefault(heads.get(file.path, b"")[:BEGINNING_BYTES], [])
         whole = next((f for f in alike if _is_in(spark, file, f, heads)), None)
         if whole is not None:
@@ -43,7 +43,8 @@ def without_copies(
     return sorted(kept, key=lambda f: f.name), sorted(copies)
 
 
-def _likely_size(file: SourceFile) -> int:
+def likely_size(file: SourceFile) -> int:
+    """Return about how many bytes the file has when it is unpacked."""
     return file.size * (UNPACKED if is_packed(file.path) else 1)
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiocontroller.analytics.copies import described_alike
+from aiocontroller.analytics.differing_copies import Log, read_once
 from aiocontroller.analytics.framing import time_in
 from aiocontroller.analytics.reading import HEAD_BYTES, chunks, head, is_local, is_packed, local_name
 from aiocontroller.analytics.schema import JOURNAL_SOURCE
-from aiocontroller.analytics.source_files import SourceFile
+from aiocontroller.analytics.source_files import Lack, SourceFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +39,8 @@ class _Ends:
 
 def without_overlaps(
     spark: SparkSession, files: Sequence[SourceFile], folder: Callable[[], Path]
-) -> tuple[list[SourceFile], list[tuple[str, str]]]:
-    """Return the files, and (name, original) of those that lie within another one.
+) -> tuple[list[SourceFile], list[tuple[str, str]], list[Lack]]:
+    """Return the files, (name, original) of those that lie within another one, and which copies differ.
 
     Of files whose end begins another one, the rest is copied below ``folder()`` and read there.
     """
@@ -69,10 +70,17 @@ def without_overlaps(
         ]
         if later:
             place, goes_on_in = min(later)
-            read.append(_cut(spark, file, place, names[goes_on_in], folder()))
+            begun = _cut(spark, file, place, names[goes_on_in], folder())
+            read.append(begun)
+            if place:
+                ends[begun.path] = replace(ends[file.path], last=_last(_tail(spark, begun), ends[file.path].first))
         elif file.path not in copies:
             read.append(file)
-    return read, sorted((names[part], names[whole]) for part, whole in copies.items())
+    alone = [file for file in read if file.path not in ends]
+    timed = [Log(file, ends[file.path].first, ends[file.path].last) for file in read if file.path in ends]
+    once, differing, lacks = read_once(spark, timed, folder)
+    within = [*((names[part], names[whole]) for part, whole in copies.items()), *differing]
+    return sorted([*alone, *once], key=lambda file: file.name), sorted(within), lacks
 
 
 def _may_overlap(one: _Ends, two: _Ends) -> bool:
@@ -86,10 +94,13 @@ def _ends(spark: SparkSession, file: SourceFile) -> _Ends | None:
     for line in head(spark, file.path).split(b"\n")[:-1]:
         first = time_in(line)
         if first is not None:
-            last = next((found for each in reversed(tail.split(b"\n")) if (found := time_in(each)) is not None), first)
-            return _Ends(line + b"\n", begin, first, last)
+            return _Ends(line + b"\n", begin, first, _last(tail, first))
         begin += len(line) + 1
     return None
+
+
+def _last(tail: bytes, first: str) -> str:
+    return next((found for each in reversed(tail.split(b"\n")) if (found := time_in(each)) is not None), first)
 
 
 def _tail(spark: SparkSession, file: SourceFile) -> bytes:

@@ -79,6 +79,8 @@ class Lack:
     """Of a journal that is still being written."""
     at_end: bool = False
     """Only what would follow the file's last record is missing."""
+    known: bool = False
+    """The records are there nevertheless, as in another copy."""
 
 
 @dataclass(frozen=True)

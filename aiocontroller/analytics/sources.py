@@ -79,9 +79,9 @@ def find_files(
     unreadable += [(seen.file.name, seen.problem) for seen in looked_at if seen.problem]
     readable = with_clusters([seen for seen in looked_at if not seen.problem])
     files, copies = without_copies(spark, readable, heads)
-    files, within = without_overlaps(spark, files, temporary)
+    files, within, differing = without_overlaps(spark, files, temporary)
     copies += within
-    lacks = lacks_of(listed, files, looked_at, unreadable, unknown, open_ones, manifest)
+    lacks = (*lacks_of(listed, files, looked_at, unreadable, unknown, open_ones, manifest), *differing)
     if not files and not open_ones:
         raise BadInputError(_nothing_found(paths, listed, unknown, unreadable))
     files = [_snapshot(spark, file, temporary()) if _is_in_progress(file) else file for file in files]

@@ -93,7 +93,7 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     if missing:
         parts.append("\nWhat is missing:")
         parts.append((["cluster", "what"], [[row["cluster"], row["words"]] for row in missing]))
-    corrected = [row for row in summary["completeness"] if row["known"] and row["what"] == "clock"]
+    corrected = [row for row in summary["completeness"] if row["known"] and row["what"] in ("clock", "file")]
     if corrected:
         parts.append("\nWhat was corrected:")
         parts.append((["cluster", "what"], [[row["cluster"], row["words"]] for row in corrected]))

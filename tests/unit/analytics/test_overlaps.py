@@ -50,14 +50,61 @@ def test_a_log_that_lies_within_another_is_a_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [0, 150, 199])
-def test_what_differs_anywhere_is_read_whole(tmp_path: Path, line: int) -> None:
+def test_copies_that_differ_are_named_and_read_once(tmp_path: Path, line: int) -> None:
+    """Both were read whole, without a word."""
     other = LOG[200:]
-    other[line] = other[line].replace("INFO", "WARN")
+    other[line] = other[line].replace("INFO", "WARN") + "\tat a.Trace(A.scala:1)\n"
+    (tmp_path / "a-server.log").write_text("".join(LOG[:400]))
+    (tmp_path / "b-server.log").write_text("".join(other))
+    lines, found = found_in(tmp_path)
+    assert sorted(lines) == sorted([*LOG, *other[line].splitlines(keepends=True)])
+    assert not found.copies
+    (lack,) = found.lacks
+    assert lack.words == (
+        "a-server.log and b-server.log are copies of one log that differ: only a-server.log has 1 record, and only "
+        "b-server.log has 1 record; the 199 that both have were read once"
+    )
+    assert not lack.known
+
+
+def test_a_copy_that_lacks_lines_is_named_and_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a-server.log.gz").write_bytes(gzip.compress("".join(LOG).encode()))
+    (tmp_path / "b-server.log").write_text("".join([*LOG[:200], *LOG[250:]]))
+    lines, found = found_in(tmp_path)
+    assert lines == LOG
+    assert found.copies == (("b-server.log", "a-server.log.gz"),)
+    (lack,) = found.lacks
+    assert lack.words == (
+        "a-server.log.gz and b-server.log are copies of one log that differ: only a-server.log.gz has 50 records; the "
+        "550 that both have were read once"
+    )
+    assert lack.known
+
+
+def test_a_line_stands_as_often_as_in_the_copy_that_has_it_most_often(tmp_path: Path) -> None:
+    (tmp_path / "a-server.log").write_text("".join([*LOG[:300], *LOG[299:]]))
+    (tmp_path / "b-server.log").write_text("".join([*LOG[:100], *LOG[99:200], *LOG[250:]]))
+    lines, _ = found_in(tmp_path)
+    assert lines == [*LOG[:300], *LOG[299:], LOG[99]]
+
+
+def test_a_copy_is_compared_with_what_is_read_of_a_log_that_goes_on_in_another(tmp_path: Path) -> None:
+    (tmp_path / "a-server.log").write_text("".join(LOG[:400]))
+    (tmp_path / "b-server.log").write_text("".join(LOG[200:]))
+    (tmp_path / "c-server.log").write_text("".join([*LOG[50:100], *LOG[120:150]]))
+    lines, found = found_in(tmp_path)
+    assert lines == LOG
+    assert found.copies == (("c-server.log", "a-server.log"),)
+
+
+def test_files_without_a_line_in_common_are_read_whole(tmp_path: Path) -> None:
+    """As where a clock was set back: their times overlap."""
+    other = [line.replace("line", "word") for line in LOG[200:]]
     (tmp_path / "a-server.log").write_text("".join(LOG[:400]))
     (tmp_path / "b-server.log").write_text("".join(other))
     lines, found = found_in(tmp_path)
     assert lines == LOG[:400] + other
-    assert not found.copies
+    assert not found.lacks
 
 
 def test_files_that_only_follow_each_other_are_read_whole(tmp_path: Path) -> None:
