@@ -7,7 +7,7 @@ skips it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
@@ -17,6 +17,8 @@ from aiocontroller.analytics.dataframes import DataFrame, F
 from aiocontroller.analytics.times import time_of
 
 HOUR_SKIPPED: Final = "times without a zone: all logs are silent for an hour that some zones skip"
+ZONE_OF_LOGS: Final = "time zone of the logs"
+"""The name of such an hour in the table ``completeness``."""
 _HOUR_US: Final = 3_600_000_000
 _NEAR_US: Final = 360_000_000
 """More than the five minutes between two lines of a controller that balances leaders."""
@@ -50,6 +52,15 @@ def lost_hours(logs: DataFrame, zoneless: Sequence[str]) -> list[tuple[Any, ...]
                 (after["cluster"], after["node"], begin_us, _HOUR_US, pairs, HOUR_SKIPPED, None, after["file"])
             )
     return found
+
+
+def moments_within(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """Return (cluster, a moment within the hour) for each such hour in rows of ``completeness``.
+
+    What begins before that moment and ends after it lasted across the hour: no record is within, and clocks differ by
+    less than half an hour.
+    """
+    return [(row["cluster"], (row["from_us"] + row["to_us"]) // 2) for row in rows if row["name"] == ZONE_OF_LOGS]
 
 
 def zone_that_skips(begin_us: int) -> str | None:

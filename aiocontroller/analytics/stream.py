@@ -32,7 +32,7 @@ from aiocontroller.analytics.duplicates import Seen, without_repeated
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
 from aiocontroller.analytics.journal_reader import journal_records
-from aiocontroller.analytics.lost_hours import HOUR_SKIPPED, lost_hours, zone_that_skips
+from aiocontroller.analytics.lost_hours import HOUR_SKIPPED, ZONE_OF_LOGS, lost_hours, zone_that_skips
 from aiocontroller.analytics.session import held, planned_anew, suited_to_little
 from aiocontroller.analytics.source_files import ZONELESS, SourceFile
 from aiocontroller.analytics.steps_back import OUT_OF_ORDER, WENT_BACK, went_back
@@ -328,10 +328,11 @@ def _of_clock(row: Any) -> dict[str, Any]:
         begin_us = row["offset_us"]
         words = (
             f"all logs are silent for the hour from {time_of(begin_us):%Y-%m-%d %H:%M}, which no clock shows in "
-            f"{zone_that_skips(begin_us)}, for example: summer time began, and what lasted across it took up to an "
-            'hour less than the tables say; give the zone in a manifest: [[files]] glob = "*", time_zone = "…"'
+            f"{zone_that_skips(begin_us)}, for example: summer time began, and how long anything lasted across "
+            'it is unknown; give the zone in a manifest: [[files]] glob = "*", time_zone = "…"'
         )
-        return {"file": "time zone of the logs", "source": "", "words": words}
+        hour = {"from_us": begin_us, "to_us": begin_us + row["error_us"]}
+        return {"file": ZONE_OF_LOGS, "source": "", "words": words, **hour}
     if row["method"] == OUT_OF_ORDER:
         by = timedelta(seconds=row["error_us"] // 1_000_000)
         words = (

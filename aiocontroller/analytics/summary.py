@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from aiocontroller.analytics.dataframes import DataFrame, F, SparkSession
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, SparkSession
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
+from aiocontroller.analytics.gold.windows import IF_KNOWN
+from aiocontroller.analytics.lost_hours import moments_within
 from aiocontroller.analytics.schema import GOLD
 from aiocontroller.analytics.session import suited_to_little
 from aiocontroller.analytics.store import Store, read_parquet
@@ -17,6 +19,11 @@ LONGEST: Final = 15
 MOST_VIOLATIONS: Final = 20
 MOST_INCIDENTS: Final = 200
 MOST_PROBLEMS: Final = 50
+
+
+def longest_first(duration_us: str) -> tuple[Column, Column]:
+    """Return an order by a column of durations; those that are unknown come first."""
+    return F.expr(f"{duration_us} IS NOT NULL"), F.desc(duration_us)
 
 
 def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
@@ -34,8 +41,8 @@ def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
     kinds = outages.groupBy("cluster", "kind", "cause", "broker").agg(
         F.count("*").alias("windows"),
         F.countDistinct("topic", "partition").alias("partitions"),
-        F.expr("sum(duration_us) AS total_us"),
-        F.expr("max(duration_us) AS longest_us"),
+        F.expr(f"{IF_KNOWN.format('sum')} AS total_us"),
+        F.expr(f"{IF_KNOWN.format('max')} AS longest_us"),
         F.expr("count_if(end_us IS NULL) AS still_open"),
     )
     unavailable = outages.where("kind <> 'under_replicated'")
@@ -43,7 +50,7 @@ def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
     of_windows = {
         "windows": found(kinds.orderBy("cluster", "kind", F.desc("total_us"), "cause", "broker")),
         "longest_windows": found(
-            unavailable.orderBy(F.desc("duration_us"), "start_us", "topic", "partition").limit(LONGEST)
+            unavailable.orderBy(*longest_first("duration_us"), "start_us", "topic", "partition").limit(LONGEST)
         ),
     }
     quality = table("data_quality")
@@ -68,6 +75,7 @@ def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
         }
 
 
+Row = dict[str, Any]
 Section = str | tuple[list[str], list[list[object]]]
 
 
@@ -77,7 +85,7 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     if summary["incidents"]:
         count = summary["incidents_count"]
         parts.append(f"{count:,} incidents" + (f", the first {MOST_INCIDENTS}:" if count > MOST_INCIDENTS else ":"))
-        rows = summary["incidents"]
+        rows = with_skipped_hours(summary["incidents"], summary["completeness"])
         parts.append((list(_INCIDENT), [[show(row) for show in _INCIDENT.values()] for row in rows]))
     else:
         unknown = any(cluster["availability"] is None for cluster in summary["clusters"])
@@ -150,6 +158,24 @@ def duration(us: int | None) -> str:
     return f"{us} µs"
 
 
+def known_duration(us: int | None) -> str:
+    """Return the same of something that took a time, which is unknown for None."""
+    return "unknown" if us is None else duration(us)
+
+
+def with_skipped_hours(incidents: Sequence[Row], completeness: Sequence[Row]) -> list[Row]:
+    """Return the incidents with ``skipped``: moments across which nobody knows how long something lasted."""
+    found = moments_within(completeness)
+    return [{**row, "skipped": [us for cluster, us in found if cluster == row["cluster"]]} for row in incidents]
+
+
+def since_onset(row: Row, us: int) -> str:
+    """Return the time from an incident's onset until ``us``."""
+    if any(row["onset_us"] < skipped <= us for skipped in row.get("skipped", ())):
+        return "unknown"
+    return duration(max(0, us - row["onset_us"]))
+
+
 def moment(us: int | None) -> str:
     """Return UTC to the millisecond for µs since 1970; ``-`` for None."""
     if us is None:
@@ -176,6 +202,10 @@ def _long(name: str) -> Callable[[dict[str, Any]], object]:
     return lambda row: duration(row[name])
 
 
+def _known(name: str) -> Callable[[dict[str, Any]], object]:
+    return lambda row: known_duration(row[name])
+
+
 def _when(name: str) -> Callable[[dict[str, Any]], object]:
     return lambda row: moment(row[name])
 
@@ -190,12 +220,12 @@ _TITLES: Final = {
 _COLUMNS: Final[dict[str, dict[str, Callable[[dict[str, Any]], object]]]] = {
     "windows": {
         "kind": _of("kind"), "cause": _of("cause"), "broker": _of("broker"), "windows": _of("windows"),
-        "partitions": _of("partitions"), "in all": _long("total_us"), "longest": _long("longest_us"),
+        "partitions": _of("partitions"), "in all": _known("total_us"), "longest": _known("longest_us"),
         "still open": _of("still_open"),
     },
     "longest_windows": {
         "from": _when("start_us"), "partition": lambda row: f"{row['topic']}-{row['partition']}",
-        "for": _long("duration_us"), "kind": _of("kind"), "cause": _of("cause"), "broker": _of("broker"),
+        "for": _known("duration_us"), "kind": _of("kind"), "cause": _of("cause"), "broker": _of("broker"),
         "leader": lambda row: f"{_of('leader_before')(row)} → {_of('leader_after')(row)}",
         "evidence": lambda row: evidence(row["evidence"]),
     },
@@ -206,7 +236,7 @@ _COLUMNS: Final[dict[str, dict[str, Callable[[dict[str, Any]], object]]]] = {
     "brokers": {
         "at": _when("ts_us"), "broker": _of("broker"), "epoch": _of("broker_epoch"), "what": _of("event"),
         "led": _of("partitions_led"), "handled in": _long("processing_us"), "windows": _of("windows"),
-        "longest": _long("longest_window_us"),
+        "longest": lambda row: known_duration(row["longest_window_us"]) if row["windows"] else "-",
     },
     "data_quality": {
         "file": _of("file"), "records": _of("records"), "quarantined": _of("quarantined"), "words": _of("words"),
@@ -229,7 +259,7 @@ _INCIDENT: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
 
 def _after(row: dict[str, Any], name: str) -> str:
     """Return the time since the onset."""
-    return "-" if row[name] is None else f"+{duration(max(0, row[name] - row['onset_us']))}"
+    return "-" if row[name] is None else f"+{since_onset(row, row[name])}".replace("+unknown", "unknown")
 
 
 _VIOLATION: Final[dict[str, Callable[[dict[str, Any]], object]]] = {

@@ -20,6 +20,7 @@ from aiocontroller.analytics.gold.incidents import incidents, with_onsets
 from aiocontroller.analytics.gold.latencies import latencies, requests
 from aiocontroller.analytics.gold.problems import problems
 from aiocontroller.analytics.gold.quality import data_quality, with_sources
+from aiocontroller.analytics.lost_hours import moments_within
 from aiocontroller.analytics.schema import GOLD, Table
 
 __all__ = ["LARGE", "SORTED_BY", "tables"]
@@ -69,7 +70,8 @@ def tables(
     milestones, tallies = pin("milestones", facts["milestones"]), pin("tallies", facts["tallies"])
     events = pin("events", broker_events(milestones))
     span = pin("span", outages.spans(tallies))
-    every = pin("outages", outages.attributed(facts["windows"], outages.still_open(last_rows), events, span))
+    skipped = moments_within({**lack, "name": lack["file"]} for lack in lacks)
+    every = pin("outages", outages.attributed(facts["windows"], outages.still_open(last_rows), events, span, skipped))
     failures, onsets = incidents(events, milestones, tallies, every)
     windows = with_onsets(every, onsets)
     quality = pin("quality", data_quality(tallies, repeated, read, quarantine))

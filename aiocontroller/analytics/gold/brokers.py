@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.gold.leadership import ORDER
+from aiocontroller.analytics.gold.windows import IF_KNOWN
 
 _WHAT = """
     CASE detail WHEN 'dead' THEN 'died' WHEN 'added' THEN 'came' WHEN 'bounced' THEN 'bounced'
@@ -79,7 +80,7 @@ def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame, unknown: 
     outages = (
         windows.where("unavailable AND culprit IS NOT NULL")
         .groupBy("cluster", "broker", F.col("culprit").alias("place"))
-        .agg(F.count("*").alias("windows"), F.max("duration_us").alias("longest_window_us"))
+        .agg(F.count("*").alias("windows"), F.expr(IF_KNOWN.format("max")).alias("longest_window_us"))
     )
     asked = tallies.where("kind = 'request'").selectExpr(
         *own, "broker", "broker_epoch AS incarnation", "first_seq", "last_seq"

@@ -398,7 +398,8 @@ def _files(lacks: Iterable[Mapping[str, Any]], in_files: Iterable[Row], needs: N
             needed = needs.goes_on_after_process(lack["process"])
         elif lack.get("at_end"):
             needed = needed and needs.goes_on_after(last_us.get(lack["file"]))
-        row = _row(lack.get("what", "file"), lack["file"], lack.get("known", False), lack["words"])
+        span = lack.get("from_us"), lack.get("to_us")
+        row = _row(lack.get("what", "file"), lack["file"], lack.get("known", False), lack["words"], *span)
         found.append({**row, "needed": needed})
     return found
 

@@ -8,7 +8,7 @@ term: some thousands of rows, however many partitions the cluster has.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -133,6 +133,7 @@ def _counted(windows: DataFrame) -> DataFrame:
     """Group the windows by event; windows without a known event by cause and minute."""
     lost = _LOST
     begun, ended = "unavailable AND start_us IS NOT NULL", "unavailable AND end_us IS NOT NULL"
+    unknown = "count_if(unavailable AND duration_us IS NULL) > 0"
     return (
         _outages(windows)
         .withColumn("bucket", F.expr(_BUCKET))
@@ -146,8 +147,8 @@ def _counted(windows: DataFrame) -> DataFrame:
             F.expr("max(end_us)").alias("in_sync_us"),
             F.expr("count_if(unavailable AND end_us IS NULL)").alias("still_open"),
             F.expr("count_if(end_us IS NULL)").alias("open"),
-            F.expr(f"sum({lost.format('duration_us')})").alias("unavailable_us"),
-            F.expr(f"max({lost.format('duration_us')})").alias("longest_us"),
+            F.expr(f"if({unknown}, NULL, coalesce(sum({lost.format('duration_us')}), 0))").alias("unavailable_us"),
+            F.expr(f"if({unknown}, NULL, coalesce(max({lost.format('duration_us')}), 0))").alias("longest_us"),
             F.expr(f"min_by({lost.format('evidence')}, if({begun}, struct(start_us, topic, partition), NULL))").alias(
                 "evidence"
             ),
@@ -289,11 +290,13 @@ def _of_stall(stall: Stall, of_it: Sequence[Row], terms: Sequence[Row]) -> list[
         culprit=None,
         served=[(each["culprit"], each["broker"]) for each in of_it if each["culprit"] is not None],
     )
-    for name in ("partitions", "under_replicated", "unavailable_us", "still_open"):
+    for name in ("partitions", "under_replicated", "still_open"):
         row[name] = sum(each[name] for each in of_it)
+    row["unavailable_us"] = _known(sum, [each["unavailable_us"] for each in of_it])
+    row["longest_us"] = _known(max, [each["longest_us"] for each in of_it])
     # bounds on the numbers that ``_count_once`` finds: several brokers may have led the same partitions
     row["topics"] = max((each["topics"] for each in of_it), default=0)
-    for name in ("led_again_us", "in_sync_us", "longest_us"):
+    for name in ("led_again_us", "in_sync_us"):
         row[name] = max((each[name] for each in of_it if each[name] is not None), default=None)
     row["led_again_us"] = None if row["still_open"] else row["led_again_us"]
     return [row]
@@ -321,8 +324,10 @@ def _of_windows(cost: Row) -> Row:
 def _row(cost: Row | None, **values: Any) -> Row:
     row: Row = dict.fromkeys(schema.GOLD["incidents"].names) | values
     costs = cost or {}
-    for name in ("partitions", "topics", "under_replicated", "unavailable_us", "longest_us", "still_open"):
+    for name in ("partitions", "topics", "under_replicated", "still_open"):
         row[name] = costs.get(name) or 0
+    for name in ("unavailable_us", "longest_us"):
+        row[name] = costs.get(name, 0)
     row["led_again_us"] = None if row["still_open"] else costs.get("led_again_us")
     row["in_sync_us"] = None if costs.get("open") else costs.get("in_sync_us")
     return row
@@ -342,12 +347,20 @@ def _together(rows: Iterable[Row]) -> list[Row]:
             continue
         until_us = max(row["led_again_us"] or 0, row["start_us"], until_us)
         last["groups"].append(tuple(row[name] for name in _GROUP))
-        for name in ("partitions", "topics", "under_replicated", "unavailable_us", "still_open", "open"):
+        for name in ("partitions", "topics", "under_replicated", "still_open", "open"):
             last[name] = (last[name] or 0) + (row[name] or 0)
-        for name in ("led_again_us", "in_sync_us", "longest_us", "error_us"):
+        last["unavailable_us"] = _known(sum, [last["unavailable_us"], row["unavailable_us"]])
+        last["longest_us"] = _known(max, [last["longest_us"], row["longest_us"]])
+        for name in ("led_again_us", "in_sync_us", "error_us"):
             last[name] = max((value for value in (last[name], row[name]) if value is not None), default=None)
         last["last_evidence"] = row["last_evidence"]
     return groups
+
+
+def _known(add: Callable[[Iterable[int]], int], values: Sequence[int | None]) -> int | None:
+    """Return the sum or the maximum; None if one of the values is unknown, 0 if there is none."""
+    known = [value for value in values if value is not None]
+    return None if len(known) < len(values) else add(known or [0])
 
 
 def _number(broker: int | None) -> int:

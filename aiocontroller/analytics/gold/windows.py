@@ -13,7 +13,12 @@ after the controller's reaction time.
 
 from __future__ import annotations
 
-from aiocontroller.analytics.dataframes import DataFrame, F, Window
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Final
+
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, Window
 from aiocontroller.analytics.gold.leadership import KEY, ORDER, SINCE_PLACE
 
 HIDDEN = """
@@ -65,6 +70,10 @@ BY_CONTROLLER = """
 """Records that a controller writes about its own actions."""
 
 
+IF_KNOWN: Final = "if(count_if(duration_us IS NULL) > 0, NULL, {}(duration_us))"
+"""An aggregate of windows' durations; null if one of them is unknown."""
+
+
 def still_open(last_rows: DataFrame) -> DataFrame:
     """Return the windows that have not ended, from each partition's last row; columns as in the fact ``windows``."""
     begun = "named_struct('unavailable', {0}, 'since', {1}, 'leaderless', {0} AND coalesce(leader, -1) < 0)"
@@ -107,11 +116,22 @@ def _with_turns(windows: DataFrame, events: DataFrame) -> DataFrame:
     return both.withColumn("turn", F.last("turn", ignorenulls=True).over(so_far)).where("of_window")
 
 
-def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: DataFrame) -> DataFrame:
+def _lasts_across(skipped: Sequence[tuple[str, int]]) -> Column:
+    """Return whether a window lasts across one of these moments (cluster, time)."""
+    each = (
+        (F.col("cluster") == cluster) & (F.col("start_us") < us) & (F.coalesce("end_us", "to_us") >= us)
+        for cluster, us in skipped
+    )
+    return reduce(or_, each, F.lit(False))
+
+
+def attributed(
+    closed: DataFrame, opened: DataFrame, events: DataFrame, span: DataFrame, skipped: Sequence[tuple[str, int]] = ()
+) -> DataFrame:
     """Return the table ``windows`` with three more columns.
 
     These are ``unavailable``, ``culprit`` (the place of the event that caused the window) and ``decided_us`` (the time
-    of the record that shows it).
+    of the record that shows it).  How long a window lasts across an hour in ``skipped`` (``lost_hours``) is unknown.
     """
     every = closed.drop("n").unionByName(opened, allowMissingColumns=True)
     known = (
@@ -134,6 +154,7 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
             ),
         )
         .withColumn("start_us", F.expr(START))
+        .withColumn("lasts_across", _lasts_across(skipped))
     )
     by_broker = "cause IN ('broker_death', 'controlled_shutdown', 'controller_failover', 'unclean', 'unknown')"
     blamed = "if(by_death OR cause IN ('controlled_shutdown', 'controller_failover'), turn.place, NULL)"
@@ -141,7 +162,7 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
         *KEY,
         "start_us",
         "end_us",
-        "greatest(coalesce(end_us, to_us) - start_us, 0) AS duration_us",
+        "if(lasts_across, NULL, greatest(coalesce(end_us, to_us) - start_us, 0)) AS duration_us",
         f"{KIND} AS kind",
         "cause",
         f"if({by_broker}, suspect, NULL) AS broker",

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from aiocontroller.analytics.report.gather import Cluster, Row
 from aiocontroller.analytics.report.words import incident_title
-from aiocontroller.analytics.summary import duration, moment
+from aiocontroller.analytics.summary import duration, moment, since_onset
 from aiocontroller.analytics.times import time_of
 from aiocontroller.core.text import plural
 
@@ -119,7 +119,7 @@ def incident(row: Row) -> Markup | None:
     below the chart."""
     steps = steps_of(row)
     ended = [until for _, _, until in steps if until is not None]
-    if not ended or max(ended) <= row["onset_us"]:
+    if not ended or max(ended) <= row["onset_us"] or since_onset(row, max(ended)) == "unknown":
         return None
     from_us, to_us = row["onset_us"] - (row["onset_error_us"] or 0), max(ended)
     x = _time_scale(from_us, to_us)
@@ -135,13 +135,16 @@ def incident(row: Row) -> Markup | None:
     legend = [(f"p{n}", f"until {what}") for n, (what, since, until) in enumerate(steps) if until and until > since]
     if error_us:
         legend.append(("unsure", "the onset lies within"))
-    description = "; ".join(f"{what} {offset(until, row['onset_us'])}" for what, _, until in steps)
+    description = "; ".join(f"{what} {offset(until, row)}" for what, _, until in steps)
     return _legend(legend) + _svg(parts, 36 + _BOTTOM, f"Course of the incident: {incident_title(row)}", description)
 
 
-def offset(us: int | None, onset_us: int) -> str:
-    """Return a time relative to the onset, such as ``+6.7 s``."""
-    return "until the records end" if us is None else f"+{duration(max(0, us - onset_us))}"
+def offset(us: int | None, row: Row) -> str:
+    """Return a time relative to an incident's onset, such as ``+6.7 s``; a moment if the time between is unknown."""
+    if us is None:
+        return "until the records end"
+    since = since_onset(row, us)
+    return moment(us) if since == "unknown" else f"+{since}"
 
 
 # -- rows of names -----------------------------------------------------------------------------------------------------

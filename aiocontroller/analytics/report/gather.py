@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from aiocontroller.analytics.dataframes import DataFrame, F, SparkSession
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
+from aiocontroller.analytics.gold.windows import IF_KNOWN
 from aiocontroller.analytics.schema import GOLD
 from aiocontroller.analytics.schema import QUARANTINE as QUARANTINE_COLUMNS
 from aiocontroller.analytics.store import Store, read_parquet
 from aiocontroller.analytics.stream import QUARANTINE
+from aiocontroller.analytics.summary import longest_first, with_skipped_hours
 
 BINS: Final = 600
 """The number of bins of the timeline."""
@@ -171,9 +173,11 @@ def _cluster(tables: dict[str, DataFrame], whole: Row) -> Cluster:
     for column in ("onset_availability", "onset_unavailable_us", "onset_error_us"):
         setattr(cluster, column, whole[column])
     cluster.incidents_count = of("incidents").count()
-    worst = of("incidents").orderBy(F.desc("unavailable_us"), F.desc("longest_us"), "number").limit(INCIDENTS)
-    cluster.incidents = sorted(_rows(worst), key=lambda row: row["number"])
+    worst = of("incidents").orderBy(*longest_first("unavailable_us"), F.desc("longest_us"), "number").limit(INCIDENTS)
     cluster.completeness = _rows(of("completeness").orderBy("known", "what", "name").limit(FILES))
+    cluster.incidents = with_skipped_hours(
+        sorted(_rows(worst), key=lambda row: row["number"]), _rows(of("completeness").where("what = 'clock'"))
+    )
     cluster.bin_us = bin_us
     cluster.without_leader = _most_at_once(without, from_us, to_us, bin_us)
     cluster.under_replicated = _most_at_once(outages.where("kind = 'under_replicated'"), from_us, to_us, bin_us)
@@ -182,15 +186,16 @@ def _cluster(tables: dict[str, DataFrame], whole: Row) -> Cluster:
         .agg(
             F.count("*").alias("windows"),
             F.countDistinct("topic", "partition").alias("partitions"),
-            F.expr("sum(duration_us) AS total_us"),
-            F.expr("max(duration_us) AS longest_us"),
+            F.expr(f"{IF_KNOWN.format('sum')} AS total_us"),
+            F.expr(f"{IF_KNOWN.format('max')} AS longest_us"),
             F.expr("count_if(end_us IS NULL) AS still_open"),
         )
-        .orderBy(F.desc("total_us"), "kind", "cause", "broker")
+        .orderBy(*longest_first("total_us"), "kind", "cause", "broker")
         .limit(CAUSES)
     )
     cluster.causes = sorted(causes, key=lambda row: row["kind"])
-    cluster.windows = _rows(without.orderBy(F.desc("duration_us"), "start_us", "topic", "partition").limit(WINDOWS))
+    longest = without.orderBy(*longest_first("duration_us"), "start_us", "topic", "partition")
+    cluster.windows = _rows(longest.limit(WINDOWS))
     cluster.elections = of("failovers").count()
     cluster.failovers = _failovers(of("failovers"), of("failover_phases"))
     cluster.turns = {row["event"]: row["count"] for row in of("brokers").groupBy("event").count().collect()}

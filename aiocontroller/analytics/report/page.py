@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
@@ -10,7 +11,7 @@ from markupsafe import Markup
 
 from aiocontroller.analytics.report import charts, words
 from aiocontroller.analytics.report.gather import Cluster, Content, Row
-from aiocontroller.analytics.summary import duration, evidence, moment
+from aiocontroller.analytics.summary import duration, evidence, known_duration, moment
 from aiocontroller.pages import Column, render
 
 _HERE: Final = Path(__file__).parent
@@ -73,20 +74,24 @@ def worst_of(cluster: Cluster) -> Row | None:
     """Return the incident with the longest total unavailability."""
     return max(
         cluster.incidents,
-        key=lambda row: (row["unavailable_us"] or 0, row["under_replicated"], -row["number"]),
+        key=lambda row: (
+            math.inf if row["unavailable_us"] is None else row["unavailable_us"],
+            row["under_replicated"],
+            -row["number"],
+        ),
         default=None,
     )
 
 
 def _cards(cluster: Cluster) -> list[Card]:
     violated = sum(row["count"] for row in cluster.violated)
-    longest_us = cluster.windows[0]["duration_us"] if cluster.windows else None
+    longest = known_duration(cluster.windows[0]["duration_us"]) if cluster.windows else "none"
     share = cluster.availability
     cards = [
         Card("available, as the controller saw it", words.percent(share), "good" if share and share >= 0.9999 else ""),
         Card("incidents", f"{cluster.incidents_count:,}"),
         Card("partitions", f"{cluster.partitions:,}"),
-        Card("longest without a leader", "none" if longest_us is None else duration(longest_us)),
+        Card("longest without a leader", longest),
         Card("brokers died", f"{cluster.turns.get('died', 0):,}"),
         Card("controllers elected", f"{cluster.elections:,}"),
         Card("invariants violated", f"{violated:,}", "bad" if violated else "good"),
@@ -157,6 +162,10 @@ def _long(name: str) -> Cell:
     return lambda row: "–" if row[name] is None else duration(row[name])
 
 
+def _known(name: str) -> Cell:
+    return lambda row: known_duration(row[name])
+
+
 def _when(name: str) -> Cell:
     return lambda row: moment(row[name])
 
@@ -198,7 +207,7 @@ def _incident_columns(section: str) -> list[Column]:
 
     return [
         Column("what", link, "short"), Column("onset (UTC)", words.onset, "time"), Column("lasted", words.lasted, "n"),
-        Column("partitions", _number("partitions"), "n"), Column("longest", _long("longest_us"), "n"),
+        Column("partitions", _number("partitions"), "n"), Column("longest", _known("longest_us"), "n"),
         Column("cause", _text("cause"), "kind"), Column("certainty", _text("certainty")),
     ]  # fmt: skip
 
@@ -210,12 +219,12 @@ COMPLETENESS: Final = (
 CAUSES: Final = (
     Column("what", _text("kind"), "kind"), Column("cause", _text("cause"), "kind"), Column("broker", _text("broker")),
     Column("times", _number("windows"), "n"), Column("partitions", _number("partitions"), "n"),
-    Column("in all", _long("total_us"), "n"), Column("longest", _long("longest_us"), "n"),
+    Column("in all", _known("total_us"), "n"), Column("longest", _known("longest_us"), "n"),
     Column("still open", _number("still_open"), "n"),
 )  # fmt: skip
 WINDOWS: Final = (
     Column("partition", _partition, "short"), Column("from (UTC)", _when("start_us"), "time"),
-    Column("for", _long("duration_us"), "n"), Column("what", _text("kind"), "kind"),
+    Column("for", _known("duration_us"), "n"), Column("what", _text("kind"), "kind"),
     Column("cause", _text("cause"), "kind"), Column("broker", _text("broker")), Column("leader", _leaders, "time"),
     Column("±", _long("error_us"), "n"), Column("evidence", _evidence, "words"),
 )  # fmt: skip

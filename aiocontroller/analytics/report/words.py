@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiocontroller.analytics.report.gather import Cluster, Content, Row
-from aiocontroller.analytics.summary import duration, moment
+from aiocontroller.analytics.summary import duration, known_duration, moment, since_onset
 from aiocontroller.core.text import plural
 
 NAMED = 12
@@ -106,9 +106,10 @@ def incident_title(row: Row) -> str:
 def impact(row: Row) -> str:
     """Return what was affected, and for how long."""
     if row["what"] == "controller":
-        ruled_not_us = row["elected_us"] - row["onset_us"] + (row["onset_error_us"] or 0)
+        long = since_onset(row, row["elected_us"] + (row["onset_error_us"] or 0))
+        no_controller = "for an unknown time" if long == "unknown" else f"for up to {long}"
         return (
-            f"there was no controller for up to {duration(ruled_not_us)}: partitions kept their leaders, but no "
+            f"there was no controller {no_controller}: partitions kept their leaders, but no "
             "leader could be elected; partitions that needed one are listed with the broker that died"
         )
     if not row["partitions"]:
@@ -119,8 +120,7 @@ def impact(row: Row) -> str:
             else ("no partition was affected")
         )
     text = f"{plural(row['partitions'], 'partition')} of {plural(row['topics'], 'topic')} without a leader"
-    if row["longest_us"] is not None:
-        text += f", each for up to {duration(row['longest_us'])}"
+    text += ", for an unknown time" if row["longest_us"] is None else f", each for up to {duration(row['longest_us'])}"
     if row["still_open"]:
         text += f"; {row['still_open']:,} still without one when the records end"
     return text
@@ -139,13 +139,15 @@ def lasted(row: Row) -> str:
     if row["still_open"]:
         return "not over"  # as far as the records go
     ends = [us for us in (row["led_again_us"], row["noticed_us"]) if us is not None]
-    return duration(max(0, max(ends) - row["onset_us"])) if ends else "–"
+    return since_onset(row, max(ends)) if ends else "–"
 
 
 def how_long(row: Row) -> str:
     """Return the length of an incident and what ended it."""
     if row["still_open"]:
         return "not over when the records end"
+    if lasted(row) == "unknown":
+        return "unknown: it lasted across an hour that the logs' clocks may have skipped"
     if row["what"] == "controller":
         return f"{lasted(row)} until the next controller was elected"
     if row["what"] == "zookeeper":
@@ -211,8 +213,8 @@ def _worst(cluster: Cluster) -> list[str]:
     who = "" if row["broker"] is None else f" of broker {row['broker']}"
     still = ", and was still open when the records end" if row["end_us"] is None else ""
     return [
-        f"The longest time without a leader: {row['topic']}-{row['partition']}, {duration(row['duration_us'])} from "
-        f"{moment(row['start_us'])}{still}. Cause: {cause}{who}."
+        f"The longest time without a leader: {row['topic']}-{row['partition']}, "
+        f"{known_duration(row['duration_us'])} from {moment(row['start_us'])}{still}. Cause: {cause}{who}."
     ]
 
 

@@ -208,6 +208,21 @@ def test_a_zookeeper_that_several_brokers_do_not_hear_from_is_one_incident_with_
     assert row["culprit"] is None  # brokers served meanwhile: their windows begin when the controller moved them
 
 
+UNKNOWN = {"unavailable_us": None, "longest_us": None}
+
+
+def test_a_sum_with_an_unknown_time_is_unknown() -> None:
+    """A window that lasted across an hour that the clocks may have skipped."""
+    gone = [turn(SILENT_US + 11 * S, n, "died", missed=True, epoch=2, place=f"gone {n}") for n in (1, 2)]
+    elected = sign("elected", SILENT_US + 11 * S, node=3, epoch=2)
+    costs = [cost("gone 1", broker=1), cost("gone 2", broker=2, **UNKNOWN)]
+    (stall,) = incidents_of("c", gone, [*silent(1, 2, 3), elected], costs)
+    minutes = [cost(None, causes=["unknown"], bucket=n, start_us=n * 60 * S, led_again_us=n * 60 * S) for n in (1, 2)]
+    (together,) = incidents_of("c", [], [], [minutes[0], {**minutes[1], **UNKNOWN}])
+    for row in (stall, together):
+        assert (row["unavailable_us"], row["longest_us"], row["partitions"]) == (None, None, 6)
+
+
 def test_one_broker_that_does_not_hear_from_zookeeper_stood_still_itself() -> None:
     died = turn(SILENT_US + 7 * S, 2, "died")
     woke = sign("session", SILENT_US + 12 * S, node=2, detail="TIMED_OUT", duration_us=13 * S)
