@@ -132,6 +132,7 @@ def run(
         lock = FolderLock(data)
         lock.acquire()
         process.ending.at_exit(lock.release)
+        (data / READY_FILE).unlink(missing_ok=True)  # a killed process may have left it, under the id of this one
 
     def on_ready(service: Service) -> None:
         ready = _ready(config, service)

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from aiocontroller.cli.run import READY_FILE
 from aiocontroller.java import JavaMissingError, find_java
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from tests.integration.cli.test_status import register_broker
@@ -195,6 +196,15 @@ def test_signal_during_the_imports_ends_at_once(start: Start) -> None:
     controller = start("--zookeeper", "127.0.0.1:1", prelude=slow)
     controller.until(controller.mark.exists)
     assert controller.ends() == 128 + signal.SIGTERM
+
+
+def test_what_a_killed_process_left_is_not_taken_for_this_one(start: Start, tmp_path: Path) -> None:
+    """Its id may be the same: in a container each is process 1."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / READY_FILE).write_text("{}")
+    controller = start("--zookeeper", "127.0.0.1:1")
+    controller.until(lambda: controller.says("Waiting for ZooKeeper"))
+    assert not (tmp_path / "data" / READY_FILE).exists()
 
 
 # -- disks -------------------------------------------------------------------------------------------------------------
