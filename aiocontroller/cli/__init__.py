@@ -7,15 +7,27 @@ Standard output holds results only.  Heavy imports happen inside the commands, s
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 
 def main() -> None:
     """The ``aiocontroller`` program."""
+    listen_to_sigterm()
     open_standard_streams()
     from aiocontroller.cli.root import run
 
     run()
+
+
+def listen_to_sigterm() -> None:
+    """Let SIGTERM end this process, also if its parent blocked it, or if it is the first one of a container.
+
+    That one does not get a signal that it neither handles nor blocks; the image blocks SIGTERM until here.
+    """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
 
 def open_standard_streams() -> None:

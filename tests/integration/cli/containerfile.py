@@ -1,8 +1,8 @@
 """Carries out a Containerfile's steps without a container engine, as far as ours goes.
 
 Each stage is an overlay over this machine's root, in a mount namespace that only the steps see; what a stage writes
-goes to its own upper folder.  The machine's Python takes the place of the base image's.  Needs root, and a kernel that
-allows overlays.
+goes to its own upper folder.  The machine's Python takes the place of the base image's.  A program that is run in the
+image is the first process of a namespace, as in a container.  Needs root, and a kernel that allows overlays.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,7 +57,7 @@ def missing() -> str | None:
     """Why steps cannot be carried out here; None if they can."""
     if os.geteuid() != 0:
         return "not root"
-    for tool in ("unshare", "setpriv", "chroot", "mount"):
+    for tool in ("unshare", "nsenter", "setpriv", "chroot", "mount"):
         if shutil.which(tool) is None:
             return f"no {tool} on PATH"
     tried = "set -e; b=$(mktemp -d); mount -t tmpfs none $b; mkdir $b/u $b/w $b/n; mount -t overlay -o "
@@ -65,11 +66,8 @@ def missing() -> str | None:
     return None if ran.returncode == 0 else f"no overlay can be mounted: {ran.stderr.strip()}"
 
 
-def script(found: list[Step], context: Path, box: Path, data: Path, then: list[str]) -> str:
-    """Shell text that carries the steps out below ``box``, on a root that can then only be read, but for ``data``.
-
-    It ends as the image's user in ``then``, with nothing in its environment but PATH.
-    """
+def build(found: list[Step], context: Path, box: Path) -> str:
+    """Shell text that carries the steps out below ``box``, and then waits for the end of its input."""
     python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     lines = ["set -eu", f"mount -t tmpfs none {box}", f"export PATH={python.parent}:/usr/sbin:/usr/bin:/sbin:/bin"]
     root = box
@@ -95,13 +93,27 @@ def script(found: list[Step], context: Path, box: Path, data: Path, then: list[s
             lines += [f"cp -r {shlex.quote(str(context / source))} {root}{target}" for source in sources]
         elif step.name == "RUN":
             lines.append(f"chroot {root} sh -c {shlex.quote(step.words)}")
+    return "\n".join([*lines, f"mount -o remount,ro overlay {root}", "echo built", "exec cat"])
+
+
+def run(found: list[Step], box: Path, data: Path, then: list[str], environment: Mapping[str, str]) -> str:
+    """Shell text that runs ``then`` in what was built, on a root that can only be read, but for ``data``.
+
+    It runs as the image's user, and as a child of this process, with no environment but the image's and this one.
+    """
+    root = box / "image"
+    known = {"PATH": "/usr/bin:/bin"}
+    for step in found:
+        if step.name == "ENV":
+            key, _, value = step.words.partition("=")
+            known[key] = value.replace("$PATH", known["PATH"])
     user, _, group = last(found, "USER").partition(":")
-    volume = last(found, "VOLUME")
-    lines += [
+    lines = [
+        "set -eu",
         f"chown {user}:{group} {shlex.quote(str(data))}",
-        f"mount --bind {shlex.quote(str(data))} {root}{volume}",
-        f"mount -o remount,ro overlay {root}",
-        f"exec chroot {root} setpriv --reuid {user} --regid {group} --clear-groups --no-new-privs --bounding-set=-all "
-        f"env -i PATH=/usr/bin:/bin {shlex.join(then)}",
+        f"mount --bind {shlex.quote(str(data))} {root}{last(found, 'VOLUME')}",
+        f"exec unshare --pid --fork chroot {root} "
+        f"setpriv --reuid {user} --regid {group} --clear-groups --no-new-privs --bounding-set=-all "
+        f"env -i {shlex.join(f'{key}={value}' for key, value in {**known, **environment}.items())} {shlex.join(then)}",
     ]
     return "\n".join(lines)
