@@ -33,9 +33,9 @@ from aiocontroller.analytics.gold.findings import FOUND, UNCLEAN_BY_LOGS, findin
 from aiocontroller.analytics.gold.leadership import KEY, ORDER, PLACE, ordered
 
 SLOW_US: Final = 60_000_000
-"""An event that waited or ran for longer is a finding (I9, I10)."""
+"""An event that waited or ran for longer is a violation (``waiting``, ``handler``)."""
 LARGEST_ZNODE_BYTES: Final = 1_048_575
-"""ZooKeeper's default ``jute.maxbuffer`` (I11)."""
+"""ZooKeeper's default ``jute.maxbuffer`` (``size``)."""
 WRITTEN_BY_ANOTHER: Final = "already written by another controller"
 """Kafka's reason for refusing an election: the state has a controller epoch above the controller's own."""
 MINUTE_US: Final = 60_000_000

@@ -1,4 +1,4 @@
-"""Checks of a partition's rows, each against its predecessor: I1 to I4 and I8.
+"""Checks of a partition's rows, each against its predecessor: I1 to I4, and the transitions.
 
 The rules are those that the simulation checks at every write (``lab/checkers/history.py``), as far as a journal can
 prove them.  Three precautions prevent false findings:
@@ -133,12 +133,12 @@ RULES: Final = (
         f"concat('leader ', leader, ' comes from outside the ISR ', {_list('prev.isr')})",
     ),
     Rule(
-        "I8",
+        "transition",
         f"from_state <> to_state AND NOT concat(from_state, ' ', to_state) IN ({_ALLOWED})",
         "concat('a partition may not go from ', from_state, ' to ', to_state)",
     ),
     Rule(
-        "I8",
+        "transition",
         f"NOT {_FRESH} AND source = 'journal' AND epoch = prev.epoch AND process = prev.process "
         "AND from_state <> coalesce(prev.to_state, 'OnlinePartition')",
         "concat('it left ', from_state, ', and had become ', coalesce(prev.to_state, 'OnlinePartition'))",

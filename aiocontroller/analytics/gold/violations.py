@@ -6,14 +6,16 @@
 | I2 | an epoch or a version went back | two rows; two elections |
 | I3 | a leader outside the ISR; an ISR that is empty, too wide, or grew unasked; two leaders in one epoch | its rows |
 | I4 | a leader from outside the ISR in an election that was not unclean | two rows |
-| I5 | at the end, a partition has had no leader for a minute although a member of its ISR lives | its last row |
+| leaderless | at the end no leader for a minute, although a member of the ISR lives | the partition's last row |
 | I6 | two active processes in one epoch | a record of each |
 | I7 | a request to an older incarnation of a broker than the one before | two requests |
-| I8 | a step that the partition state machine does not allow | one or two rows |
-| I9 | an event waited for more than a minute | the event |
-| I10 | a handler failed, or held the loop for more than a minute | the event |
-| I11 | a write larger than ZooKeeper takes by default | the write, if it has ``bytes`` |
+| transition | a step that the partition state machine does not allow | one or two rows |
+| waiting | an event waited for more than a minute | the event |
+| handler | a handler failed, or held the loop for more than a minute | the event |
+| size | a write larger than ZooKeeper takes by default | the write, if it has ``bytes`` |
 | I12 | acts of a controller that is not active; elected without having resigned | the act, and the end of its term |
+
+Those with a number are of the list in ``docs/chaos.md``.
 """
 
 from __future__ import annotations
@@ -169,13 +171,15 @@ def _of_the_loop(milestones: DataFrame) -> DataFrame:
     breaches = f"""
         filter(array(
           if(kind = 'fault',
-             struct('I10' AS i, concat(coalesce(event, 'a handler'), ' failed: ', coalesce(detail, '')) AS w), NULL),
+             struct('handler' AS i, concat(coalesce(event, 'a handler'), ' failed: ', coalesce(detail, '')) AS w),
+             NULL),
           if(kind = 'event' AND queue_us > {SLOW_US},
-             struct('I9' AS i, concat(event, ' waited for ', round(queue_us / 1e6, 1), ' s') AS w), NULL),
+             struct('waiting' AS i, concat(event, ' waited for ', round(queue_us / 1e6, 1), ' s') AS w), NULL),
           if(kind = 'event' AND processing_us > {SLOW_US},
-             struct('I10' AS i, concat(event, ' held the loop for ', round(processing_us / 1e6, 1), ' s') AS w), NULL),
+             struct('handler' AS i, concat(event, ' held the loop for ', round(processing_us / 1e6, 1), ' s') AS w),
+             NULL),
           if(kind = 'write' AND bytes > {LARGEST_ZNODE_BYTES},
-             struct('I11' AS i, concat('a write of ', bytes, ' bytes') AS w), NULL)), f -> f IS NOT NULL)"""
+             struct('size' AS i, concat('a write of ', bytes, ' bytes') AS w), NULL)), f -> f IS NOT NULL)"""
     each = milestones.selectExpr("*", f"explode({breaches}) AS f")
     return each.selectExpr("cluster", "f.i", "topic", "NULL", "node", "epoch", "ts_us", "f.w", "array(place)")
 
@@ -190,6 +194,6 @@ def _left_leaderless(last_rows: DataFrame, events: DataFrame, span: DataFrame) -
         "able", F.expr("array_except(isr, coalesce(dead, CAST(array() AS ARRAY<INT>)))")
     )
     return could.where(f"to_us - ts_us > {SETTLED_AFTER_US} AND size(able) > 0").selectExpr(
-        "cluster", "'I5'", "topic", "partition", "node", "epoch", "ts_us",
+        "cluster", "'leaderless'", "topic", "partition", "node", "epoch", "ts_us",
         "concat('it has no leader, although ', array_join(able, ','), ' of its ISR could lead')", f"array({PLACE})",
     )  # fmt: skip

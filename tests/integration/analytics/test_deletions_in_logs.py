@@ -15,7 +15,7 @@ from aiocontroller.analytics import batch
 from tests.integration.analytics.test_logs_of_operations import line, online, removed, write
 
 END_S = 95
-"""I5 judges what has been so for a minute when the records end."""
+"""``leaderless`` judges what has been so for a minute when the records end."""
 
 
 def told(second: float, broker: int, *partitions: str, offsets: int = 0) -> str:
@@ -137,8 +137,8 @@ def test_each_life_of_a_deleted_partition_ends_once(found: dict[str, list[Any]])
 
 
 def test_deletion_is_no_outage(found: dict[str, list[Any]]) -> None:
-    """Such partitions had no leader for ever, although a member of their ISR could lead (I5)."""
-    assert [(row["invariant"], row["topic"]) for row in found["violations"]] == [("I5", "lost")]
+    """Such partitions had no leader for ever, although a member of their ISR could lead."""
+    assert [(row["invariant"], row["topic"]) for row in found["violations"]] == [("leaderless", "lost")]
     open_ = {row["topic"] for row in found["windows"] if row["end_us"] is None}
     assert open_ == {"lost"}
     without_leader = [row for row in found["windows"] if row["kind"] == "no_leader" and row["topic"] != "lost"]
