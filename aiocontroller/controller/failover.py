@@ -36,10 +36,11 @@ from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.apply import apply, load_states
 from aiocontroller.core.audit import replaced_topics, rewritten_topics
-from aiocontroller.core.context_changes import TopicsLoaded, TopicsRemoved
+from aiocontroller.core.context_changes import NonReplicasNoted, TopicsLoaded, TopicsRemoved
 from aiocontroller.core.errors import AioControllerError, ControllerMovedError, OutrankedError
 from aiocontroller.core.events import FailoverStep, ZkPreferredReplicaElection
 from aiocontroller.core.ids import MAX_CONTROLLER_EPOCH, LeaderAndIsr
+from aiocontroller.core.reassignment import non_replicas_in_isrs
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.overlap import Give, taken_in
@@ -204,7 +205,7 @@ async def _wait_for_senders(shell: ControllerShell) -> None:
 
 async def _startup_partitions(shell: ControllerShell) -> None:
     context = shell.context
-    apply(context, TopicsLoaded())
+    apply(context, TopicsLoaded(), NonReplicasNoted(non_replicas_in_isrs(context)))
     psm.initialize_partition_states(context)
     await shell.breathe()
     shell.journal.append(

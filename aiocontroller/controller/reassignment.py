@@ -42,11 +42,6 @@ async def initialize_partition_reassignments(shell: ControllerShell) -> None:
     await carry_out_steps(shell, phases.initialize_partition_reassignments(shell.context))
 
 
-async def resume_reassignments(shell: ControllerShell) -> None:
-    """Go on with the znode's reassignments, and with those of the topics' znodes."""
-    await carry_out_steps(shell, phases.resume_reassignments(shell.context))
-
-
 async def trigger_partition_reassignment(
     shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
 ) -> dict[int, Refused]:

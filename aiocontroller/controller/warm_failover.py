@@ -172,12 +172,6 @@ async def elect_leaders(shell: ControllerShell) -> None:
         await shell.send(batch)
 
 
-async def resume_reassignments(shell: ControllerShell) -> None:
-    """Resume reassignments: the copy may have been read while another controller was moving partitions."""
-    await reassignment.drop_non_replicas_read_again(shell)
-    await reassignment.resume_reassignments(shell)
-
-
 WARM_FAILOVER: tuple[tuple[str, FailoverHandler | Ahead], ...] = (
     ("read the brokers, start their senders", Ahead(brokers.take_brokers, brokers.read_brokers, broker_starts.read)),
     (
@@ -199,7 +193,7 @@ WARM_FAILOVER: tuple[tuple[str, FailoverHandler | Ahead], ...] = (
     ("take notifications", take_notifications),
     ("read dynamic settings", unclean_elections.load_dynamic_settings),
     ("ask brokers to delete what they owe", debts.pay_all),
-    ("resume reassignments", resume_reassignments),
+    ("resume reassignments", reassignment.initialize_partition_reassignments),
     ("resume topic deletions", topic_deletion.resume_deletions),
     ("carry out pending preferred elections", failover.pending_preferred_elections),
     ("schedule periodic work", failover.schedule_periodic_work),

@@ -42,8 +42,8 @@ def adopt(context: ControllerContext, row: int, state: LeaderAndIsr) -> None:
     """Take a state over that was read again from ZooKeeper; brokers in its ISR that are not replicas are noted."""
     if state != context.table.leadership(row):  # most are as they were
         context.table.set_leadership(row, state)
-    if non_replicas(context, row, state.isr):
-        context.read_with_non_replicas[row] = None
+    if outside := non_replicas(context, row, state.isr):
+        context.read_with_non_replicas[row] = tuple(outside)
 
 
 def load_states(

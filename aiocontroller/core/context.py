@@ -64,8 +64,8 @@ class ControllerContext:
         self.partitions_being_reassigned: dict[int, None] = {}
         self.cancelled_reassignments: dict[int, None] = {}
         """Rows of these that go back to the replicas that they had before."""
-        self.read_with_non_replicas: dict[int, None] = {}
-        """rows whose ISR, when read again from ZooKeeper, contained a broker that is not a replica."""
+        self.read_with_non_replicas: dict[int, tuple[int, ...]] = {}
+        """Row -> brokers that are not replicas, and were in the ISR when it was read: dropped once a replica leads."""
         self.debts = Ledger()
         """Removed replicas that their brokers have yet to delete."""
         self.debts_epoch = epoch
@@ -267,6 +267,7 @@ class ControllerContext:
             self.partitions_being_reassigned.pop(row, None)
             self.cancelled_reassignments.pop(row, None)
             self.left_behind.pop(row, None)
+            self.read_with_non_replicas.pop(row, None)
         if self.sick is not None:
             self.sick = self.sick._replace(relieved=self.sick.relieved.difference(gone))
         for broker in list(self.held_back):
@@ -296,11 +297,6 @@ class ControllerContext:
         for row in rows:
             self.partitions_being_reassigned.pop(row, None)
             self.cancelled_reassignments.pop(row, None)
-
-    def take_read_with_non_replicas(self) -> dict[int, None]:
-        """The rows whose ISR contained a broker that is not a replica when it was read again; forgets them."""
-        rows, self.read_with_non_replicas = self.read_with_non_replicas, {}
-        return rows
 
     # -- replicas --------------------------------------------------------------------------------------------------
 

@@ -349,12 +349,25 @@ class ReassignmentsEnded(NamedTuple):
         context.end_reassignments(self.rows)
 
 
-class NonReplicasDropped(NamedTuple):
-    """The rows in ``read_with_non_replicas`` have been checked."""
+class NonReplicasNoted(NamedTuple):
+    """Rows with brokers that are not replicas, and were in the ISR when it was read."""
+
+    found: Mapping[int, tuple[int, ...]]
 
     def apply(self, context: ControllerContext) -> None:
-        """Empty ``read_with_non_replicas``."""
-        context.read_with_non_replicas = {}
+        """Add them to ``read_with_non_replicas``."""
+        context.read_with_non_replicas.update(self.found)
+
+
+class NonReplicasDropped(NamedTuple):
+    """The non-replicas of these rows are about to be dropped, or there are none."""
+
+    rows: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        """Take them from ``read_with_non_replicas``; others are allowed."""
+        for row in self.rows:
+            context.read_with_non_replicas.pop(row, None)
 
 
 # -- debts -------------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ broker that dies leaves thousands of partitions but only dozens of such combinat
 
 A replica is *online* when its broker is live (neither shutting down nor suspected to be dead) and its log directory
 works.  Replicas are tried in the order of the assignment, or in that of ``leader_preferences``: first those of the
-ISR, then the eligible ones (``core.eligible_replicas``).  A suspicion justifies no election from outside the ISR: a
-suspected broker may hold records and serve clients.
+ISR, then the eligible ones (``core.eligible_replicas``).  A non-replica in the ISR keeps none of them from leading.  A
+suspicion justifies no election from outside the ISR: a suspected broker may hold records and serve clients.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def offline_partition_leader_election(
 ) -> ElectionOutcome | None:
     """The first assigned replica that is online and may lead; without one, if that is allowed, the first online one."""
     alive = tuple(r for r in replicas if r in online)
-    candidates = spare.candidates(isr, online)
+    candidates = spare.candidates(isr, alive)
     for leader in alive:
         if leader in candidates:
             return ElectionOutcome(leader, spare.isr(leader, tuple(r for r in isr if r in online)), alive)
@@ -201,6 +201,9 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
     registered = frozenset(context.brokers)
     leaving, suspected = context.leaving, frozenset(context.suspected)
 
+    def online(assignment: ReplicaAssignment, failed: Replicas) -> frozenset[int]:
+        return live.intersection(assignment.replicas).difference(failed)
+
     def unless_heard_from(isr: Replicas, spare: Spare) -> Spare:
         """No replica is eligible while an ISR member is suspected: it may hold more than they do, and serve clients."""
         return spare if suspected.isdisjoint(isr) else spare._replace(eligible=())
@@ -218,12 +221,12 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
             return lambda a, isr, failed, _, spare: _sent_to(
                 a.replicas,
                 reassign_partition_leader_election(
-                    order(a.target), isr, live.difference(failed), unless_heard_from(isr, spare)
+                    order(a.target), isr, online(a, failed), unless_heard_from(isr, spare)
                 ),
             )
         case Strategy.PREFERRED:
             return lambda a, isr, failed, _, spare: preferred_replica_partition_leader_election(
-                order(a.replicas), isr, live.difference(failed), unless_heard_from(isr, spare)
+                order(a.replicas), isr, online(a, failed), unless_heard_from(isr, spare)
             )
         case Strategy.CONTROLLED_SHUTDOWN:
             return lambda a, isr, failed, _, spare: controlled_shutdown_partition_leader_election(
@@ -242,18 +245,19 @@ def _sent_to(replicas: Replicas, outcome: ElectionOutcome | None) -> ElectionOut
 
 def without_online_isr(context: ControllerContext, rows: Sequence[int]) -> list[int]:
     """The partitions with leadership but without an online in-sync replica: only these need the unclean setting."""
-    table, memo = context.table, dict[int, bool]()
+    table, memo = context.table, dict[tuple[int, int], bool]()
     found = []
     for row in rows:
         isr = table.isr_of[row]
         if isr == NO_ISR:
             continue
+        key = (isr, table.assignment_of[row])
         if context.offline_dirs:
-            dead = not any(context.is_replica_online(row, r) for r in table.isr(row))
-        elif isr in memo:
-            dead = memo[isr]
+            dead = not any(context.is_replica_online(row, r) for r in table.replicas(row) if r in table.isr(row))
+        elif key in memo:
+            dead = memo[key]
         else:
-            dead = memo[isr] = context.live.isdisjoint(table.isrs.values[isr])
+            dead = memo[key] = context.live.intersection(table.replicas(row)).isdisjoint(table.isr(row))
         if dead:
             found.append(row)
     return found

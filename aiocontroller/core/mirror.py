@@ -257,7 +257,6 @@ class MirroredCluster:
             self._unmark(row)
             self.unreadable.pop(row, None)
             self.recent.pop(row, None)
-            self.context.read_with_non_replicas.pop(row, None)
         self.context.remove_topic(topic)
 
 
@@ -318,7 +317,7 @@ def _settle_states(context: ControllerContext, rows: Sequence[int]) -> None:
     if noted or odd:
         for row, pair in zip(rows, pairs, strict=True):
             if pair in odd:
-                noted[row] = None
+                noted[row] = tuple(r for r in table.isr(row) if r not in replicas[pair[0]])
             else:
                 noted.pop(row, None)
 

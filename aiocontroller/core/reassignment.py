@@ -412,7 +412,7 @@ def effects_of_commit(
 # -- brokers in ISRs that are not replicas -----------------------------------------------------------------------------
 
 
-def non_replicas_in_isrs(context: ControllerContext) -> dict[int, list[int]]:
+def non_replicas_in_isrs(context: ControllerContext) -> dict[int, tuple[int, ...]]:
     """Row -> brokers in its ISR that are not replicas, as Kafka's controller leaves them if it ends after writing the
     assignment."""
     table = context.table
@@ -422,14 +422,13 @@ def non_replicas_in_isrs(context: ControllerContext) -> dict[int, list[int]]:
         (a, i) for a, i in combinations if i != NO_ISR and a >= 0 and not set(in_sync[i]) <= set(replicas[a].replicas)
     }
     rows = [row for row in table.rows() if (table.assignment_of[row], table.isr_of[row]) in odd] if odd else []
-    return {row: non_replicas(context, row, table.isr(row)) for row in rows}
+    return {row: tuple(non_replicas(context, row, table.isr(row))) for row in rows}
 
 
-def non_replicas_of(context: ControllerContext, rows: Iterable[int]) -> dict[int, list[int]]:
-    """Row -> brokers in its ISR that are not replicas, perhaps none; rows without leadership are left out."""
-    table = context.table
-    led = [row for row in rows if table.topic_of[row] >= 0 and table.isr_of[row] != NO_ISR]
-    return {row: non_replicas(context, row, table.isr(row)) for row in led}
+def still_non_replicas(context: ControllerContext) -> dict[int, list[int]]:
+    """Row -> those of the noted brokers that are not replicas now, perhaps none; the ISR may be without them by now."""
+    noted = context.read_with_non_replicas
+    return {row: non_replicas(context, row, brokers) for row, brokers in noted.items()}
 
 
 class NonReplicas(NamedTuple):
@@ -447,7 +446,7 @@ def led_by_non_replicas(context: ControllerContext, found: Mapping[int, Sequence
         row
         for row, brokers in found.items()
         if table.leader[row] in brokers
-        and not table.topic(row).deleting
+        and not context.needs_no_leader(row)
         and any(b in table.isr(row) and context.is_replica_online(row, b) for b in table.replicas(row))
     ]
 
@@ -458,7 +457,7 @@ def plan_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[i
     odd = {
         row: brokers
         for row, brokers in found.items()
-        if brokers and table.leader[row] in table.replicas(row) and not table.topic(row).deleting
+        if brokers and table.leader[row] in table.replicas(row) and not context.needs_no_leader(row)
     }
     return NonReplicas(odd, {row: b for row, b in odd.items() if not set(b).isdisjoint(table.isr(row))})
 

@@ -144,9 +144,7 @@ def list_partition_reassignments(context: ControllerContext, event: ListPartitio
 
 def initialize_partition_reassignments(context: ControllerContext) -> Steps[None]:
     """At failover: clean up a predecessor's unfinished steps, then resume the znode's and the topic znodes' entries."""
-    found = plan.non_replicas_in_isrs(context)
-    if found:
-        yield from drop_non_replicas(context, found)
+    yield from drop_non_replicas_read_again(context)
     yield from resume_reassignments(context)
 
 
@@ -169,6 +167,7 @@ def drop_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[i
         yield ElectLeaders(led, Strategy.REASSIGN)
         yield SendRequests()
     odd = plan.plan_non_replicas(context, found)
+    yield Apply(NonReplicasDropped([row for row, brokers in found.items() if row in odd.all or not brokers]))
     if not odd.all:
         return
     names = context.table.sample(list(odd.all))
@@ -182,13 +181,11 @@ def drop_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[i
 
 
 def drop_non_replicas_read_again(context: ControllerContext) -> Steps[None]:
-    """Drop brokers that a leader added to its ISR without knowing the assignment, as states read again have shown.
+    """Drop brokers that ISRs had when they were read, such as those that a leader added without knowing the assignment.
 
-    Called after each event, because during a reassignment memory is ahead of ZooKeeper.
+    Called after each event: during a reassignment memory is ahead of ZooKeeper, and a replica may have begun to lead.
     """
-    found = plan.non_replicas_of(context, context.read_with_non_replicas)
-    yield Apply(NonReplicasDropped())
-    yield from drop_non_replicas(context, found)
+    yield from drop_non_replicas(context, plan.still_non_replicas(context))
 
 
 def maybe_complete_reassignment(context: ControllerContext, rows: Iterable[int]) -> Steps[None]:

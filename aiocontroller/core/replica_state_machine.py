@@ -6,7 +6,7 @@ decided once for each combination of assignment and states.
 Departures from Kafka: when several brokers go offline in one step, a partition's ISR shrinks once for all of them and
 its leader epoch rises by one, while Kafka goes broker by broker.  When the whole ISR goes offline, Kafka keeps the
 member that it happened to treat last; here the whole ISR stays, since each member still holds every acknowledged
-record.
+record.  It also stays if only non-replicas would be left in it: Kafka keeps these, although they can never lead.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class OfflinePlan(NamedTuple):
 def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
     """Take the replicas out of their partitions' ISRs; partitions whose leader goes have none then (elect first)."""
     table, isrs, epoch = context.table, context.table.isrs.values, context.epoch
-    shrunk: dict[tuple[int, tuple[int, ...]], tuple[int, ...] | None] = {}
+    shrunk: dict[tuple[int, int, tuple[int, ...]], tuple[int, ...] | None] = {}
     others: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
     plan = OfflinePlan(Decisions.none(), [], [])
     going = leaving(replicas)
@@ -197,10 +197,10 @@ def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
         if isr == NO_ISR:
             plan.without_leadership.append(row)
             continue
-        key = (isr, gone)
-        if key not in shrunk:
-            shrunk[key] = _without(isrs[isr], gone)
-        left = shrunk[key]
+        combination = (isr, assignment, gone)
+        if combination not in shrunk:
+            shrunk[combination] = _without(isrs[isr], gone, table.assignments.values[assignment].replicas)
+        left = shrunk[combination]
         if left is None:
             plan.unchanged.append(row)
             continue
@@ -295,10 +295,12 @@ def leaving(replicas: Replicas) -> list[tuple[int, tuple[int, ...]]]:
     return [(row, tuple(gone)) for row, gone in sorted(leaving.items())]
 
 
-def _without(isr: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...] | None:
-    """The ISR without the gone brokers; all of it if it would become empty; None if it contains none of them."""
+def _without(isr: tuple[int, ...], gone: Collection[int], replicas: Collection[int]) -> tuple[int, ...] | None:
+    """The ISR without the gone brokers; all of it if no replica would be left; None if it contains none of them."""
     left = tuple(r for r in isr if r not in gone)
-    return None if len(left) == len(isr) else left or isr
+    if len(left) == len(isr):
+        return None
+    return isr if set(left).isdisjoint(replicas) else left
 
 
 def drop_replicas(table: PartitionTable, replicas: Replicas) -> None:

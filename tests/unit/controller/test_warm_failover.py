@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller import reassignment, warm_failover, warm_failover_sending
-from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller import warm_failover, warm_failover_sending
 from aiocontroller.controller.warm_failover import FRESH_S
 from aiocontroller.core import mirror as mirrored
+from aiocontroller.core import reassignment_phases as phases
 from aiocontroller.core import warm_failover_sending as slices
+from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.events import FailoverStep
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.states import PartitionState
+from aiocontroller.core.steps import Steps
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
@@ -239,13 +241,13 @@ async def test_brokers_that_are_no_replicas_leave_isrs_before_reassignments_go_o
         in_sync = b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":3,"isr":[1,2]}'
         await it.client.set("/brokers/topics/t/partitions/1/state", in_sync, -1)
         await it.sleep(0.5)
-        resume, found = reassignment.resume_reassignments, []
+        resume, found = phases.resume_reassignments, []
 
-        async def observed(shell: ControllerShell) -> None:
+        def observed(context: ControllerContext) -> Steps[None]:
             found.append(content(standby)["t-1"][2].isr)
-            await resume(shell)
+            yield from resume(context)
 
-        monkeypatch.setattr(reassignment, "resume_reassignments", observed)
+        monkeypatch.setattr(phases, "resume_reassignments", observed)
         await it.until(lambda: is_active(standby) and "schedule periodic work" in steps(standby))
         assert was_warm(standby)
         assert found == [(1,)]

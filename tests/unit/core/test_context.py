@@ -64,6 +64,7 @@ def test_a_removed_topic_leaves_nothing_in_its_reused_rows() -> None:
     for row in (0, 1, 2):
         context.set_offline_dir_replicas(1, [row], [])
         context.partitions_being_reassigned[row] = None
+        context.read_with_non_replicas[row] = (3,)
     context.set_offline_dir_replicas(2, [0], [])
     for names in (
         context.topics_to_be_deleted,
@@ -73,7 +74,7 @@ def test_a_removed_topic_leaves_nothing_in_its_reused_rows() -> None:
         names.update({"t": None, "u": None})
     context.remove_topic(context.table.topic_by_name["t"])
     assert context.offline_dirs == {1: {2}}
-    assert list(context.partitions_being_reassigned) == [2]
+    assert list(context.partitions_being_reassigned) == list(context.read_with_non_replicas) == [2]
     assert list(context.topics_to_be_deleted) == ["u"]
     assert list(context.topics_with_deletion_started) == ["u"]
     assert list(context.topics_ineligible_for_deletion) == ["u"]
@@ -112,5 +113,4 @@ def test_non_replicas_of_a_state_read_again_are_noted() -> None:
     adopt(context, 0, leadership(1, (1, 3), partition_epoch=4))
     adopt(context, 1, leadership(2, (2,)))
     assert (context.table.isr(0), context.table.partition_epoch[0], context.table.leader[1]) == ((1, 3), 4, 2)
-    assert list(context.take_read_with_non_replicas()) == [0]
-    assert list(context.take_read_with_non_replicas()) == []
+    assert context.read_with_non_replicas == {0: (3,)}

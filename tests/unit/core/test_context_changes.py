@@ -27,7 +27,7 @@ def cluster() -> ControllerContext:
     context.mark_topics_ineligible_for_deletion(["u"])
     context.table.set_assignment(0, ReplicaAssignment((1, 2), adding=(2,)))
     context.begin_reassignments([0])
-    context.read_with_non_replicas[0] = None
+    context.read_with_non_replicas[0] = (3,)
     context.debts.set(1, "t", {0: OLD}, 0)
     context.hold_back([0])
     [debt] = context.debts
@@ -81,7 +81,8 @@ EXAMPLES: list[tuple[Make, Look, object, object]] = [
     (lambda c: changes.LeftBehind({2: [1]}), lambda c: c.left_behind, {}, {1: {2: None}}),
     (lambda c: changes.ReassignmentsBegun([1]), lambda c: list(c.partitions_being_reassigned), [0], [0, 1]),
     (lambda c: changes.ReassignmentsEnded([0]), lambda c: list(c.partitions_being_reassigned), [0], []),
-    (lambda c: changes.NonReplicasDropped(), lambda c: c.read_with_non_replicas, {0: None}, {}),
+    (lambda c: changes.NonReplicasNoted({1: (3,)}), lambda c: c.read_with_non_replicas, {0: (3,)}, {0: (3,), 1: (3,)}),
+    (lambda c: changes.NonReplicasDropped([0, 1]), lambda c: c.read_with_non_replicas, {0: (3,)}, {}),
     (lambda c: changes.HeldBack([1]), lambda c: c.held_back, {1: {0}}, {1: {0}}),
     (lambda c: changes.HoldReleased(1, [0]), lambda c: (c.held_back, c.offline_dirs), ({1: {0}}, {1: {0}}), ({}, {})),
     (lambda c: changes.DebtsStored(2, "t", {0: OLD}, 4), lambda c: c.debts.version(2, "t"), -1, 4),

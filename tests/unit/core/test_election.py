@@ -216,7 +216,8 @@ def partitions(draw: st.DrawFn) -> Dumb:
     assignment = ReplicaAssignment(tuple(draw(some_ids.filter(bool))))
     if draw(st.booleans()):
         assignment = assignment.reassign_to(draw(some_ids.filter(bool)))
-    isr = draw(st.lists(st.sampled_from(assignment.replicas), unique=True, min_size=1))
+    in_sync = assignment.replicas if draw(st.integers(0, 3)) else IDS  # perhaps with non-replicas
+    isr = draw(st.lists(st.sampled_from(in_sync), unique=True, min_size=1))
     known = LeaderAndIsr(
         draw(st.sampled_from((-1, *isr))),
         draw(st.integers(0, 9)),
@@ -226,8 +227,8 @@ def partitions(draw: st.DrawFn) -> Dumb:
         draw(st.sampled_from((RECOVERED, RECOVERING))),
     )
     leadership = known if draw(st.integers(0, 9)) else None
-    failed = draw(some_ids) if draw(st.booleans()) else []
-    return Dumb(draw(st.sampled_from("abc")), assignment, leadership, set(), set(), set(failed))
+    failed = set(draw(some_ids) if draw(st.booleans()) else []).intersection(assignment.replicas)
+    return Dumb(draw(st.sampled_from("abc")), assignment, leadership, set(), set(), failed)
 
 
 @st.composite
@@ -251,8 +252,7 @@ def clusters(draw: st.DrawFn) -> tuple[ControllerContext, list[Dumb]]:
         if dumb.leadership is not None:
             context.table.set_leadership(row, dumb.leadership)
         for replica in dumb.failed_dirs:
-            if replica in dumb.assignment.replicas:
-                context.set_offline_dir_replicas(replica, [row], [])
+            context.set_offline_dir_replicas(replica, [row], [])
     return context, dumbs
 
 
@@ -292,7 +292,8 @@ def test_which_partitions_need_the_unclean_setting(cluster: tuple[ControllerCont
     assert without_online_isr(context, range(len(dumbs))) == [
         row
         for row, dumb in enumerate(dumbs)
-        if dumb.leadership is not None and not any(dumb.online(r) for r in dumb.leadership.isr)
+        if dumb.leadership is not None
+        and not any(dumb.online(r) for r in dumb.assignment.replicas if r in dumb.leadership.isr)
     ]
 
 

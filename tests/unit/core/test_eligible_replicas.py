@@ -277,6 +277,14 @@ def test_of_a_dead_isr_the_members_that_lost_nothing_lead_and_make_up_the_isr() 
     assert elected(context) == (1, (1,))
 
 
+@pytest.mark.parametrize("strategy", [Strategy.OFFLINE, Strategy.REASSIGN, Strategy.PREFERRED])
+def test_a_non_replica_in_the_isr_keeps_no_member_from_leading(strategy: Strategy) -> None:
+    context = cluster(1, 2)
+    write(context, NO_LEADER, 3, 1)
+    restart(context, 1, 201, clean=False)
+    assert elected(context, strategy) == (1, (3, 1))
+
+
 def test_a_member_that_has_joined_again_since_its_unclean_start_is_not_unproven() -> None:
     context = cluster()
     restart(context, 1, 201, clean=False)

@@ -204,8 +204,8 @@ def equal_after_start(copy: ControllerContext, cold: ControllerContext, random: 
     psm.initialize_partition_states(cold)
     rsm.initialize_replica_states(cold)
     assert shown(copy) == shown(cold)
-    noted = {str(copy.table.topic_partition(row)) for row in copy.read_with_non_replicas}
-    assert noted == {str(cold.table.topic_partition(row)) for row in non_replicas_in_isrs(cold)}
+    noted = {str(copy.table.topic_partition(row)): of for row, of in copy.read_with_non_replicas.items()}
+    assert noted == {str(cold.table.topic_partition(row)): of for row, of in non_replicas_in_isrs(cold).items()}
     assert sorted(violations(copy)) == sorted(violations(cold)), "in another order of rows"
     found = {b: rsm.online_and_offline(cold, b)[1] for b in cold.table.brokers_with_replicas()}
     names = {b: sorted(str(cold.table.topic_partition(row)) for row in rows) for b, rows in found.items() if rows}

@@ -68,7 +68,7 @@ def context(owner: Owner) -> ControllerContext:
     made.deletions_watched = (topic,)
     made.debt_parents = {1: 0}
     made.debt_attempts = {1: 1}
-    made.read_with_non_replicas = {0: None}
+    made.read_with_non_replicas = {0: (3,)}
     return made
 
 

@@ -36,7 +36,6 @@ from aiocontroller.core.reassignment import (
     led_by_non_replicas,
     no_longer_in_sync,
     non_replicas_in_isrs,
-    non_replicas_of,
     not_moved,
     plan_commit,
     plan_non_replicas,
@@ -46,6 +45,7 @@ from aiocontroller.core.reassignment import (
     ready_for_phase_b,
     reassignments_to_resume,
     replicas_to_create,
+    still_non_replicas,
     without_controllers,
 )
 from aiocontroller.core.replica_state_machine import set_replica_states
@@ -371,8 +371,9 @@ def test_leftovers_of_a_controller_that_ended() -> None:
     context = ctx(3, {"t": [[1, 2], [1, 2], [1, 2]]})
     assert non_replicas_in_isrs(context) == {}
     lead(context, "t-1", 1, (1, 3, 2))
-    assert non_replicas_in_isrs(context) == {1: [3]}
-    assert non_replicas_of(context, [0, 1]) == {0: [], 1: [3]}
+    assert non_replicas_in_isrs(context) == {1: (3,)}
+    context.read_with_non_replicas = {0: (2,), 1: (3, 1)}
+    assert still_non_replicas(context) == {0: [], 1: [3]}
 
 
 def test_replicas_in_sync_lead_instead_of_brokers_that_are_none() -> None:
@@ -395,3 +396,15 @@ def test_non_replicas_go_where_a_replica_leads() -> None:
     assert no_longer_in_sync(context, plan) == {2: [3]}
     lead(context, "t-0", 1, (1, 2))
     assert no_longer_in_sync(context, plan) == {0: [3], 2: [3]}
+
+
+def test_non_replicas_go_while_a_deletion_waits_for_a_reassignment() -> None:
+    """Else the reassignment would not end: its commit waits until nobody else is in sync."""
+    context = ctx(3, {"going": [ReplicaAssignment((1, 2), removing=(2,)), [1, 2]]})
+    lead(context, "going-0", 3, (3, 1))
+    context.partitions_being_reassigned[0] = None
+    context.queue_topic_deletion(["going"])
+    assert led_by_non_replicas(context, {0: [3]}) == [0]
+    lead(context, "going-0", 1, (1, 3))
+    lead(context, "going-1", 1, (1, 3))
+    assert plan_non_replicas(context, {0: [3], 1: [3]}).all == {0: [3]}, "1 is only to be deleted"

@@ -334,6 +334,7 @@ def test_a_failover_resumes_each_move_once() -> None:
 def test_a_failover_drops_brokers_that_are_not_replicas_first() -> None:
     context = ctx(3, {"t": [[1, 2], [1, 2]]})
     lead(context, "t-1", 3, (3, 1))
+    context.read_with_non_replicas[1] = (3,)
     played = Played(context, phases.initialize_partition_reassignments(context))
     assert played.steps[0] == ElectLeaders([1], Strategy.REASSIGN)
     assert played.kinds.index("OweDeletions") < played.kinds.index("ReadRequestedReassignments")
@@ -354,10 +355,30 @@ def test_a_broker_that_holds_a_log_and_is_not_in_sync_hears_a_higher_epoch() -> 
 def test_rows_that_were_read_again_are_looked_at_once() -> None:
     context = ctx(3, {"t": [[1, 2]]})
     lead(context, "t-0", 1, (1, 2, 3))
-    context.read_with_non_replicas[0] = None
+    context.read_with_non_replicas[0] = (3,)
     Played(context, phases.drop_non_replicas_read_again(context))
     assert (context.table.isr(0), context.read_with_non_replicas) == ((1, 2), {})
     assert Played(context, phases.drop_non_replicas_read_again(context)).kinds == ["Apply"]
+
+
+def test_a_non_replica_goes_once_a_replica_leads() -> None:
+    """Until then its copy may be needed; the election may already have taken it out of the ISR."""
+    context = ctx(3, {"t": [[1, 2]]})
+    lead(context, "t-0", -1, (3, 1))
+    context.read_with_non_replicas[0] = (3,)
+    assert Played(context, phases.drop_non_replicas_read_again(context)).kinds == ["Apply"]
+    assert context.read_with_non_replicas == {0: (3,)}
+    lead(context, "t-0", 1, (1,))
+    played = Played(context, phases.drop_non_replicas_read_again(context))
+    assert played.of(OweDeletions) == [OweDeletions({0: [3]}, "replica is none any more")]
+    assert context.read_with_non_replicas == {}
+
+
+def test_a_non_replica_that_has_become_a_replica_stays() -> None:
+    context = ctx(3, {"t": [[1, 2]]})
+    context.read_with_non_replicas[0] = (2,)
+    assert Played(context, phases.drop_non_replicas_read_again(context)).kinds == ["Apply"]
+    assert context.read_with_non_replicas == {}
 
 
 # -- controllers as replicas -------------------------------------------------------------------------------------------

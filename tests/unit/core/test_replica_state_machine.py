@@ -159,6 +159,9 @@ def test_online_replica_to_offline_replica_transition() -> None:
         (1, (1, 2, 3), [1, 2], (-1, (3,))),
         (1, (1, 2), [1, 2], (-1, (1, 2))),  # none is left: all that were in sync stay (not as Kafka)
         (1, (1,), [2], None),  # it was not in sync: nothing to write
+        (3, (3, 4, 1), [1, 3], (-1, (3, 4, 1))),  # only 4 is left, which is no replica and can never lead
+        (1, (4, 1), [1], (-1, (4, 1))),
+        (1, (1, 4, 3), [1], (-1, (4, 3))),
     ],
 )
 def test_isr_without_the_replicas_that_go(
