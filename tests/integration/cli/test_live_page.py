@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from aiocontroller.net.ports import World
 from aiocontroller.property_values import Secret
+from aiocontroller.server import actions
+from aiocontroller.server.cluster_view import in_charge
 from aiocontroller.service import Service
 from tests.integration.analytics.test_page import BROWSER, COLLAPSED, SPILLED
 from tests.integration.cli.test_broken import broken, cluster
@@ -308,6 +311,52 @@ async def test_replicas_are_moved_and_leaders_elected_from_the_page(cluster: Clu
     await page.wait_for_function("label => document.activeElement.getAttribute('aria-label') === label", arg=label)
     assert "found 2 replicas for 1 brokers" in await shows_first(page, "Move all replicas off broker 2")
     assert all("409" in complaint or "data:" in complaint for complaint in page.complaints), page.complaints
+
+
+async def test_of_two_operators_who_move_one_partition_the_second_begins_again(
+    cluster: Cluster, chromium: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both look before either acts.  Whoever looks for too long, or at a controller that ends, begins again as well."""
+    service = await acting(cluster)
+    standby = await cluster.add_controller(aiocontroller_id=1002, aiocontroller_http_actor_password=Secret("sesame"))
+    label, ready = "Move the replicas of t-1", "Nothing is done yet. The journal will say: 'anna'"
+
+    async def looking(at: Service, *replicas: str) -> Any:
+        page = await shown(chromium, at)
+        await page.fill("#text", "t")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="t", exact=True).click()
+        assert ready in await shows_first(page, label, *replicas)
+        return page
+
+    async def going_on(page: Any) -> str:
+        await page.locator("#act-go").click()
+        await page.wait_for_function("() => !waiting")
+        return str(await page.locator("#act-message").inner_text())
+
+    pages = [await looking(service, "2", "1"), await looking(service, "1", "2")]
+    said = await asyncio.gather(*map(going_on, pages))
+    assert said.count("Done.") == 1, said
+    [(refusal, loser)] = [(text, page) for text, page in zip(said, pages, strict=True) if text != "Done."]
+    assert re.match("another action is being|what it would do has changed|t-1 is being", refusal), refusal
+    table = service.shell.context.table
+    one, other = table.replicas(table.row("t", 1))
+
+    monkeypatch.setattr(actions, "CONFIRMED_WITHIN_S", 0.0)
+    assert (await going_on(loser)).startswith(ready)
+    assert f"t-1: replicas {one}, {other} → {other}, {one}" in await loser.locator("#act-lines").inner_text()
+    assert (await going_on(loser)).startswith("this confirmation is unknown, used, too old")
+    monkeypatch.undo()
+    assert (await going_on(loser)).startswith(ready)
+
+    await cluster.stop_controller(service)
+    assert (await going_on(loser)).startswith("This controller does not answer. It may have done it or not")
+    await until(lambda: in_charge(standby.shell))
+    table = standby.shell.context.table
+    assert table.replicas(table.row("t", 1)) == (one, other)
+    page = await looking(standby, str(other), str(one))
+    assert await going_on(page) == "Done."
+    assert table.replicas(table.row("t", 1)) == (other, one)
 
 
 async def test_a_late_answer_is_not_taken_for_that_to_another_action(cluster: Cluster, chromium: Any) -> None:

@@ -52,6 +52,16 @@ def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
     assert not about_ours, about_ours
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
+def test_systemd_calls_its_exposure_low(tmp_path: Path) -> None:
+    """Of 10 in tenths; a unit without these lines has 96."""
+    unit = tmp_path / "aiocontroller.service"
+    unit.write_text(printed())
+    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", str(unit)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     "option, value",
     [

@@ -243,6 +243,42 @@ async def test_two_at_once() -> None:
         assert len(requested(service)) == 1
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("other", [(3, 2), (3, 1)], ids=["the same", "another"])
+@virtual_time
+async def test_two_confirm_moves_of_one_partition(at_once: bool, other: tuple[int, ...]) -> None:
+    """Both were shown what they asked for before either confirmed; one is carried out, as it was shown."""
+    async with stage() as it:
+        await led_by_the_second(it)
+        service = await begin(it, 3)
+        await it.sleep(3)
+        actions, table = of(service), service.shell.context.table
+        asked = {"action": "move", "topic": "t", "partition": 0}
+        moves = [asked | {"replicas": (3, 2), "name": "anna"}, asked | {"replicas": other, "name": "bob"}]
+        shown = [(await actions.dry_run(HERE, body(**each)))["confirmation"] for each in moves]
+
+        async def confirmed(which: int) -> Any:
+            return await actions.confirm(HERE, body(confirmation=shown[which], name=moves[which]["name"]))
+
+        if at_once:
+            done, refusal = await asyncio.gather(confirmed(0), confirmed(1), return_exceptions=True)
+            assert isinstance(refusal, CommandRefusedError)
+            assert str(refusal) == "another action is being carried out: Move t-0 to 3, 2"
+        else:
+            done = await confirmed(0)
+            assert await refused(confirmed(1), BadInputError) == (
+                "t-0 is being reassigned to 3, 2 already: wait for that to end, or cancel it"
+            )
+        assert done["lines"] == ["Done for 1 of 1 partitions."]
+        assert table.assignment(table.row("t", 0)).target == (3, 2)
+        [who] = requested(service)
+        assert who.startswith("'anna'")
+        assert (
+            await refused(confirmed(1))
+            == "this confirmation is unknown, used, too old, or another actor's: begin again"
+        )
+
+
 @virtual_time
 async def test_a_standby_and_a_controller_that_was_deposed_do_nothing() -> None:
     async with stage() as it:
