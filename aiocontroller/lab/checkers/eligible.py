@@ -1,7 +1,8 @@
 """Which replicas hold everything committed, by KIP-966's rules and by what really happened to the brokers' logs.
 
-A twin of ``core.eligible_replicas`` and ``core.broker_starts`` that also knows which logs have lost records.  It relies
-on the states in ZooKeeper alone.  Of the record of brokers' starts it knows which terms have written it, but not its
+A twin of ``core.eligible_replicas`` and ``core.broker_starts`` that also knows which logs have lost records.  Where
+these were lost with the power, a controller can know it once the broker has registered again.  The twin relies on the
+states in ZooKeeper alone.  Of the record of brokers' starts it knows which terms have written it, but not its
 content: a controller that does not write it, such as Kafka's own, guarantees nothing, and its successor starts again.
 """
 
@@ -19,13 +20,15 @@ class EligibleTwin:
         self.min_isr: Callable[[str], int] = lambda topic: 1
         """A topic's ``min.insync.replicas``; 1 where brokers commit below it (before 3.7)."""
         self._complete: dict[Partition, set[int]] = {}
-        """Replicas outside the ISR that hold everything committed; membership only."""
+        """Replicas outside the ISR that hold everything committed, as far as can be known; membership only."""
         self._steady: dict[Partition, set[int]] = {}
         """Those of them that have been registered without interruption since they left the ISR."""
         self._in_sync: dict[Partition, set[int]] = {}
         """ISR members that have been registered without interruption since they joined, and have lost nothing."""
         self._incomplete: dict[Partition, set[int]] = {}
         """Replicas that have lost records since they joined the ISR, and have neither led nor fetched them since."""
+        self._unnoticed: dict[int, set[Partition]] = {}
+        """Broker -> where its logs have lost records since it registered; membership only."""
         self._watched: set[int] = set()
         """Brokers that have started since the record began; every controller must know of these starts."""
         self._epoch = 0
@@ -51,10 +54,11 @@ class EligibleTwin:
         if len(after.isr) >= min(self.min_isr(partition[0]), len(replicas)) or led_from_outside:
             self._forget(partition)
             return
-        left = set(before.isr).intersection(replicas).difference(incomplete)
+        known = {broker for broker in incomplete if partition not in self._unnoticed.get(broker, ())}
+        left = set(before.isr).intersection(replicas).difference(known)
         # As far as a controller knows, a member that has restarted may have lost records.
-        for known, joining in ((self._complete, left), (self._steady, left.intersection(in_sync))):
-            known[partition] = known.get(partition, set()).union(joining).intersection(replicas).difference(after.isr)
+        for of, joining in ((self._complete, left), (self._steady, left.intersection(in_sync))):
+            of[partition] = of.get(partition, set()).union(joining).intersection(replicas).difference(after.isr)
 
     def configured(self, topic: str, states: Iterable[tuple[Partition, LeaderAndIsr]]) -> None:
         """The topic's settings have changed; from now on its leaders may commit alone."""
@@ -64,11 +68,15 @@ class EligibleTwin:
                 if state.leader != NO_LEADER:
                     self._complete.pop(partition, None)
 
-    def lost(self, broker: int, partition: Partition) -> None:
-        """The broker's log has lost records, or is deleted."""
-        for known in (self._complete, self._steady, self._in_sync):
+    def lost(self, broker: int, partition: Partition, *, noticed: bool = True) -> None:
+        """The broker's log has lost records, or is deleted; if not ``noticed``, no controller can know it yet."""
+        for known in (self._steady, self._in_sync):
             known.get(partition, set()).discard(broker)
         self._incomplete.setdefault(partition, set()).add(broker)
+        if noticed:
+            self._complete.get(partition, set()).discard(broker)
+        else:
+            self._unnoticed.setdefault(broker, set()).add(partition)
 
     def regained(self, broker: int, partition: Partition) -> None:
         """The broker's log again holds what it had lost, or as much of that as its leader has."""
@@ -80,6 +88,8 @@ class EligibleTwin:
         for known in (self._steady, self._in_sync):
             for brokers in known.values():
                 brokers.discard(broker)
+        for partition in self._unnoticed.pop(broker, ()):
+            self._complete.get(partition, set()).discard(broker)
 
     def term(self, epoch: int) -> None:
         """A controller has won this epoch."""
@@ -97,6 +107,8 @@ class EligibleTwin:
         for known in (self._complete, self._steady, self._in_sync, self._incomplete):
             for partition in [partition for partition in known if partition[0] == topic]:
                 del known[partition]
+        for partitions in self._unnoticed.values():
+            partitions.difference_update([partition for partition in partitions if partition[0] == topic])
 
     def _forget(self, partition: Partition) -> None:
         self._complete.pop(partition, None)

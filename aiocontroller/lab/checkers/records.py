@@ -196,12 +196,13 @@ class DataChecker:
         if ledger is not None:
             ledger.deleted = max(ledger.deleted, before)
 
-    def damaged(self, broker: int, partition: Partition, after: int, before: int) -> None:
+    def damaged(self, broker: int, partition: Partition, after: int, before: int, *, noticed: bool = True) -> None:
         """The broker's log ended at ``before``, and lost everything from ``after`` on, with its power or its disk.
 
-        What it had lost earlier and not fetched again is still lost.
+        What it had lost earlier and not fetched again is still lost.  If not ``noticed``, no controller can know of the
+        loss before the broker registers again.
         """
-        self.eligible.lost(broker, partition)
+        self.eligible.lost(broker, partition, noticed=noticed)
         lowest, highest = self._damaged.get((broker, partition), (after, before))
         self._damaged[broker, partition] = min(lowest, after), max(highest, before)
 

@@ -161,7 +161,7 @@ class SimulatedData:
         self._disks[number] = self._disks[number].reopen()
         for partition, (after, before) in self._disks[number].power_cut().items():
             self._simulation.history.probe("records lost with the power")
-            self._checker.damaged(number, partition, after, before)
+            self._checker.damaged(number, partition, after, before, noticed=False)
 
     # -- elections by evidence -------------------------------------------------------------------------------------
 

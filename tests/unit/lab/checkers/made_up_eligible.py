@@ -134,6 +134,51 @@ def a_log_has_lost_records(s: Story) -> None:
     s.twin.lost(3, ("u", 0))
 
 
+@case("0:2,3/1,3 1:3/1,3")
+def a_log_has_lost_records_that_no_controller_can_know_of(s: Story) -> None:
+    s.state(1, 1)
+    s.state(1, 1, of=U)
+    s.twin.lost(2, T, noticed=False)
+    s.twin.lost(2, U)
+
+
+@case("0:3/ 1:2,3/3")
+def its_broker_has_registered_again(s: Story) -> None:
+    s.state(1, 1)
+    s.state(1, 1, of=U)
+    s.twin.lost(2, T, noticed=False)
+    s.twin.lost(2, ("u", 0), noticed=False)
+    s.twin.lost(3, T, noticed=False)
+    s.twin.topic_gone("u")
+    s.twin.registered(2)
+    s.twin.registered(1)
+
+
+@case("0:2,3/1,3 1:2,3/1,3")
+def its_broker_has_registered_again_and_regained_them(s: Story) -> None:
+    s.twin.lost(2, T, noticed=False)
+    s.twin.registered(2)
+    s.twin.regained(2, T)
+    s.state(1, 1)
+    s.state(1, 1, of=U)
+
+
+@case("0:2,3/1,3")
+def it_leaves_before_a_controller_can_know(s: Story) -> None:
+    s.twin.lost(2, T, noticed=False)
+    s.state(1, 1)
+
+
+@case("0:2,3/1,3 1:/")
+def an_earlier_topics_log_had_lost_records(s: Story) -> None:
+    s.twin.lost(2, T, noticed=False)
+    s.twin.topic_gone("t")
+    s.states.clear()
+    s.state(1, 1, 2, 3)
+    s.state(1, 1)
+    s.twin.registered(2)
+
+
 @case("0:/1,3")
 def a_member_of_the_isr_has_lost_records(s: Story) -> None:
     s.twin.lost(2, T)
@@ -323,6 +368,15 @@ def two_are_complete(s: records.Story) -> None:
 def a_complete_log_loses_records(s: records.Story) -> None:
     two_are_complete(s)
     s.check.damaged(2, records.T, 3, 6)
+    assert s.check.eligible.complete(records.T) == {3}
+
+
+@records.case()
+def a_complete_log_loses_records_with_its_power(s: records.Story) -> None:
+    two_are_complete(s)
+    s.check.damaged(2, records.T, 3, 6, noticed=False)
+    assert s.check.eligible.complete(records.T) == {2, 3}
+    s.check.eligible.registered(2)
     assert s.check.eligible.complete(records.T) == {3}
 
 
