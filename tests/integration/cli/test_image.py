@@ -374,6 +374,47 @@ def test_what_is_missing_is_named(engine: Engine, properties: Path, tmp_path: Pa
     assert refused(properties, data) == (2, unreadable)
 
 
+SYSTEMD = Path("/usr/lib/systemd/systemd")
+
+
+@pytest.mark.skipif(not SYSTEMD.exists(), reason="no systemd")
+def test_systemd_runs_the_unit(engine: Engine, properties: Path, zk_connect: str) -> None:
+    """As the first process of a container, in place of the image's program."""
+    file = f"zookeeper.connect={zk_connect}\nlisteners=PLAINTEXT://127.0.0.1:0\naiocontroller.http.port=0\n"
+    (properties / "server.properties").write_text(file)
+    first = ["--systemd=always", "--user", "0:0", "--entrypoint", json.dumps([str(SYSTEMD), "--unit=basic.target"])]
+    options = ["--network", "host", "--volume", f"{properties}:{CONFIG}:ro", *first, *here()]
+    began = engine.does("run", "--detach", "--name", "systemd", *options, IMAGE)
+    assert began.returncode == 0, began.stderr
+
+    def does(line: str) -> str:
+        done = engine.does("exec", "systemd", "sh", "-c", line)
+        said = engine.does("exec", "systemd", "journalctl", "--no-pager").stdout
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}{said}"
+        return done.stdout
+
+    def until(*lines: str) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not set(lines) <= set(found := does("systemctl show aiocontroller").splitlines()):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+
+    unit = "/etc/systemd/system/aiocontroller.service"
+    does("echo kafka:x:7001:7001::/:/bin/false >>/etc/passwd; echo kafka:x:7001: >>/etc/group")
+    does(f"aiocontroller systemd-unit --user kafka >{unit}")
+    does("until systemctl daemon-reload; do sleep 0.2; done; systemctl start aiocontroller")
+    until("SubState=running", "StatusText=active, epoch 1")
+    does("systemctl reload aiocontroller")
+    does("systemctl kill --signal KILL aiocontroller")
+    until("SubState=running", "NRestarts=1")
+    does("systemctl stop aiocontroller")
+    until("ActiveState=inactive", "Result=success", "ExecMainStatus=0")
+    does(f"sed -i 's/ run / run --no-such-option /' {unit}; systemctl daemon-reload")
+    does("! systemctl start aiocontroller")
+    until("ActiveState=failed", "NRestarts=0", "ExecMainStatus=2")
+    assert engine.does("rm", "--force", "--time", "0", "systemd").returncode == 0
+
+
 def probed(port: int, path: str) -> tuple[int, str]:
     """Status and first line; (0, "") while nothing listens."""
     try:
