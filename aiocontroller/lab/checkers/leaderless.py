@@ -125,6 +125,5 @@ class LeaderWatch:
     def _able(self) -> bool:
         """Return whether nothing keeps the active controller from electing leaders."""
         simulation = self._simulation
-        holder = simulation.holder()
         hindered = {"links", "followers lag", "paused", "ZooKeeper down", "ZooKeeper refuses"}
-        return holder in simulation.controllers and hindered.isdisjoint(simulation.faults())
+        return simulation.holding() is not None and hindered.isdisjoint(simulation.faults())

@@ -38,7 +38,7 @@ class Bounces:
         With ``unseen``, the active controller is paused until the broker has registered.
         """
         simulation = self._simulation
-        holder = simulation.controllers.get(simulation.holder() or 0)
+        holder = simulation.holding()
         paused = holder[1].host if unseen and holder is not None and not holder[1].host.paused else None
         if paused is not None:
             paused.pause()

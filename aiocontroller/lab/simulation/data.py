@@ -108,10 +108,10 @@ class SimulatedData:
     def _must_ask(self, partition: Partition, leader: int) -> bool:
         """Whether the active controller knows that this broker's present process has started uncleanly, and considers
         other replicas online, too."""
-        holder = self._simulation.holder()
-        if holder not in self._simulation.controllers or not self._runs(leader):
+        holder = self._simulation.holding()
+        if holder is None or not self._runs(leader):
             return False
-        context = self._simulation.controllers[holder][0].shell.context
+        context = holder[0].shell.context
         row = context.table.row(*partition)
         others = [] if row < 0 else [broker for broker in context.table.replicas(row) if broker != leader]
         known = leader in context.started_uncleanly()

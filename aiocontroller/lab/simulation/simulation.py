@@ -461,13 +461,17 @@ class Simulation:
         owner = self._owner()
         return next((number for number, s in self._services if s.client.session_id == owner), None) if owner else None
 
+    def holding(self) -> tuple[Service, Process] | None:
+        """Return the running process whose session owns ``/controller``: not one that was started after it."""
+        owner = self._owner()
+        return next((each for each in self.controllers.values() if owner and each[0].client.session_id == owner), None)
+
     def facts(self) -> Facts:
         """Return the state in ZooKeeper and the brokers' beliefs."""
         history, nodes = self.history, self.model.tree.nodes
-        holder = self.holder()
         return Facts(
-            controller=holder,
-            controller_runs=holder in self.controllers,
+            controller=self.holder(),
+            controller_runs=self.holding() is not None,
             epoch=history.controller_epoch,
             brokers=frozenset(b for b in range(1, self.plan.brokers + 1) if paths.broker_id(b) in nodes),
             states={p: s for p, s in sorted(history.states.items()) if paths.topic(p[0]) in nodes},

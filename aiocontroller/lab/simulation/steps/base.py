@@ -87,8 +87,8 @@ class StepTaker(BackgroundTasks):
         if isinstance(word, int):
             number = known_number(word, range(1, self.simulation.plan.controllers + 1))
             return number if number in controllers else None
-        holder = self.simulation.holder()
-        chosen = [number for number in controllers if (number == holder) is (word == "active")]
+        holder = self.simulation.holding()
+        chosen = [number for number, each in controllers.items() if (each == holder) is (word == "active")]
         return self.chance.choice(chosen) if chosen else None
 
     def _seconds(self, *choices: float) -> float:

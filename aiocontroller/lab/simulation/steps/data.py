@@ -26,7 +26,7 @@ class DataSteps(StepTaker):
         controller (``unseen``).
         """
         unseen_s = self._given.take("unseen")
-        holder = self.simulation.controllers.get(self.simulation.holder() or 0)
+        holder = self.simulation.holding()
         if unseen_s is not None and holder is not None:
             self._pause_process(holder[1], unseen_s)
         for broker in self._each(self.simulation.brokers):

@@ -69,10 +69,10 @@ class Steps(
         Brokers answer slowly, ZooKeeper's packets reach the controller late, and no other controller can contend.
         """
         simulation, network = self.simulation, self.simulation.network
-        number = simulation.holder()
-        if number not in simulation.controllers:
+        number, holder = simulation.holder(), simulation.holding()
+        if number is None or holder is None:
             return
-        host = simulation.controllers[number][1].host.name
+        host = holder[1].host.name
         brokers = [broker for broker, _ in simulation.brokers.values()]
         oldest, newest = list(self.topics)[:1], list(self.topics)[1:][-1:]
         await self._delete_topics(oldest)  # so that partitions have other row numbers in the next term
@@ -97,10 +97,11 @@ class Steps(
         The controller gets another session immediately, and no other controller wins.
         """
         simulation, network = self.simulation, self.simulation.network
-        number, dead, silent = simulation.holder(), self._one(simulation.brokers), self._one(simulation.brokers)
-        if number not in simulation.controllers or dead is None or silent is None or dead == silent:
+        number, holder = simulation.holder(), simulation.holding()
+        dead, silent = self._one(simulation.brokers), self._one(simulation.brokers)
+        if number is None or holder is None or dead is None or silent is None or dead == silent:
             return
-        service, process = simulation.controllers[number]
+        service, process = holder
         link = simulation.brokers[silent][1].host.name, process.host.name
         with self._others_cut_off(number):
             gone, actor = simulation.brokers.pop(dead)
