@@ -209,10 +209,10 @@ async def elect_and_take_offline(
     New leaders get an ISR without the offline replicas.  The requests stay in ``batch``, unless it becomes large and is
     sent early.
     """
-    context, table = shell.context, shell.context.table
+    context = shell.context
     election = await _begin_election(shell, rows, strategy, batch)
     valid = _valid_replicas(shell, replicas, ReplicaState.OfflineReplica)
-    staying = {broker: sorted(table.not_deleting(own)) for broker, own in valid.items()}
+    staying = {broker: sorted(context.staying(own)) for broker, own in valid.items()}
     electing = frozenset(election.undecided)
     await shell.breathe()
     shrinking = rsm.IsrShrinking(_without(staying, electing), stop=not context.brokers.keys().isdisjoint(staying))

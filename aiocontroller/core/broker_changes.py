@@ -111,16 +111,15 @@ def is_to_be_unlisted(context: ControllerContext, broker: int, broker_epoch: int
 
 
 def replicas_to_take_offline(context: ControllerContext, replicas: Replicas) -> dict[int, Sequence[int]]:
-    """The replicas without those of topics that are being deleted."""
-    return {broker: context.table.not_deleting(rows) for broker, rows in replicas.items()}
+    """The replicas without those of topics that are being deleted, unless a deletion waits for a reassignment."""
+    return {broker: context.staying(rows) for broker, rows in replicas.items()}
 
 
 def replicas_being_deleted(context: ControllerContext, replicas: Replicas) -> dict[int, list[int]]:
-    """Those of topics that are being deleted: their deletion has failed for now."""
+    """The other replicas: their deletion has failed for now."""
     if not context.topics_to_be_deleted:
         return {}
-    topic = context.table.topic
-    return {broker: [row for row in rows if topic(row).deleting] for broker, rows in replicas.items()}
+    return {broker: [row for row in rows if context.needs_no_leader(row)] for broker, rows in replicas.items()}
 
 
 # -- a registration changes --------------------------------------------------------------------------------------------

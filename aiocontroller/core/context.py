@@ -231,6 +231,12 @@ class ControllerContext:
         """
         return self.table.topic(row).deleting and row not in self.partitions_being_reassigned
 
+    def staying(self, rows: Sequence[int]) -> list[int]:
+        """Return the partitions without those that need no leader."""
+        if len(self.table.not_deleting(rows)) == len(rows):
+            return list(rows)
+        return [row for row in rows if not self.needs_no_leader(row)]
+
     def mark_topics_ineligible_for_deletion(self, names: Iterable[str]) -> list[str]:
         """Make topics ineligible for deletion; returns those that were eligible."""
         halted = [name for name in names if name not in self.topics_ineligible_for_deletion]

@@ -82,15 +82,8 @@ def partitions_to_bring_online(
     """
     table = context.table
     waiting = sorted(table.not_online) if among is None else [row for row in among if row in table.not_online]
-    rows = _staying(context, waiting)
+    rows = context.staying(waiting)
     return rows if topic is None else [row for row in rows if table.topic(row).name == topic]
-
-
-def _staying(context: ControllerContext, rows: list[int]) -> list[int]:
-    """The partitions without those that no longer need a leader."""
-    if len(context.table.not_deleting(rows)) == len(rows):
-        return rows
-    return [row for row in rows if not context.needs_no_leader(row)]
 
 
 def partitions_with_offline_leader(context: ControllerContext) -> list[int]:
@@ -111,7 +104,7 @@ def partitions_with_offline_leader(context: ControllerContext) -> list[int]:
     away = [row for row, isr, lives in zip(rows, isrs, online, strict=True) if isr != NO_ISR and not lives]
     if context.suspected:
         away = [row for row in away if not _may_lead_unheard(context, row)]
-    return _staying(context, away)
+    return context.staying(away)
 
 
 def _may_lead_unheard(context: ControllerContext, row: int) -> bool:

@@ -137,3 +137,18 @@ def test_changes_of_brokers_are_recorded_by_their_kind(it: PureCluster) -> None:
     it.queue.append(ev.BrokerChange())
     it.step()
     assert len(journal.of_kind("broker")) == before
+
+
+def test_a_partition_whose_deletion_waits_for_its_reassignment_loses_a_dead_leader(it: PureCluster) -> None:
+    """Until the reassignment ends it is treated like any other: it needs a leader, and replicas may join its ISR."""
+    it.create_topic("u", [[1], [1]])
+    it.step()
+    it.ask(ev.ApiPartitionReassignment, targets={TopicPartition("u", 0): (2,)})
+    it.znodes.deletions["u"] = None
+    it.queue.append(ev.TopicDeletion())
+    it.step()
+    it.unregister(1)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    states = it.znodes.states
+    assert [states[TopicPartition("u", number)].leader for number in (0, 1)] == [-1, 1]

@@ -87,6 +87,9 @@ def test_replicas_of_topics_being_deleted_are_kept_apart() -> None:
     context.queue_topic_deletion(["u"])
     assert replicas_to_take_offline(context, replicas) == {1: [0, 1]}
     assert replicas_being_deleted(context, replicas) == {1: [2]}
+    context.partitions_being_reassigned[2] = None
+    assert replicas_to_take_offline(context, replicas) == {1: [0, 1, 2]}, "the deletion waits for its reassignment"
+    assert replicas_being_deleted(context, replicas) == {1: []}
 
 
 @pytest.mark.parametrize(
