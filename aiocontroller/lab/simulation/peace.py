@@ -204,6 +204,8 @@ def _knows_otherwise(replica: Replica, state: LeaderAndIsr, assigned: frozenset[
 
     The ISR and the assigned replicas matter only for a leader; followers are not sent every change.
     """
+    if replica.partition_epoch > state.partition_epoch:
+        return True  # since 3.3 a broker ignores older ones, whatever the leader epoch
     if replica.leader_epoch != state.leader_epoch:
         return replica.leader_epoch > state.leader_epoch
     if replica.leader != state.leader:
