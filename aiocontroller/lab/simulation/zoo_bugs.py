@@ -143,7 +143,7 @@ def _watch_not_armed_again(name: str) -> Callable[[], list[Patch]]:
 # -- elections and ISRs ------------------------------------------------------------------------------------------------
 
 
-def _emptied_isr(in_sync: tuple[int, ...], gone: Any) -> tuple[int, ...] | None:
+def _emptied_isr(in_sync: tuple[int, ...], gone: Any, _replicas: Any) -> tuple[int, ...] | None:
     left = tuple(r for r in in_sync if r not in gone)
     return None if len(left) == len(in_sync) else left
 

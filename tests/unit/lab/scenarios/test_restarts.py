@@ -19,7 +19,7 @@ from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
 
 SEEDS = range(1, 200)
-SIMULATED = range(1, 9)
+SIMULATED = range(1, 10)
 PLANS = [restarts(seed) for seed in SEEDS]
 
 

@@ -101,7 +101,7 @@ def test_the_only_replica_loses_its_page_cache(fault: str, excused: int) -> None
 
 
 def test_a_loss_that_nothing_excuses_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DataChecker, "damaged", lambda *_: None)
+    monkeypatch.setattr(DataChecker, "damaged", lambda *_, **_named: None)
     report, _, _ = played(ALONE.format(fault="power-cut"))
     assert {violation.partition(" ")[0] for violation in report.violations} == {"I13", "I14"}
 
