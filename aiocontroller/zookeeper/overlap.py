@@ -33,10 +33,14 @@ async def overlapped(
 
     async def run(item: Item, done: asyncio.Future[T]) -> None:
         try:
-            done.set_result(await begin(item))
+            result = await begin(item)
         except Exception as error:  # raised when its turn comes, after what was begun before it
-            done.set_exception(error)
-            done.exception()  # marks it as retrieved, even if an earlier error ends everything
+            if not done.cancelled():
+                done.set_exception(error)
+                done.exception()  # marks it as retrieved, even if an earlier error ends everything
+        else:
+            if not done.cancelled():  # as it is if who waits for it is cancelled at this moment
+                done.set_result(result)
 
     async with task_group() as tasks:
         for at, item in enumerate(waiting):

@@ -121,3 +121,25 @@ async def test_errors_of_readers_and_of_what_they_gave_end_all() -> None:
     with pytest.raises(KeyError, match="read"):
         await taken_in(2, lambda give: read(give, gives=False))
     assert len(asyncio.all_tasks()) == 1
+
+
+@virtual_time
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_has_begun_may_end_at_the_moment_of_the_cancellation(fails: bool) -> None:
+    answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def begin(item: int) -> int:
+        return await answer
+
+    async def finish(item: int, result: int) -> None:
+        raise AssertionError("nothing is finished any more")
+
+    work = asyncio.create_task(overlapped(range(3), begin, finish))
+    await asyncio.sleep(1)
+    if fails:
+        answer.set_exception(ValueError("too late"))
+    else:
+        answer.set_result(1)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
