@@ -319,6 +319,31 @@ def test_a_log_without_epochs_that_is_only_longer_is_no_better_than_an_awaited_o
     assert evidence.best([3, 1], awaited=(1, 3)) == 1
 
 
+@pytest.mark.parametrize(
+    "better, other, awaited, proven",
+    [
+        (LogEnd(5, 10), LogEnd(5, 9), (), True),
+        (LogEnd(0, 10), LogEnd(NO_RECORDS, 90), (), True),
+        (LogEnd(NO_RECORDS, 11), LogEnd(NO_RECORDS, 10), (1, 2), False),
+        (LogEnd(UNKNOWN_EPOCH, 11), LogEnd(UNKNOWN_EPOCH, 10), (1, 2), False),
+        (LogEnd(6, 11), LogEnd(UNKNOWN_EPOCH, 10), (1, 2), False),
+        (LogEnd(NO_RECORDS, 11), LogEnd(NO_RECORDS, 10, 10), (), True),
+        (LogEnd(NO_RECORDS, 20, 11), LogEnd(NO_RECORDS, 10), (1,), True),
+        (LogEnd(NO_RECORDS, 20, 10), LogEnd(NO_RECORDS, 10), (1,), False),
+        (LogEnd(NO_RECORDS, 20, 11), LogEnd(NO_RECORDS, 10), (2,), False),
+    ],
+)
+def test_length_alone_proves_nothing(better: LogEnd, other: LogEnd, awaited: tuple[int, ...], proven: bool) -> None:
+    """A longer log without epochs may be another one; but nothing is lost of an empty log, or of what was deleted."""
+    assert Evidence({1: better, 2: other}).is_proven_better(1, 2, awaited) == proven
+
+
+def test_a_log_that_is_not_known_proves_nothing() -> None:
+    evidence = Evidence({1: LogEnd(5, 10)})
+    assert not evidence.is_proven_better(1, 2)
+    assert not evidence.is_proven_better(2, 1)
+
+
 # -- words -------------------------------------------------------------------------------------------------------------
 
 

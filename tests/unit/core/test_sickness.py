@@ -162,6 +162,17 @@ def test_a_broker_that_was_frozen_is_not_sick(pause_s: float) -> None:
     assert it.run(10) == []
 
 
+@pytest.mark.parametrize("pause_s", [1.2, 3.0, 13.0])
+def test_a_broker_that_fetches_only_a_moment_after_its_freeze_is_not_sick(pause_s: float) -> None:
+    it = settled()
+    it.condition[2] = FROZEN
+    assert it.run(pause_s) == []
+    it.condition[2] = SLOW_DISK
+    assert it.run(0.8) == []
+    it.condition[2] = WELL
+    assert it.run(10) == []
+
+
 @pytest.mark.parametrize("pause_s", [0.4, 1.2, 3.0, 60.0])
 def test_our_own_sleep_is_no_evidence(pause_s: float) -> None:
     it = settled()
