@@ -47,7 +47,7 @@ from aiocontroller.analytics.schema import Table
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.data_folder import FolderLock
 
-LAYOUT: Final = 8
+LAYOUT: Final = 9
 """Increases when the folder changes, or the columns of tables to which batches add."""
 OWNER: Final = "aiocontroller analyze"
 FOLLOWED: Final = "_followed"

@@ -58,6 +58,9 @@ class ElectionOutcome(NamedTuple):
     recipients: Replicas
     """Brokers that get a LeaderAndIsr."""
     unclean: bool = False
+    """The leader is neither in the ISR nor eligible."""
+    complete: bool = False
+    """It is unclean, and yet loses nothing: the leader's log is proven to have all that the others have."""
 
 
 class Spare(NamedTuple):

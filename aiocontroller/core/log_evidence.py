@@ -247,6 +247,14 @@ def loss(evidence: Evidence, leader: int, awaited: Collection[int]) -> Loss:
     return Loss(total, unknown, f"{'; '.join(clauses)}: {verdict}")
 
 
+def is_complete(evidence: Evidence, leader: int, awaited: Collection[int]) -> bool:
+    """Whether this broker's log is proven to have everything: ``loss`` would find nothing lost, and nothing unknown."""
+    best = evidence.best(list(evidence.ends))
+    return {leader, *awaited} <= evidence.ends.keys() and not any(
+        _only_in(evidence, broker, leader, best) for broker in evidence.ends if broker != leader
+    )
+
+
 def _only_in(evidence: Evidence, broker: int, leader: int, best: int | None) -> int:
     """How many records the broker's log may have that the leader's lacks; ``best``: the best of all logs."""
     end, leading = evidence.ends[broker], evidence.ends[leader]

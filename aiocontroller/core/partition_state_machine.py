@@ -219,20 +219,24 @@ def plan_elections(
 
 
 def effects_of_elections(
-    strategy: Strategy, unclean: Collection[int], done: Decisions, eligible: Collection[int] = ()
+    strategy: Strategy,
+    unclean: Collection[int],
+    done: Decisions,
+    eligible: Collection[int] = (),
+    complete: Collection[int] = (),
 ) -> Effects:
-    """``unclean``, ``eligible``: the rows whose new leader was not in the ISR; the journal tells them apart."""
-    online = PartitionState.OnlinePartition
+    """``unclean``, ``eligible``: the rows whose new leader was not in the ISR; ``complete``: those of ``unclean`` that
+    lose nothing.  The journal tells them apart."""
     uncleanly = [row for row in done.rows if row in unclean]
-    from_outside = [row for row in done.rows if row in eligible]
-    entered = [
-        Entered([row for row in done.rows if row not in unclean and row not in eligible], online, strategy.value),
-        Entered(uncleanly, online, f"{strategy.value}, unclean"),
-    ]
-    if from_outside:
-        entered.append(Entered(from_outside, online, f"{strategy.value}, eligible"))
+    by_ending = {
+        "": [row for row in done.rows if row not in unclean and row not in eligible],
+        ", unclean": [row for row in uncleanly if row not in complete],
+        ", eligible": [row for row in done.rows if row in eligible],
+        ", complete": [row for row in uncleanly if row in complete],
+    }
+    online = PartitionState.OnlinePartition
     return Effects(
-        tuple(entered),
+        tuple([Entered(rows, online, strategy.value + ending) for ending, rows in by_ending.items() if rows]),
         (LeaderAndIsrRequests(done.rows, done.recipients),),
         unclean_elections=len(uncleanly),
     )
@@ -254,10 +258,12 @@ class ElectionPlan(NamedTuple):
     """The failed partitions that wait until these brokers report their logs."""
     by_logs: Collection[int] = ()
     """Partitions whose leader the logs have decided."""
+    complete: Collection[int] = ()
+    """Those of ``unclean`` whose new leader's log is proven to have everything."""
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
         """The elected partitions become Online and are sent to their recipients; unclean elections are counted."""
-        return effects_of_elections(self.strategy, self.unclean, written.done, self.eligible)
+        return effects_of_elections(self.strategy, self.unclean, written.done, self.eligible, self.complete)
 
 
 class LeaderElection(LeadershipChange[ElectionPlan]):
@@ -310,22 +316,23 @@ class LeaderElection(LeadershipChange[ElectionPlan]):
             recovery=self._recovery,
             min_isrs=facts.min_isrs,
         )
-        uncleanly = {row for row, outcome in zip(decisions.rows, elections.outcomes, strict=True) if outcome.unclean}
+        outcomes = dict(zip(decisions.rows, elections.outcomes, strict=True))
         table = context.table
         eligible = {
             row
-            for row, outcome in zip(decisions.rows, elections.outcomes, strict=True)
+            for row, outcome in outcomes.items()
             if not outcome.unclean and row in table.eligible and outcome.leader not in table.isr(row)
         }
         return ElectionPlan(
             decisions,
             self.strategy,
-            uncleanly,
+            {row for row, outcome in outcomes.items() if outcome.unclean},
             elections.failed,
             elections.unasked,
             eligible,
             elections.waiting,
             elections.by_logs,
+            {row for row, outcome in outcomes.items() if outcome.complete},
         )
 
     def carried_out(self, plan: ElectionPlan, effects: Effects) -> None:

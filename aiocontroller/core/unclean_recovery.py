@@ -29,7 +29,7 @@ from aiocontroller.core.election import NEVER_UNCLEAN, ElectionOutcome, Election
 from aiocontroller.core.eligible_replicas import Replicas, needed_in_sync, unproven_replicas
 from aiocontroller.core.events import RecoverPartitions
 from aiocontroller.core.ids import NO_LEADER, MinIsr, TopicPartition
-from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, Question, brokers_named, loss
+from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, Question, brokers_named, is_complete, loss
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_content import PartitionRecovery, ReplicaLog
 from aiocontroller.core.states import PartitionState
@@ -194,7 +194,8 @@ def _led_by_the_best(
     best = evidence.best(sorted(online, key=lambda replica: replica not in isr), last)
     if best is None or (by_rule is not None and not evidence.is_proven_better(best, by_rule, last)):
         return outcome
-    return ElectionOutcome(best, (best,), online, unclean=best not in isr)
+    unclean = best not in isr
+    return ElectionOutcome(best, (best,), online, unclean, unclean and is_complete(evidence, best, last))
 
 
 def _online(context: ControllerContext, row: int) -> Replicas:

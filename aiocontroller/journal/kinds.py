@@ -63,8 +63,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         "A partition changed its state or has a new leader.",
         _fields(
             f"from_state to_state recovery_state {_LEADERSHIP}",
-            detail="the reason; with `, unclean` if the leader comes from outside the ISR, or `, eligible` if it is an "
-            "eligible replica",
+            detail="the reason; of a leader from outside the ISR also `, eligible` if it is an eligible replica, "
+            "`, complete` if its log is proven to have everything ([recovery](../recovery.md)), else `, unclean`",
         ),
     ),
     "recovery": Kind(

@@ -19,7 +19,11 @@ _REASONS = {
     "audit": "the audit repaired it",
     "deletion": "its topic is being deleted",
 }
-_UNCLEAN, _ELIGIBLE = ", unclean", ", eligible"
+_OUTSIDERS = {
+    ", unclean": ", by an unclean election",
+    ", eligible": ", from the eligible replicas",
+    ", complete": ", from outside the ISR with a complete log",
+}
 
 
 class Chapter(msgspec.Struct, frozen=True):
@@ -104,7 +108,7 @@ class PartitionStory:
 
 def _reason(detail: object) -> str:
     text = str(detail or "")
-    for ending, words in ((_UNCLEAN, ", by an unclean election"), (_ELIGIBLE, ", from the eligible replicas")):
+    for ending, words in _OUTSIDERS.items():
         if text.endswith(ending):
             return _REASONS.get(text.removesuffix(ending), text.removesuffix(ending)) + words
     return _REASONS.get(text, text)

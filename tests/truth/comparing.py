@@ -41,8 +41,9 @@ class Outage(NamedTuple):
     gone_us: int
     """When it did."""
     causes: tuple[str, ...]
-    """``unclean``, ``controller_failover`` (its registration ended while there was no controller) or ``broker_death``;
-    the last two where a controller was just reading the registrations."""
+    """``unclean`` (unless the leader's log was proven to be complete), ``controller_failover`` (its registration ended
+    while there was no controller) or ``broker_death``; the last two where a controller was just reading the
+    registrations."""
 
 
 def silences(truth: Row) -> list[Silence]:
@@ -85,7 +86,8 @@ def true_outages(truth: Row) -> list[Outage]:
                 opened = None
                 continue
             if leader >= 0 and opened is not None:
-                causes = _causes(truth, vacant, *opened[2:]) if leader in in_sync else ("unclean",)
+                clean = leader in in_sync or _is_complete(truth, (topic, partition, leader), earliest_us, latest_us)
+                causes = _causes(truth, vacant, *opened[2:]) if clean else ("unclean",)
                 found.append(Outage(topic, partition, *opened[:2], earliest_us, latest_us, *opened[2:], causes))
                 opened = None
             in_sync = isr
@@ -98,6 +100,14 @@ def true_outages(truth: Row) -> list[Outage]:
                 since = tuple(after[:2]) if served and after else (death["at_us"], death["at_us"])
                 opened = (*since, leader, death["at_us"])
     return found
+
+
+def _is_complete(truth: Row, elected: tuple[str, int, int], earliest_us: int, latest_us: int) -> bool:
+    """Whether, by the logs' ends that its controller recorded, this leader had everything when it was elected."""
+    return any(
+        (*of,) == elected and earliest_us - SETTLES_US <= at_us <= latest_us + SETTLES_US
+        for at_us, *of in truth.get("complete", ())
+    )
 
 
 def vacancies(truth: Row) -> list[tuple[int, int]]:

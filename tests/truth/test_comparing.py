@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.truth import judging
 from tests.truth.comparing import Outage, _felt, compared, silences, true_outages
+from tests.truth.play import complete_elections
 
 RECORDED = Path(__file__).parent / "recorded"
 TRUTHS = sorted(RECORDED.glob("*/truth.json"))
@@ -25,7 +27,7 @@ MISSING = {
 }
 
 
-def judged(truth: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def perfect(truth: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(windows, incidents) as a perfect analysis gives them."""
     outages = true_outages(truth)
     windows = [
@@ -74,7 +76,7 @@ def course(truth: dict[str, Any], outages: Sequence[Outage], at_us: int, of: set
 @pytest.mark.parametrize("path", TRUTHS, ids=lambda path: path.parent.name)
 def test_a_perfect_analysis_passes_and_wrong_ones_fail(path: Path) -> None:
     truth = json.loads(path.read_text())
-    windows, incidents = judged(truth)
+    windows, incidents = perfect(truth)
     figures = compared(truth, windows, incidents)
     assert figures.failures() == [], figures
     outages, deaths, controllers, silent = PLAYED[path.parent.name]
@@ -120,6 +122,46 @@ def test_a_perfect_analysis_passes_and_wrong_ones_fail(path: Path) -> None:
     ):  # fmt: skip
         assert failures(windows, [{**death, column: value}, *others]) == wrong, column
     assert failures(windows, [*incidents, {**incidents[0], "broker": 9}]) == ["incidents that were none"]
+
+
+def test_only_a_leader_whose_log_was_proven_complete_may_come_from_outside_the_isr() -> None:
+    truth = json.loads((RECORDED / "3.9-aiocontroller" / "truth.json").read_text())
+
+    def uncleanly(*complete: Any) -> list[Outage]:
+        return [o for o in true_outages({**truth, "complete": complete}) if o.causes == ("unclean",)]
+
+    (played,) = uncleanly()
+    from_us, until_us = played.end_us, played.latest_us
+    (leader,) = [c[4] for c in truth["changes"] if c[:4] == [from_us, until_us, "unclean", 0]]
+    assert uncleanly([from_us, "unclean", 0, leader]) == []
+    assert uncleanly([until_us, "unclean", 0, leader]) == []
+    for other in (
+        [from_us, "another", 0, leader], [from_us, "unclean", 1, leader], [from_us, "unclean", 0, leader + 1],
+        [from_us - 2_000_000, "unclean", 0, leader], [until_us + 2_000_000, "unclean", 0, leader],
+    ):  # fmt: skip
+        assert uncleanly(other) == [played]
+
+
+def test_an_unclean_election_that_nobody_played_is_named() -> None:
+    played = {"problem": "unclean_election", "broker": 2, "topic": "unclean", "partitions": 1}
+    judging._of_problems({"deaths": []}, [played])
+    with pytest.raises(AssertionError, match="two-copies"):
+        judging._of_problems({"deaths": []}, [played, {**played, "topic": "two-copies"}])
+    with pytest.raises(AssertionError, match=r"None, 3"):
+        judging._of_problems({"deaths": []}, [played, {**played, "topic": None, "partitions": 3}])
+
+
+def test_which_elections_lost_nothing_is_taken_from_the_journals(tmp_path: Path) -> None:
+    elected = {"ts": 5, "kind": "recovery", "event": "elected", "topic": "t", "partition": 1, "leader": 2}
+    records = [
+        {**elected, "count": 0, "brokers": []}, {**elected, "count": 1, "brokers": []},
+        {**elected, "count": 0, "brokers": [3]}, {**elected, "count": None, "brokers": None},
+        {**elected, "event": "evidence", "count": 0, "brokers": []}, {"ts": 6, "kind": "loaded"},
+    ]  # fmt: skip
+    journal = tmp_path / "aiocontroller" / "journal" / "_journal-7-1-1-1.jsonl"
+    journal.parent.mkdir(parents=True)
+    journal.write_text("".join(f"{json.dumps(record)}\n" for record in records) + '{"ts": 7, "ki')
+    assert complete_elections(tmp_path) == [[5, "t", 1, 2]]
 
 
 @pytest.mark.parametrize("path", TRUTHS, ids=lambda path: path.parent.name)

@@ -53,6 +53,7 @@ def trim(played: Path, to: Path, steps: list[str]) -> None:
         truth[name] = [each for each in truth.get(name, ()) if each["to_us"] <= until_us]
     ended = [each for each in truth.get("controllers_killed", ()) if each["at_us"] <= until_us]
     truth["controllers_killed"] = ended
+    truth["complete"] = [each for each in truth.get("complete", ()) if each[0] <= until_us]
     for journal in sorted((played / "logs").glob("*.jsonl")):
         records = [line for line in journal.read_bytes().splitlines(keepends=True)
                    if json.loads(line)["ts"] <= until_us + REST_US]  # fmt: skip

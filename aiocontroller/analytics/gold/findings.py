@@ -129,7 +129,7 @@ RULES: Final = (
     Rule(
         "I4",
         # Logs do not show whether an election was allowed to be unclean, so it counts as unclean (``UNCLEAN_BY_LOGS``).
-        f"NOT {_FRESH} AND source = 'journal' AND {_NEXT_VERSION} AND NOT unclean AND {_OUTSIDE}",
+        f"NOT {_FRESH} AND source = 'journal' AND {_NEXT_VERSION} AND NOT unclean AND NOT keeps_all AND {_OUTSIDE}",
         f"concat('leader ', leader, ' comes from outside the ISR ', {_list('prev.isr')})",
     ),
     Rule(

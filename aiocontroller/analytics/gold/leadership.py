@@ -25,7 +25,8 @@ ORDER: Final = ("epoch", "start_us", "writer", "at_us", "seq")
 """As ``docs/journal.md`` defines it, and never by the clocks of several nodes.  See ``ordered``."""
 ROW: Final = (
     *KEY, *ORDER, "process", "source", "node", "ts_us", "ts_error_us", "kind", "from_state", "to_state", "leader",
-    "leader_epoch", "isr", "replicas", "controller_epoch", "partition_epoch", "unclean", "reference",
+    "leader_epoch", "isr", "replicas", "controller_epoch", "partition_epoch", "unclean", "keeps_all",
+    "reference",
 )  # fmt: skip
 
 _PREVIOUS: Final = (
@@ -97,8 +98,10 @@ def rows(events: DataFrame) -> DataFrame:
     # A recovery state of 1 stays until the leader clears it; the journal records for each election whether it was
     # unclean.
     unclean = "coalesce(if(source = 'journal', detail LIKE '%unclean%', recovery_state = 1), false) AS unclean"
+    # A leader from outside the ISR that is known to lack nothing (``docs/journal.md``).
+    keeps_all = "coalesce(source = 'journal' AND (detail LIKE '%, eligible' OR detail LIKE '%, complete'), false)"
     reference = "if(source = 'journal', NULL, reference) AS reference"  # for journals, it is made when needed
-    made = {"unclean": unclean, "reference": reference}
+    made = {"unclean": unclean, "keeps_all": f"{keeps_all} AS keeps_all", "reference": reference}
     return states.selectExpr(*(made.get(column, column) for column in ROW))
 
 

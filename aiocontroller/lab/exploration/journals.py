@@ -130,7 +130,7 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
     if versions > MOST_HIDDEN + 1:
         return ""
     was_read = record.controller_epoch != record.epoch  # an earlier controller ended before it recorded its write
-    from_outside = was_read or str(record.detail).endswith((", unclean", ", eligible"))
+    from_outside = was_read or str(record.detail).endswith((", unclean", ", eligible", ", complete"))
     others_stay = str(record.detail).startswith(TAKES_OUT)
     everybody = (1 << len(names)) - 1
     alive = everybody

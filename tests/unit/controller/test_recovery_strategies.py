@@ -46,6 +46,16 @@ def shrink(it: PureCluster, *isr: int, of: TopicPartition = T0) -> None:
     assert [result.error_code for result in answer] == [0]
 
 
+OFFLINE = "OfflinePartitionLeaderElectionStrategy"
+
+
+def reasons(it: PureCluster) -> list[Any]:
+    """Of the leaders that offline partitions got."""
+    assert isinstance(it.shell.journal, MemoryJournal)
+    elected = [r for r in it.shell.journal.of_kind("partition") if r.from_state == "OfflinePartition"]
+    return [r.detail for r in elected if r.to_state == "OnlinePartition"]
+
+
 def come(it: PureCluster, *brokers: int) -> None:
     for broker in brokers:
         it.register(broker)
@@ -214,6 +224,32 @@ def test_the_records_and_counters_tell_the_isr_from_others() -> None:
     asking.answer(t0=Evidence({1: CUT, 2: WHOLE}))
     assert it.shell.counts.unclean_elections.count == 1
     assert records(it)[2:] == [("evidence", "t", 0, -1, 0, []), ("elected", "t", 0, 2, 0, [])]
+    assert reasons(it) == [OFFLINE, f"{OFFLINE}, complete"]
+
+
+@pytest.mark.parametrize(
+    "isr, reported, ending",
+    [
+        ((1, 2), Evidence({1: CUT, 3: WHOLE}), "unclean"),  # nobody knows what 2 held
+        ((1,), Evidence({1: CUT, 3: WHOLE}, {2: "silent"}), "complete"),  # 2 had left the ISR
+        ((1,), Evidence({1: LogEnd(3, 90), 3: WHOLE}, diverging={1: 80}), "unclean"),
+        ((1,), Evidence({1: LogEnd(3, 90), 3: WHOLE}, diverging={1: 90}), "complete"),
+        ((1,), Evidence({1: LogEnd(3, 90), 3: WHOLE}), "unclean"),  # it is not known where they diverge
+        ((1,), Evidence({1: LogEnd(NO_RECORDS, 0), 3: LogEnd(UNKNOWN_EPOCH, 9)}), "complete"),
+    ],
+)
+def test_the_record_says_whether_a_leader_from_outside_has_everything(
+    isr: tuple[int, ...], reported: Evidence, ending: str
+) -> None:
+    it, asking = begun("None", *isr)
+    dead_isr(it) if len(isr) == 2 else die(it, 1)
+    come(it, 1)
+    asking.answer(t0=reported)
+    assert state(it) == (3, (3,))
+    assert reasons(it) == [f"{OFFLINE}, {ending}"]
+    (elected,) = [each for each in records(it) if each[0] == "elected"]
+    assert (elected[4:] == (0, [])) == (ending == "complete")
+    assert it.shell.counts.unclean_elections.count == 1
 
 
 def test_one_that_stopped_cleanly_leads_at_once() -> None:

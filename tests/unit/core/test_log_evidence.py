@@ -18,6 +18,7 @@ from aiocontroller.core.log_evidence import (
     IncoherentAnswersError,
     LogEnd,
     divergence,
+    is_complete,
     last_epoch,
     loss,
 )
@@ -227,6 +228,9 @@ def test_the_loss_is_what_the_records_say(found: list[Log]) -> None:
         assert len(missing) <= bound.records <= sum(len(log.records) for log in found)
         if leader == best:
             assert (bound.records == 0) == (not missing)
+        awaited = [number for number in range(len(found) + 1) if number % 2 == leader % 2]
+        lost = loss(evidence, leader, awaited)
+        assert is_complete(evidence, leader, awaited) == (lost.records == 0 and lost.is_bounded)
 
 
 @settings(max_examples=200, deadline=None)

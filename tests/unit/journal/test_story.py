@@ -37,6 +37,7 @@ def test_a_life() -> None:
         state(1, [1, 2], to_state="OfflinePartition"),
         state(2, [2], leader_epoch=1, detail="OfflinePartitionLeaderElectionStrategy, unclean"),
         state(2, [2, 1], kind="isr", to_state=None, leader_epoch=1),
+        state(1, [1], leader_epoch=2, detail="OfflinePartitionLeaderElectionStrategy, complete"),
         state(3, [3], replicas=[3], detail="no name for this"),
         {"kind": "reassigned", "topic": "t", "partition": 0, "replicas": [3], "detail": "cancelled"},
         {"kind": "topic_deleted", "topic": "t"},
@@ -47,7 +48,9 @@ def test_a_life() -> None:
         "it has no leader",
         "leader 2, before 1; in sync 2, before 1,2: its leader was gone, by an unclean election (leader epoch 1)",
         "in sync 2,1, before 2: its leader asked for it (leader epoch 1)",
-        "replicas 3, before 1,2; leader 3, before 2; in sync 3, before 2,1: no name for this",
+        "leader 1, before 2; in sync 1, before 2,1: its leader was gone, from outside the ISR with a complete log "
+        "(leader epoch 2)",
+        "replicas 3, before 1,2; leader 3, before 1; in sync 3, before 1: no name for this",
         "reassignment cancelled: replicas are 3",
         "topic t deleted",
     ]

@@ -178,13 +178,13 @@ def outranked(cluster: str, *, successor: bool) -> Controller:
     return c
 
 
-def unclean(cluster: str) -> Controller:
+def from_outside(cluster: str, how: str) -> Controller:
     c = controller(cluster)
     c.created("t", replicas=(1, 2))
     c.isr("t", 1, 0, (1,), 1, replicas=[1, 2], at_ms=5_000)
     c.say("broker", broker=1, detail="dead", at_ms=10_000)
     c.moved("t", ON, OFF, 1, 0, (1,), 1, (1, 2))
-    c.moved("t", OFF, ON, 2, 1, (2,), 2, (1, 2), detail="unclean", at_ms=10_500)
+    c.moved("t", OFF, ON, 2, 1, (2,), 2, (1, 2), detail=f"strategy, {how}", at_ms=10_500)
     return c
 
 
@@ -234,7 +234,9 @@ CASES = (
     grown("under way by state", 0.5),
     outranked("outranked", successor=False),
     outranked("deposed", successor=True),
-    unclean("unclean"),
+    from_outside("unclean", "unclean"),
+    from_outside("complete", "complete"),
+    from_outside("eligible", "eligible"),
     unclean_twice("unclean twice"),
     after_a_rollback("rolled back", 100, 11),
     after_a_rollback("failover", 10, 11),

@@ -80,7 +80,7 @@ def broken() -> list[Controller]:
     c, other = Controller(1, cluster="broken"), Controller(2, start_us=T0 + 5, cluster="broken")
     c.elected(1)
     for topic in ("backwards", "outsider", "empty", "twice", "wide", "unasked", "two-leaders", "outside", "unclean",
-                  "step", "torn-state", "stale-write", "able"):  # fmt: skip
+                  "eligible", "complete", "step", "torn-state", "stale-write", "able"):  # fmt: skip
         c.created(topic)
     c.moved("backwards", ON, ON, 1, 5, (1, 2, 3), 1)
     c.moved("backwards", ON, ON, 1, 4, (1, 2, 3), 2)
@@ -95,6 +95,9 @@ def broken() -> list[Controller]:
     c.moved("outside", ON, ON, 2, 2, (2,), 2)
     c.moved("unclean", ON, ON, 1, 1, (1,), 1)
     c.moved("unclean", ON, ON, 2, 2, (2,), 2, detail="OfflinePartitionLeaderElectionStrategy, unclean")
+    for detail in ("eligible", "complete"):  # from outside the ISR, and nothing is lost
+        c.moved(detail, ON, ON, 1, 1, (1,), 1)
+        c.moved(detail, ON, ON, 2, 2, (2,), 2, detail=f"OfflinePartitionLeaderElectionStrategy, {detail}")
     c.moved("step", ON, NEW, 1, 1, (1, 2, 3), 1)
     c.moved("torn-state", OFF, ON, 1, 1, (1, 2, 3), 1)
     c.moved("able", ON, OFF, 1, 0, (1, 2, 3), 0)

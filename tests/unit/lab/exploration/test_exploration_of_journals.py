@@ -158,7 +158,7 @@ def test_what_an_earlier_controller_wrote_before_it_ended_may_have_been_an_uncle
 def test_only_what_the_journal_calls_unclean_or_eligible_may_come_from_outside_the_isr() -> None:
     """Such as an election of a better log, which then is alone in the ISR."""
     before, after = _record(0, -1, 1, [1], 1), _record(1, 2, 2, [2], 2)
-    for words, allowed in ((", unclean", True), (", eligible", True), ("", False)):
+    for words, allowed in ((", unclean", True), (", eligible", True), (", complete", True), ("", False)):
         recorded = msgspec.structs.replace(after, detail=f"OfflinePartitionLeaderElectionStrategy{words}")
         assert (first_stray([[before, recorded]]) is None) == allowed
         with_another = msgspec.structs.replace(recorded, isr=[1, 2])
