@@ -101,6 +101,9 @@ class ZNodeHistory:
     tolerates_strays = False
     """Whether brokers may keep replicas that are no longer assigned to them."""
 
+    _kraft_epoch = 0
+    """The epoch that a KRaft controller, which holds the role in a migration, writes into states; 0: none does."""
+
     def __init__(
         self,
         exists: Callable[[str], bool] = lambda _: True,
@@ -189,6 +192,8 @@ class ZNodeHistory:
             self._state((match[1], int(match[2])), data, version, writer, times)
         elif path == paths.CONTROLLER_EPOCH:
             self._controller_epoch(int(data), writer.session if writer.controller else 0)
+        elif path == paths.CONTROLLER:
+            self._role_taken(data)
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self._topic(topic[1], data, writer)
         elif (config := _CONFIG.fullmatch(path)) is not None:
@@ -341,6 +346,19 @@ class ZNodeHistory:
             self._winner = session
             self._winners[session] = epoch
 
+    def _role_taken(self, data: bytes) -> None:
+        """After a KRaft controller, the next one must begin above all that it has written (KAFKA-20488)."""
+        holder = znodes.decode_controller(data)
+        kraft_epoch = getattr(holder, "kraft_controller_epoch", -1)
+        highest = max((state.controller_epoch for state in self.states.values()), default=0)
+        if self._kraft_epoch and kraft_epoch <= 0 and self.controller_epoch <= highest:
+            self.complain(
+                "I2",
+                paths.CONTROLLER_EPOCH,
+                f"{self.controller_epoch} after KRaft, which has written states of {highest}",
+            )
+        self._kraft_epoch = max(kraft_epoch, 0)
+
     def _configured(self, topic: str, data: bytes | None) -> None:
         self.unclean.configured(topic, data)
         self.data.eligible.configured(topic, self.states.items())
@@ -468,8 +486,9 @@ class ZNodeHistory:
             self.complain("I1", partition, f"session 0x{writer.session:x} wrote, 0x{self._winner:x} is active")
         if not writer.fenced:
             self.complain("I1", partition, "written without the fence")
-        if state.controller_epoch != self.controller_epoch:
-            self.complain("I2", partition, f"controller epoch {state.controller_epoch}, {self.controller_epoch} rules")
+        rules = self._kraft_epoch or self.controller_epoch
+        if state.controller_epoch != rules:
+            self.complain("I2", partition, f"controller epoch {state.controller_epoch}, {rules} rules")
 
     def _check_leaders_own(
         self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr, broker: int

@@ -65,8 +65,9 @@ def rehearse(
     """Rehearse a cluster's failures and operations in the simulation; write nothing to the cluster.
 
     Every seed plays, on a copy of the cluster in memory: the controller's death, each broker's death and return, a
-    rolling restart, a reassignment, and the release of the role to a broker with the takeover from it. A page shows
-    the effect on clients. The same tree and seed give the same run. Exit code 1: a violation.
+    rolling restart, a reassignment, the release of the role to a broker with the takeover from it, and a migration to
+    KRaft with its rollback. A page shows the effect on clients. The same tree and seed give the same run. Exit code 1:
+    a violation.
     """
     from aiocontroller.lab.rehearsal.page import page
     from aiocontroller.lab.rehearsal.seeds import as_json as shown_as_json
@@ -169,6 +170,8 @@ def as_text(found: Summary) -> str:
 
 
 def _head(stage: Stage) -> list[str]:
+    from aiocontroller.lab.rehearsal.rehearsal import missing
+
     brokers = f"{plural(len(stage.brokers), 'broker')}, {len(stage.alive)} registered"
     lines = [f"{brokers}; {plural(stage.found, 'partition')}."]
     if stage.sampled:
@@ -177,6 +180,9 @@ def _head(stage: Stage) -> list[str]:
     if stage.left_out:
         why = "topics being deleted or sharing an id, or with damaged znodes; see check"
         lines.append(f"Left out: {stage.left_out:,} of {why}.")
+    if absent := missing(stage):
+        names = ", ".join(map(str, absent))
+        lines.append(f"No migration to KRaft: {names} have replicas and are not registered, which blocks the claim.")
     return lines
 
 

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from struct import Struct
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -60,6 +60,8 @@ from aiocontroller.wire.primitives import INT16, INT32, NO_TAGS, array_length
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_ZK_MIGRATION_READY = b"\x01\x03\x01\x01"
+"""One tagged field, 3, of one byte: true."""
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 MAX_WAITING = 64
@@ -105,6 +107,17 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     """Number of replicas that are offline because of a failed log directory."""
 
 
+class Server(Protocol):
+    """What a ``ServedConnection`` needs."""
+
+    @property
+    def connections(self) -> dict[ServedConnection, None]: ...
+
+    def spawn(self, task: Coroutine[Any, Any, None], /) -> object: ...
+
+    async def answer(self, frame: bytes, connection: ServedConnection) -> list[bytes]: ...
+
+
 class BrokerServer:
     """``changed`` is called after each control request and each report, which may affect fetchers or ISRs."""
 
@@ -121,6 +134,8 @@ class BrokerServer:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.disk_delay_s = 0.0
         self.cluster_id: str | None = None
+        self.zk_migration_ready = False
+        """The broker is in migration mode, and says so in ApiVersions."""
         self.spawn = spawn
         self.requests: dict[str, int] = {}
         self.connections: dict[ServedConnection, None] = {}
@@ -170,7 +185,7 @@ class BrokerServer:
         check_supported(api, version, self._offered)
         body = bytes(view)
         if api is ApiKey.API_VERSIONS:
-            pieces = [_api_versions(version, KafkaErrorCode.NONE, self._offered)]
+            pieces = [_api_versions(version, KafkaErrorCode.NONE, self._offered, ready=self.zk_migration_ready)]
         elif api is ApiKey.DESCRIBE_CONFIGS:
             pieces = [self._settings.encode_describe_configs_response(version, body, self._replicas.broker_id)]
         elif api is ApiKey.LIST_OFFSETS:
@@ -325,7 +340,7 @@ class BrokerServer:
 class ServedConnection(asyncio.Protocol):
     """A peer's connection; its requests are answered in order."""
 
-    def __init__(self, server: BrokerServer) -> None:
+    def __init__(self, server: Server) -> None:
         self.follower: Follower | None = None
         self._server = server
         self._reader = FrameReader()
@@ -383,10 +398,13 @@ class ServedConnection(asyncio.Protocol):
         self.close()
 
 
-def _api_versions(version: int, error: KafkaErrorCode, offered: Mapping[ApiKey, VersionRange]) -> bytes:
+def _api_versions(
+    version: int, error: KafkaErrorCode, offered: Mapping[ApiKey, VersionRange], *, ready: bool = False
+) -> bytes:
     """ApiVersions 0-4."""
     flexible = version >= 3
     tags = NO_TAGS if flexible else b""
+    end = _ZK_MIGRATION_READY if flexible and ready else tags
     apis = [_API.pack(api, *offered[api]) + tags for api in offered]
     throttle = INT32.pack(0) if version >= 1 else b""
-    return INT16.pack(error) + array_length(len(apis), flexible=flexible) + b"".join(apis) + throttle + tags
+    return INT16.pack(error) + array_length(len(apis), flexible=flexible) + b"".join(apis) + throttle + end

@@ -33,6 +33,8 @@ class MetadataCache:
         self.topics: dict[str, CachedTopic] = {}
         self.topic_by_id: dict[bytes, CachedTopic] = {}
         self.partition_count = 0
+        self.voters: dict[int, Endpoint] = {}
+        """A KRaft controller that migrates the cluster is not among the live brokers."""
 
     def update(self, request: UpdateMetadataRequest) -> Steps[None]:
         """Apply the request; pauses after every ``STEP`` partitions, so readers may see it partly applied."""
@@ -47,9 +49,9 @@ class MetadataCache:
                 yield
 
     def endpoint(self, broker: int, listener: str) -> Endpoint | None:
-        """Return a live broker's endpoint; None for other brokers."""
+        """Return a live broker's or a voter's endpoint; None for other brokers."""
         live = self.alive.get(broker)
-        return next((e for e in live.endpoints if e.listener == listener), None) if live else None
+        return next((e for e in live.endpoints if e.listener == listener), None) if live else self.voters.get(broker)
 
     def _update_topic(self, name: str, topic_id: bytes, states: list[PartitionState]) -> None:
         topic = self.topics.get(name)

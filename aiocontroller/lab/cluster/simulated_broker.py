@@ -44,6 +44,7 @@ from aiocontroller.lab.cluster.broker_server import BrokerServer, BrokerStatus
 from aiocontroller.lab.cluster.generations import GENERATIONS, NEWEST, TopicIds, generation, protocol_of
 from aiocontroller.lab.cluster.logs import Disk
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
+from aiocontroller.lab.cluster.migration_mode import Heartbeat, QuorumLink
 from aiocontroller.lab.cluster.replica_manager import ReplicaManager
 from aiocontroller.lab.cluster.simulated_settings import Settings
 from aiocontroller.lab.cluster.zk_isr_manager import ZkIsrManager
@@ -68,6 +69,8 @@ RETENTION_CHECK_S = 2.0
 """The interval at which old records are deleted (``log.retention.check.interval.ms``)."""
 CLOSES_WITHIN_S = 0.2
 """The longest time between the end of a controlled shutdown and the flush of the broker's logs."""
+KRAFT_MOVES_WITHIN_S = 300.0
+"""How long a broker waits for a KRaft controller to move its leaders, as in Kafka."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
@@ -95,6 +98,8 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     reports_policy: bool = False
     """Whether the broker reports all settings that a controller obeys; a controller with other values must then keep
     its own."""
+    controller_quorum_voters: str = ""
+    """With it, the broker is in migration mode (KIP-866)."""
 
 
 class BrokerReady(msgspec.Struct, frozen=True):
@@ -144,6 +149,11 @@ class SimulatedBroker:
             spawn=self._spawn,
             changed=self._something_changed,
         )
+        self._quorum: QuorumLink | None = None
+        if config.controller_quorum_voters:
+            self._quorum = QuorumLink(world, config.controller_quorum_voters, self._heartbeat)
+            self._metadata.voters[self._quorum.controller_id] = self._quorum.endpoint
+            self._server.zk_migration_ready = True
         self._links: dict[int, FetcherLink] = {}
         self._client = ZooKeeperClient(
             config.zookeeper, world=world, session_timeout_s=config.zookeeper_session_timeout_ms / 1000
@@ -267,6 +277,11 @@ class SimulatedBroker:
             except SessionExpiredError:
                 log.warning("the ZooKeeper session expired while the broker joined; beginning again")
         await self._register(patience_s=2 * self.config.zookeeper_session_timeout_ms / 1000)
+        if self._quorum is not None:
+            self._spawn(self._quorum.run())
+
+    def _heartbeat(self, leaves: bool) -> Heartbeat:
+        return Heartbeat(self.config.id, self.epoch, self.config.advertised_port or self.port, leaves)
 
     async def _prepare(self) -> None:
         await self._zk.create_top_level_paths()
@@ -307,14 +322,17 @@ class SimulatedBroker:
             temporary.replace(self.config.data_dir / "broker.json")
 
     async def _leave_cluster(self, listener: Listener) -> None:
-        done = await ask_for_controlled_shutdown(
-            self._world,
-            self._metadata,
-            ShutdownRequest(self.config.id, self.epoch, self.protocol.controlled_shutdown),
-            retries=self.config.controlled_shutdown_max_retries,
-            backoff_s=self.config.controlled_shutdown_retry_backoff_ms / 1000,
-            finds=self._finds_controller,
-        )
+        if self._quorum is not None and self._metadata.controller_id == self._quorum.controller_id:
+            done = await self._quorum.leave(KRAFT_MOVES_WITHIN_S)
+        else:
+            done = await ask_for_controlled_shutdown(
+                self._world,
+                self._metadata,
+                ShutdownRequest(self.config.id, self.epoch, self.protocol.controlled_shutdown),
+                retries=self.config.controlled_shutdown_max_retries,
+                backoff_s=self.config.controlled_shutdown_retry_backoff_ms / 1000,
+                finds=self._finds_controller,
+            )
         log.info("controlled shutdown %s", "succeeded" if done else "failed: proceeding to an unclean one")
         listener.close()
 

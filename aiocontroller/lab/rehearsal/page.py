@@ -9,7 +9,7 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from aiocontroller.lab.rehearsal.meter import Went
-from aiocontroller.lab.rehearsal.rehearsal import SESSION_S, Rehearsed
+from aiocontroller.lab.rehearsal.rehearsal import SESSION_S, Rehearsed, missing
 from aiocontroller.lab.rehearsal.seeds import Row, Summary
 from aiocontroller.pages import Column, render
 
@@ -27,6 +27,7 @@ def page(found: Summary, *, at: str, headline: str, again: Callable[[int], str])
         at=at,
         found=found,
         stage=found.stage,
+        missing=missing(found.stage),
         session_s=f"{SESSION_S:g}",
         again=again,
         chart=_chart(found),

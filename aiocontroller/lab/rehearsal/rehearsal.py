@@ -1,9 +1,10 @@
 """One rehearsal: a staged cluster in the simulation, and all events that happen to it, one after the other.
 
 The cluster begins in the state of the tree: with its epochs, leaders and ISRs, and without the brokers that were down.
-Brokers' logs begin empty, and clients fill them.  The seed draws the order of the events.  Between two events moved
-replicas return and preferred replicas lead again, so that each event meets the same cluster.  In a quarter of the
-events the controller dies at some moment, too.  At the end everything returns, and the simulation's checks must hold.
+Brokers' logs begin empty, and clients fill them.  The seed draws the order of the events, of which a migration to KRaft
+is the last.  Between two events moved replicas return and preferred replicas lead again, so that each event meets the
+same cluster.  In a quarter of the other events the controller dies at some moment, too.  At the end everything returns,
+and the simulation's checks must hold.
 
 A rehearsal is a function of the stage, the moves and the seed.
 
@@ -21,15 +22,19 @@ import msgspec
 
 from aiocontroller.check.rules import MIN_ISR, UNCLEAN, is_true
 from aiocontroller.core.event_kinds import Reply
-from aiocontroller.core.events import Release, TakeOver
+from aiocontroller.core.events import Release, RollBack, TakeOver
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.lab.checkers.leaderless import LeaderWatch
+from aiocontroller.lab.cluster.simulated_kraft import SimulatedKRaft
 from aiocontroller.lab.rehearsal.meter import Meter, Went
 from aiocontroller.lab.rehearsal.stage import Stage, Staged
 from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
 from aiocontroller.lab.simulated_net import run
+from aiocontroller.lab.simulation.process import Process
 from aiocontroller.lab.simulation.simulation import SESSION_TIMEOUT_MS, Simulation
+from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.client import ZooKeeperClient
 
 CLIENTS = 3
 CONTROLLERS = 2
@@ -42,12 +47,16 @@ SECOND_DEATH = 0.25
 """The share of events in which the controller dies, too."""
 CONTROLLER_AWAY_S = 6.0
 IN_OFFICE_S = 4.0
-"""How long a broker holds the role."""
+"""How long a broker or a KRaft controller holds the role."""
 MOST_MOVES = 10
 PREFERRED_WITHIN_S = 10.0
 SESSION_S = SESSION_TIMEOUT_MS / 1000
 
-FAILOVER, DEATH, RESTARTS, MOVES, ROLE = "failover", "death", "restarts", "moves", "role"
+KRAFT_EPOCHS_ABOVE = 50
+"""A KRaft quorum's epoch is up to this much above ``/controller_epoch`` at its claim."""
+
+FAILOVER, DEATH, RESTARTS, MOVES, ROLE, MIGRATION = "failover", "death", "restarts", "moves", "role", "migration"
+SECOND_DEATH_IN = (DEATH, RESTARTS, MOVES)
 
 Moves = Mapping[TopicPartition, tuple[int, ...]]
 """Targets of a reassignment, with the simulation's broker numbers; empty: they are drawn."""
@@ -84,10 +93,19 @@ class Rehearsed(msgspec.Struct, frozen=True):
 
 
 def events(stage: Stage, moves: Moves) -> list[Event]:
-    """Return all events of a rehearsal; without moves if no replica has another broker to go to."""
+    """Return all events of a rehearsal.
+
+    Without moves if no replica has another broker to go to; without a migration if brokers are missing.
+    """
     deaths = [Event(DEATH, number) for number in sorted(stage.alive)]
     moving = [Event(MOVES)] if moves or any(_can_move(staged, stage) for staged in stage.partitions) else []
-    return [Event(FAILOVER), *deaths, Event(RESTARTS), *moving, Event(ROLE)]
+    migrating = [] if missing(stage) else [Event(MIGRATION)]
+    return [Event(FAILOVER), *deaths, Event(RESTARTS), *moving, Event(ROLE), *migrating]
+
+
+def missing(stage: Stage) -> list[int]:
+    """Return the ids of brokers that have replicas and are not registered; a KRaft controller waits for them."""
+    return [stage.id_of(number) for number in range(1, len(stage.brokers) + 1) if number not in stage.alive]
 
 
 def _can_move(staged: Staged, stage: Stage) -> bool:
@@ -138,6 +156,7 @@ class _Rehearsal(Simulation):
         self._wrong: list[str] = []
         """What went wrong in this event."""
         self.results: list[Result] = []
+        self._kraft: tuple[SimulatedKRaft, Process] | None = None
 
     # -- the cluster as the tree says ------------------------------------------------------------------------------
 
@@ -154,8 +173,10 @@ class _Rehearsal(Simulation):
         self.data.start_clients()
         self.leader_watch.start()
         self._meter.start()
-        order = events(self._stage, self._moves)
+        found = events(self._stage, self._moves)
+        order = [event for event in found if event.kind != MIGRATION]
         self._draw.shuffle(order)
+        order += [event for event in found if event.kind == MIGRATION]
         for event in order:
             await self._restore()
             if self.violations() or self._wrong:
@@ -174,10 +195,11 @@ class _Rehearsal(Simulation):
             RESTARTS: self._restart_all,
             MOVES: self._move,
             ROLE: self._give_and_take,
+            MIGRATION: self._migrate,
         }
         self._meter.begin()
         also = ""
-        if second_s is None or event.kind in (FAILOVER, ROLE):
+        if second_s is None or event.kind not in SECOND_DEATH_IN:
             await plays[event.kind]()
         else:
             also = f"the controller died after {second_s:.1f} s"
@@ -236,12 +258,15 @@ class _Rehearsal(Simulation):
     async def _restart_all(self) -> None:
         """Restart one broker after the other by a controlled shutdown, waiting after each until the cluster is calm."""
         for broker in sorted(self._stage.alive):
-            made, process = self.brokers.pop(broker)
-            made.stop()
-            await self._until(process.task.done, f"broker {broker} has shut down")
-            self.start_broker(broker)
-            await self._until(lambda broker=broker: broker in self.brokers, f"broker {broker} is back")  # type: ignore[misc]
-            await self._calm("a restart")
+            await self._restart(broker)
+
+    async def _restart(self, broker: int) -> None:
+        made, process = self.brokers.pop(broker)
+        made.stop()
+        await self._until(process.task.done, f"broker {broker} has shut down")
+        self.start_broker(broker)
+        await self._until(lambda: broker in self.brokers, f"broker {broker} is back")
+        await self._calm("a restart")
 
     async def _move(self) -> None:
         moves = self._moves or self._drawn_moves()
@@ -287,11 +312,83 @@ class _Rehearsal(Simulation):
     def _taken_over(self, reasons: Any) -> None:
         self._wrong += [f"the takeover was refused: {getattr(reason, 'text', reason)}" for reason in reasons or ()]
 
+    # -- the migration ---------------------------------------------------------------------------------------------
+
+    async def _migrate(self) -> None:
+        """Migrate until ZooKeeper and KRaft are both written, and roll back; ends early if something is wrong."""
+        phases = (
+            self._provision,
+            self._restart_all,
+            self._be_claimed,
+            self._restart_one,
+            self._roll_back,
+            self._restart_all,
+        )
+        for phase in phases:
+            await phase()
+            if self._wrong or self.violations():
+                return
+
+    async def _provision(self) -> None:
+        """Start the KRaft controller, and have this one keep the role for it."""
+        epoch = self.history.controller_epoch + self._draw.randint(2, KRAFT_EPOCHS_ABOVE)
+
+        async def serve(world: World) -> None:
+            kraft = SimulatedKRaft(world, self.zookeeper_connect, epoch=epoch, session_timeout_s=SESSION_S)
+            self._kraft = kraft, process
+            await kraft.run()
+
+        process = self._start("kraft", serve)
+        await self._until(lambda: paths.MIGRATION in self.model.tree.nodes, "the KRaft controller is provisioned")
+        assert self._kraft is not None
+        self.quorum = self._kraft[0].voters
+        holder = self.holder()
+        assert holder is not None
+        self.controllers[holder][0].queue.append(Release(to_kraft=True, reply=Reply(lambda _: None)))
+
+    async def _be_claimed(self) -> None:
+        await self._until(self._kraft_leads, "the KRaft controller has claimed the cluster")
+        await self._until(lambda: not self._active(), "the controller has stepped aside")
+        await self.clock.sleep(IN_OFFICE_S)
+        await self._calm("the claim")
+
+    async def _restart_one(self) -> None:
+        await self._restart(self._draw.choice(sorted(self._stage.alive)))
+
+    async def _roll_back(self) -> None:
+        """Stop the KRaft controller, and have a controller do what ``aiocontroller migration rollback`` asks for."""
+        assert self._kraft is not None
+        self.kill(self._kraft[1])
+        self._kraft, self.quorum = None, ""
+        number = self._draw.choice(sorted(self.controllers))
+        self.controllers[number][0].queue.append(RollBack(reply=Reply(self._rolled_back)))
+        await self._until(lambda: self.holder() == number, "the migration is rolled back")
+        await self._calm("the rollback")
+
+    def _rolled_back(self, answer: Any) -> None:
+        reasons = answer[1] if isinstance(answer, tuple) else [answer]
+        self._wrong += [f"the rollback was refused: {reason}" for reason in reasons]
+
+    def _kraft_leads(self) -> bool:
+        return self._kraft is not None and self._kraft[0].leads
+
+    def is_controller(self, session_id: int) -> bool:
+        return super().is_controller(session_id) or (
+            self._kraft is not None and self._kraft[0].session_id == session_id
+        )
+
+    async def _end(self, client: ZooKeeperClient) -> None:
+        if self._kraft is not None:
+            self.kill(self._kraft[1])
+        await super()._end(client)
+
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def _ruled(self) -> bool:
-        holder = self.holder()
-        return holder in self.controllers and self.controllers[holder][0].controller.election.active
+        return self._kraft_leads() or self.holder() in self._active()
+
+    def _active(self) -> list[int]:
+        return [number for number, (service, _) in self.controllers.items() if service.controller.election.active]
 
     async def _calm(self, after: str) -> None:
         polls = 0

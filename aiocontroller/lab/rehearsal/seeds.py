@@ -15,6 +15,7 @@ from aiocontroller.lab.rehearsal.meter import Went
 from aiocontroller.lab.rehearsal.rehearsal import (
     DEATH,
     FAILOVER,
+    MIGRATION,
     MOVES,
     RESTARTS,
     ROLE,
@@ -33,6 +34,7 @@ WORDS = {
     RESTARTS: "rolling restart of all brokers",
     MOVES: "replicas move",
     ROLE: "release to a broker, takeover from it",
+    MIGRATION: "migration to KRaft, rollback",
 }
 
 

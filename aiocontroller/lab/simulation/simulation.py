@@ -87,6 +87,9 @@ class Simulation:
     ``on_step`` is called after each step, and with None at the end.  Only the invariants ``judged`` count, or all.
     """
 
+    quorum = ""
+    """``controller.quorum.voters`` of the brokers that start from now on; with it they are in migration mode."""
+
     def __init__(
         self,
         plan: Plan,
@@ -327,6 +330,7 @@ class Simulation:
             settings=IMBALANCE_CHECK | self.settings.files[broker] | self._authorizer,
             retained_records=self.plan.retained,
             reports_policy=True,
+            controller_quorum_voters=self.quorum,
         )
         self._probe_fleet(broker)
 

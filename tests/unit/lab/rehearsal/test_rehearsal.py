@@ -11,6 +11,7 @@ from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartiti
 from aiocontroller.lab.rehearsal.rehearsal import (
     DEATH,
     FAILOVER,
+    MIGRATION,
     MOVES,
     RESTARTS,
     ROLE,
@@ -48,7 +49,7 @@ def test_every_event_takes_place_and_deaths_cost_a_session() -> None:
     assert found.violations == ()
     results = of(found)
     assert list(results) == events(staged, {})
-    assert [event.kind for event in results] == [FAILOVER, *[DEATH] * 4, RESTARTS, MOVES, ROLE]
+    assert [event.kind for event in results] == [FAILOVER, *[DEATH] * 4, RESTARTS, MOVES, ROLE, MIGRATION]
     for event, result in results.items():
         if event.kind == DEATH and result.went.leaderless:
             assert 1.0 < result.went.leaderless_s < LONGEST_S + (4.0 if result.also else 0.0)
