@@ -319,7 +319,23 @@ class Simulation:
     def start_broker(self, broker: int) -> None:
         if self._is_starting(f"broker {broker}"):
             return
-        config = BrokerConfig(
+
+        async def serve(world: World) -> None:
+            made = SimulatedBroker(self._broker_config(broker), world)
+            self._all_brokers.append(made)
+            BrokerObserver(self.history, made, self._heard)
+            self.brokers[broker] = (made, process)
+            process.begun = True
+            self._probe_fleet(broker)
+            if self.data is not None:
+                await self.data.mount(made, process, world)
+            await made.run()
+
+        process = self._start(f"broker {broker}", serve)
+
+    def _broker_config(self, broker: int) -> BrokerConfig:
+        """Return what the broker reads as it begins; until then steps may change it without a restart."""
+        return BrokerConfig(
             broker,
             self.zookeeper_connect,
             None,
@@ -332,19 +348,6 @@ class Simulation:
             reports_policy=True,
             controller_quorum_voters=self.quorum,
         )
-        self._probe_fleet(broker)
-
-        async def serve(world: World) -> None:
-            made = SimulatedBroker(config, world)
-            self._all_brokers.append(made)
-            BrokerObserver(self.history, made, self._heard)
-            self.brokers[broker] = (made, process)
-            process.begun = True
-            if self.data is not None:
-                await self.data.mount(made, process, world)
-            await made.run()
-
-        process = self._start(f"broker {broker}", serve)
 
     def _probe_fleet(self, broker: int) -> None:
         version = self.fleet.brokers[broker]

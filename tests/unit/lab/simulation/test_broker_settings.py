@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.controller import cluster_settings, controller_eligibility, obeying
+from aiocontroller.lab.scenarios.fleet import Version
 from aiocontroller.lab.scenarios.plan import DELETION, DRAWN, SETTING_CHANGES, UNCLEAN, Plan, draw
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
 from aiocontroller.lab.simulated_net import run
@@ -61,6 +62,27 @@ def played(text: str) -> tuple[SimulationReport, Simulation]:
 def test_controllers_make_of_the_brokers_settings_what_they_have_to(text: str) -> None:
     report, _ = played(text)
     assert report.violations == []
+
+
+def test_a_starting_broker_reads_what_is_changed_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that finds no broker to restart trusts the one that starts to read the new file, or to be the new release
+    (seed 1803000001548)."""
+    made = Simulation(parse_scenario(f"cluster brokers=1 controllers=1 settings={REBALANCING}:true"))
+    start = made.start_broker
+
+    def start_and_change(broker: int) -> None:
+        start(broker)
+        made.settings.files[broker][REBALANCING] = "false"
+        made.fleet.brokers[broker] = Version("3.7", "3.7")
+
+    monkeypatch.setattr(made, "start_broker", start_and_change)
+    run(made.run())
+    config = made.brokers[1][0].config
+    assert (config.settings[REBALANCING], config.release, config.inter_broker_protocol_version) == (
+        "false",
+        "3.7",
+        "3.7",
+    )
 
 
 def test_settings_changed_while_active_are_in_the_journal() -> None:
