@@ -107,8 +107,16 @@ def _closed(shell: ControllerShell, starts: BrokerStarts) -> list[int]:
 
 async def record(shell: ControllerShell, starts: BrokerStarts | None) -> None:
     """Write the record if it differs from ``starts``, which was written last."""
-    if shell.context.starts != starts:
+    context = shell.context
+    if context.starts is not None:
+        apply(context, StartsRecorded(plan.proven(context.starts, eligible_replicas.newly_proven(context))))
+    if context.starts != starts:
         await _write(shell)
+
+
+async def prove(shell: ControllerShell) -> None:
+    """Record which brokers have turned out to be in no ISR without a leader, before more partitions lose theirs."""
+    await _change(shell, lambda starts: plan.proven(starts, eligible_replicas.newly_proven(shell.context)))
 
 
 async def stopping(shell: ControllerShell, broker: int, epoch: int) -> None:

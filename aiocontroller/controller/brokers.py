@@ -68,7 +68,9 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
 
     Departure from Kafka, which treats bounced brokers before dead ones, and may elect a dead one meanwhile.
     """
-    context, recorded = shell.context, shell.context.starts
+    context = shell.context
+    await broker_starts.prove(shell)
+    recorded = context.starts
     found, bad, registrations = await read_brokers(shell)
     shell.report_bad_znodes(bad)
     unreadable = {int(znode.path.rsplit("/", 1)[1]) for znode in bad if znode.path.rsplit("/", 1)[1].isdecimal()}

@@ -9,6 +9,7 @@ from functools import partial
 
 from aiocontroller.controller import (
     audit,
+    broker_starts,
     brokers,
     debts,
     delegation_tokens,
@@ -206,6 +207,7 @@ async def _wait_for_senders(shell: ControllerShell) -> None:
 async def _startup_partitions(shell: ControllerShell) -> None:
     context = shell.context
     apply(context, TopicsLoaded(), NonReplicasNoted(non_replicas_in_isrs(context)))
+    await broker_starts.prove(shell)
     psm.initialize_partition_states(context)
     await shell.breathe()
     shell.journal.append(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from aiocontroller.controller import broker_starts
 from aiocontroller.controller.broker_fencing import schedule_fencing
 from aiocontroller.controller.brokers import on_broker_startup
 from aiocontroller.controller.fast_bounce import schedule_removal
@@ -37,6 +38,7 @@ async def suspects_change(shell: ControllerShell, event: SuspectsChange) -> None
     """Update the context to the failure detector's present suspects, which may have changed since the event."""
     context = shell.context
     assert shell.channels is not None
+    await broker_starts.prove(shell)
     suspects = shell.channels.suspects()
     trusted = plan.compare_suspects(context, suspects).trusted
     if trusted:

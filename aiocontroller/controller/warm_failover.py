@@ -133,6 +133,7 @@ async def note_that_the_cluster_is_loaded(shell: ControllerShell) -> None:
     """Enter that all is loaded: the copy has states, and those that depend on live brokers are set by elections."""
     context = shell.context
     apply(context, TopicsLoaded())
+    await broker_starts.prove(shell)
     shell.journal.append(
         "loaded", partitions=len(context.table), brokers=list(context.brokers), count=len(context.table.topic_by_name)
     )

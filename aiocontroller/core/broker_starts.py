@@ -37,6 +37,9 @@ class Incarnation(NamedTuple):
     """It has asked for its controlled shutdown."""
     gone: bool = False
     """It is not registered, and its partitions have been handled."""
+    proven: bool = False
+    """Since it started there has been a moment when it was in no ISR without a leader: it has joined all that have lost
+    theirs since."""
 
 
 class BrokerStarts(msgspec.Struct, frozen=True):
@@ -161,10 +164,16 @@ def _with_stopping(starts: BrokerStarts, broker: int, value: bool) -> BrokerStar
     return replace(starts, brokers={**starts.brokers, broker: starts.brokers[broker]._replace(stopping=value)})
 
 
+def proven(starts: BrokerStarts, brokers: Iterable[int]) -> BrokerStarts:
+    """These brokers are in no ISR of a partition without a leader."""
+    known = {broker: starts.brokers[broker]._replace(proven=True) for broker in brokers}
+    return replace(starts, brokers={**starts.brokers, **known}) if known else starts
+
+
 def disk_failed(starts: BrokerStarts, broker: int) -> BrokerStarts:
     """A log directory of the broker has failed; the disk may be replaced by an empty one before its next start, which
     therefore is unclean."""
     known = starts.brokers.get(broker)
     if known is None:
         return starts
-    return replace(starts, brokers={**starts.brokers, broker: known._replace(clean_from=known.epoch + 1)})
+    return replace(starts, brokers={**starts.brokers, broker: known._replace(clean_from=known.epoch + 1, proven=False)})

@@ -171,6 +171,15 @@ class ControllerContext:
         known = self.starts.brokers
         return frozenset(b.id for b in self.brokers.values() if b.id in known and known[b.id].clean_from >= b.epoch)
 
+    def unproven_brokers(self) -> frozenset[int]:
+        """Those that may still be in the ISR of a leaderless partition since before that start."""
+        found = self.started_uncleanly()
+        if not found or self.starts is None:
+            return found
+        known, epochs = self.starts.brokers, self.brokers
+        # While the context has an earlier incarnation, its death has not been handled.
+        return frozenset(b for b in found if not known[b].proven or known[b].epoch != epochs[b].epoch)
+
     def _brokers_changed(self) -> None:
         self.brokers = dict(sorted(self.brokers.items()))
         self.leaving = frozenset((*self.shutting_down, *self.suspected))

@@ -28,7 +28,7 @@ def is_unproven(context: ControllerContext, broker: int, rows: Sequence[int]) ->
     Then its log may still lack what the ISR had.  A clean stop does not change that: the next start counts as unclean,
     too.
     """
-    if broker not in context.started_uncleanly():
+    if broker not in context.unproven_brokers():
         return False
     table = context.table
     leaders, isrs = take(rows, table.leader, table.isr_of)

@@ -164,7 +164,7 @@ def elect(
     rule = _rule(context, strategy)
     may_be_unclean = strategy is Strategy.OFFLINE and (unclean.default or bool(unclean.topics))
     allowed_of_topic: dict[int, bool] = {}
-    with_eligible, leader_of, unclean_spare = table.eligible, table.leader, Spare((), context.started_uncleanly())
+    with_eligible, leader_of, unclean_spare = table.eligible, table.leader, Spare((), context.unproven_brokers())
     memo: dict[tuple[int, int, Replicas, bool, Spare], ElectionOutcome | None] = {}
     elections = Elections([], [], [])
     for row in rows:

@@ -16,6 +16,8 @@ when it writes a state, but leaves it in all others.
 
 An ISR member that started uncleanly while its partition had no leader is *unproven*: its membership is older than its
 log.  It leads only if no other ISR member and no eligible replica can, and it does not stay in another leader's ISR.
+While a broker is unproven in one partition, it counts as unproven in every one that has no leader; once it is in none,
+it has joined under a leader whatever ISR it is in, until it starts uncleanly again.
 """
 
 from __future__ import annotations
@@ -87,11 +89,23 @@ def _has_lost_nothing_since(context: ControllerContext, broker: int, epoch: int)
 
 
 def unproven_replicas(context: ControllerContext, row: int, unclean: frozenset[int]) -> frozenset[int]:
-    """ISR members that may lack what the ISR had; ``unclean`` are the brokers that have started uncleanly.
+    """ISR members that may lack what the ISR had; ``unclean`` are the context's unproven brokers.
 
     A broker leaves all ISRs when it dies, unless no other member is left; then the partition has no leader.
     """
     return unclean if unclean and context.table.leader[row] == NO_LEADER else NONE_UNPROVEN
+
+
+def newly_proven(context: ControllerContext) -> list[int]:
+    """The unproven brokers whose start has been handled and that are in no ISR without a leader, ascending."""
+    table, starts = context.table, context.starts
+    unproven = context.unproven_brokers()
+    if not unproven or starts is None:
+        return []
+    isrs = {isr for isr, leader in zip(table.isr_of, table.leader, strict=True) if leader == NO_LEADER}
+    waiting = {broker for isr in isrs if isr != NO_ISR for broker in table.isrs.values[isr]}  # membership only
+    handled = (b for b in unproven if starts.brokers[b].epoch == context.brokers[b].epoch)
+    return sorted(broker for broker in handled if broker not in waiting)
 
 
 def may_lead(isr: Replicas, online: Collection[int], eligible: Replicas, unproven: Collection[int]) -> Replicas:
@@ -136,7 +150,7 @@ def enter(
     ``min_isrs``: by topic id; without that of a topic, no replica of it is eligible.
     """
     topic_of, topics = context.table.topic_of, context.table.topics
-    unclean = context.started_uncleanly()
+    unclean = context.unproven_brokers()
     for at in positions:
         row, after = decisions.rows[at], decisions.leaderships[at]
         topic = topics[topic_of[row]]

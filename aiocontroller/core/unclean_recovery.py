@@ -86,7 +86,7 @@ def choose_best_logs(
 
     If no live replica has reported its log, the choice stays Kafka's.
     """
-    started = context.started_uncleanly()
+    started = context.unproven_brokers()
     returns = started and any(context.table.leader[row] == NO_LEADER for row in elections.rows)
     if not (recovery.compares or returns or any(outcome.unclean for outcome in elections.outcomes)):
         return elections
@@ -163,7 +163,7 @@ def _needs_logs(
     started: frozenset[int],
     strategy: Strategy,
 ) -> bool:
-    """Whether the logs decide; ``started``: the brokers that have started uncleanly.
+    """Whether the logs decide; ``started``: the unproven brokers.
 
     Only an election of offline partitions considers all replicas: at the end of a move only those that stay are named.
     """

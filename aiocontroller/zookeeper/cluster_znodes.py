@@ -224,6 +224,7 @@ class _Incarnation(msgspec.Struct):
     clean_from: Zxid
     stopping: bool = False
     gone: bool = False
+    proven: bool = False
 
 
 class _BrokerStarts(msgspec.Struct):
@@ -242,7 +243,9 @@ def decode_broker_starts(data: bytes | None) -> BrokerStarts | BadZNode:
 
     def read(data: bytes) -> BrokerStarts:
         found = _broker_starts_decoder.decode(data)
-        brokers = {b: Incarnation(i.epoch, i.clean_from, i.stopping, i.gone) for b, i in found.brokers.items()}
+        brokers = {
+            b: Incarnation(i.epoch, i.clean_from, i.stopping, i.gone, i.proven) for b, i in found.brokers.items()
+        }
         return BrokerStarts(found.controller_epoch, found.valid_from, found.registrations, found.min_isr, brokers)
 
     return reading(paths.BROKER_STARTS, data, '"brokers": their last starts', read)

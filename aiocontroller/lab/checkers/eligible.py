@@ -27,6 +27,8 @@ class EligibleTwin:
         """ISR members that have been registered without interruption since they joined, and have lost nothing."""
         self._incomplete: dict[Partition, set[int]] = {}
         """Replicas that have lost records since they joined the ISR, and have neither led nor fetched them since."""
+        self._leaderless: dict[Partition, tuple[int, ...]] = {}
+        """The ISRs of partitions without a leader."""
         self._unnoticed: dict[int, set[Partition]] = {}
         """Broker -> where its logs have lost records since it registered; membership only."""
         self._watched: set[int] = set()
@@ -46,6 +48,9 @@ class EligibleTwin:
         stayed = in_sync.difference(set(isr_before).difference(after.isr))
         joined = set(after.isr).difference(isr_before)
         self._in_sync[partition] = stayed.union(joined)
+        self._leaderless.pop(partition, None)
+        if after.leader == NO_LEADER:
+            self._leaderless[partition] = after.isr
         incomplete = self._incomplete.get(partition, set()).difference(joined, [after.leader])
         self._incomplete[partition] = incomplete
         if before is None:
@@ -104,7 +109,7 @@ class EligibleTwin:
 
     def topic_gone(self, topic: str) -> None:
         """The topic is deleted."""
-        for known in (self._complete, self._steady, self._in_sync, self._incomplete):
+        for known in (self._complete, self._steady, self._in_sync, self._incomplete, self._leaderless):
             for partition in [partition for partition in known if partition[0] == topic]:
                 del known[partition]
         for partitions in self._unnoticed.values():
@@ -124,7 +129,18 @@ class EligibleTwin:
         """Return the replicas, in the ISR or eligible, that the present controller must know to hold everything."""
         if self._recorded != self._epoch:
             return set()
-        return self._in_sync.get(partition, set()).union(self._steady.get(partition, ()))
+        in_sync = self._in_sync.get(partition, set()).difference(self._waiting())
+        return in_sync.union(self._steady.get(partition, ()))
+
+    def _waiting(self) -> set[int]:
+        """Brokers that have restarted in the ISR of a partition that has no leader yet: a controller that is elected
+        cannot tell which ISRs they have joined since."""
+        return {
+            broker
+            for partition, isr in self._leaderless.items()
+            for broker in isr
+            if broker not in self._in_sync.get(partition, ())
+        }
 
     def must_notice(self, broker: int) -> bool:
         """Whether the present controller must know that the broker has started."""

@@ -256,6 +256,20 @@ def test_a_state_that_another_controller_left_alone_does_not_count_for_later_ter
     assert led_by(it) == (-1, (1,))
 
 
+def test_a_broker_is_proven_by_its_start_unless_an_isr_without_a_leader_has_it(it: PureCluster) -> None:
+    change(it, started=(2,))
+    change(it, gone=(3,))
+    change(it, started=(3,))
+    assert unproven(it) == set()
+    it.failover()
+    assert unproven(it) == set()
+
+
+def unproven(it: PureCluster) -> set[int]:
+    assert it.znodes.starts == it.shell.context.starts
+    return set(it.shell.context.unproven_brokers())
+
+
 def test_a_change_of_the_topics_settings_ends_it(it: PureCluster) -> None:
     it.znodes.config_zxids["t"] = 500
     change(it, gone=(1,))

@@ -286,6 +286,27 @@ def test_an_eligible_replica_leads_at_once() -> None:
     assert not asking.waits
 
 
+@pytest.mark.parametrize("failover", [False, True])
+def test_a_broker_is_unproven_until_its_partition_is_led(failover: bool) -> None:
+    """The next term knows it from the record."""
+    it, _ = begun("Balanced", 1, min_isr=2)
+    stop(it, 2)
+    die(it, 1)
+    come(it, 1)
+    assert it.shell.context.unproven_brokers() == {1}
+    if failover:
+        it.failover()
+        assert (leader(it), it.shell.context.unproven_brokers()) == (-1, {1})
+    come(it, 2)
+    assert state(it) == (2, (2,))
+    change(it)
+    if failover:
+        it.failover()
+    assert it.shell.context.unproven_brokers() == set()
+    assert 1 in it.shell.context.started_uncleanly()
+    assert it.znodes.starts == it.shell.context.starts
+
+
 def test_so_does_one_that_started_uncleanly_before_it_was_in_sync() -> None:
     """Its start is older than its membership: what it had when it left the ISR, it has still."""
     it = cluster(1, 2, 3, t=[[1, 2, 3]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from aiocontroller.core.broker_starts import BrokerStarts, Incarnation, disk_failed, observed, stopping
+from aiocontroller.core.broker_starts import BrokerStarts, Incarnation, disk_failed, observed, proven, stopping
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.election import Strategy, UncleanPolicy, elect
@@ -14,6 +14,7 @@ from aiocontroller.core.eligible_replicas import (
     concerned,
     eligible_replicas,
     enter,
+    newly_proven,
     topics_of,
 )
 from aiocontroller.core.ids import NO_LEADER, Eligible, LeaderAndIsr, MinIsr, ReplicaAssignment
@@ -291,6 +292,65 @@ def test_a_member_that_has_joined_again_since_its_unclean_start_is_not_unproven(
     write(context, 2, 1, 2, 3)
     context.remove_brokers([2])
     assert elected(context) == (1, (1, 3))
+
+
+def prove(context: ControllerContext) -> list[int]:
+    found = newly_proven(context)
+    assert context.starts is not None
+    context.keep_starts(proven(context.starts, found))
+    return found
+
+
+def test_a_member_that_has_joined_since_its_unclean_start_leads_though_its_partition_had_no_leader_meanwhile() -> None:
+    """Without waiting for an eligible replica that is dead (seeds 1803000000468 and 1803000000904)."""
+    context = cluster()
+    write(context, 2, 2, 3)
+    restart(context, 1, 201, clean=False)
+    assert prove(context) == [1]
+    assert prove(context) == []
+    write(context, 2, 2, 1)
+    write(context, NO_LEADER, 1)
+    assert elected(context) == (1, (1,))
+    assert write(context, 2, 2) == Eligible(70, ((1, 201),))
+    write(context, 1, 1)
+    write(context, NO_LEADER, 1)
+    restart(context, 1, 301, clean=False)
+    assert prove(context) == []
+    assert elected(context) == (2, (2,))
+
+
+@pytest.mark.parametrize("leader, isr, found", [(1, (1,), [1]), (2, (2, 1), [1]), (NO_LEADER, (2, 1), [])])
+def test_an_unproven_member_proves_itself_as_its_partition_is_led(
+    leader: int, isr: tuple[int, ...], found: list[int]
+) -> None:
+    context = cluster()
+    write(context, NO_LEADER, 1)
+    restart(context, 1, 201, clean=False)
+    assert prove(context) == []
+    write(context, leader, *isr)
+    assert prove(context) == found
+
+
+def test_a_start_proves_nothing_before_the_death_ahead_of_it_is_dealt_with() -> None:
+    """Broker 1 is still in the ISR of its earlier incarnation, and the leader may be dead, too."""
+    context = cluster()
+    starts, earlier = context.starts, context.brokers[1]
+    assert starts is not None
+    context.keep_starts(observed(starts, [type(earlier)(1, 201, earlier.endpoints)], 4).starts)
+    assert prove(context) == []
+    context.keep_starts(proven(observed(starts, [type(earlier)(1, 201, earlier.endpoints)], 4).starts, [1]))
+    write(context, NO_LEADER, 1)
+    assert context.unproven_brokers() == {1}
+
+
+def test_a_failed_disk_ends_the_proof() -> None:
+    context = cluster()
+    restart(context, 1, 201, clean=False)
+    write(context, 2, 2, 3)
+    assert prove(context) == [1]
+    assert context.starts is not None
+    context.keep_starts(disk_failed(context.starts, 1))
+    assert context.unproven_brokers() == {1}
 
 
 def test_unproven_members_are_not_eligible_when_another_leads() -> None:

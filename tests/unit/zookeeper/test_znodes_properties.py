@@ -153,7 +153,7 @@ def test_no_decoder_raises(data):
 
 
 incarnations = st.builds(
-    Incarnation, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.booleans(), st.booleans()
+    Incarnation, *(st.integers(0, 2**63 - 1) for _ in range(2)), *(st.booleans() for _ in range(3))
 )
 
 

@@ -233,6 +233,18 @@ def it_joins_again(s: Story) -> None:
     s.state(1, 1, 3, 2)
 
 
+@case("0:/1,2,3 1:2,3/1,3")
+def it_joins_again_where_one_leads_and_waits_where_none_does(s: Story) -> None:
+    """A controller that is elected then cannot tell the two apart."""
+    s.twin.registered(2)
+    s.state(-1, 1, 2, 3, of=U)
+    s.state(1, 1, 3)
+    s.state(1, 1, 3, 2)
+    s.state(-1, 2, of=("u", 0))
+    assert s.shown() == ["0:/1,3", "1:/1,3"]
+    s.state(1, 1, of=U)
+
+
 @case("0:/ 1:/")
 def the_topic_is_gone(s: Story) -> None:
     s.state(1, 1)
