@@ -1,6 +1,6 @@
 """Compares the data pipeline's speed with hand-written programs that compute the same figures from the same files.
 
-    scripts/bench pipeline [--inputs logs,long-logs,twelve,1M,10M] [--subjects …] [--runs 5] [--json FILE]
+    scripts/bench pipeline [--inputs logs,long-logs,twelve,1M,10M,100M] [--subjects …] [--runs 5] [--json FILE]
 
 Without options: ``logs``, ``1M`` and ``10M`` by ``duckdb``, ``query`` and ``python``, five times each (``10M`` three
 times), then ``1M`` by ``spark-1`` and ``spark-2``, once each.  That takes about twenty minutes.
@@ -21,19 +21,25 @@ logs, the number of records, windows without a leader and requests, and the tota
 
 The last table gives for elapsed and processor seconds the median, the spread (least to most) and the noise: the median
 distance of a run from the median, in percent of it.  A difference between two subjects that is not well above their
-noise means nothing.  GB is the peak memory of all processes of a run.
+noise means nothing.  "a core" is the rate divided by the cores that a subject has, and GB the peak memory of all
+processes of a run.
 
 `logs` are twelve logs of three real brokers as they were recorded, 3,303 lines; `long-logs` are 141,000 lines, 23 MB,
 made from the same recording (`_broker_logs.py`).
 
 `twelve` are twelve journals, of twelve terms, with 500 to 40,000 records and 40 to 20,000 partitions; a third of them
 are packed.
+
+`100M` are 100 million records in packed journals of ten terms, each with 100,000 partitions of its own.  The terms
+differ in nothing else, so plain Python computes from the first one what all subjects must find.  It runs only where it
+is named, once, by `spark-1` and `spark-2` unless others are named.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import os
 import random
@@ -46,7 +52,9 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,18 +134,50 @@ def journal_lines(records: int, partitions: int, term: int = 1, start_us: int = 
         yield head("broker") + f',"broker":{dead},"detail":"added"}}\n'
 
 
+def segments(records: int, partitions: int) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each of a journal's files."""
+    lines = journal_lines(records, partitions)
+    for number, written in enumerate(range(0, records, FILE_RECORDS), 1):
+        yield number, "".join(itertools.islice(lines, min(FILE_RECORDS, records - written)))
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def write_journal(folder: Path, records: int, partitions: int) -> int:
     """Write segments as the service does; return their size in bytes."""
-    lines = journal_lines(records, partitions)
-    size = number = written = 0
-    while written < records:
-        number += 1
-        text = "".join(line for _, line in zip(range(min(FILE_RECORDS, records - written)), lines, strict=False))
-        written += min(FILE_RECORDS, records - written)
-        path = folder / f"journal-1-1-{START_US}-{number:06d}.jsonl"
-        path.write_text(text)
-        size += path.stat().st_size
-    return size
+    for number, text in segments(records, partitions):
+        (folder / f"journal-1-1-{START_US}-{number:06d}.jsonl").write_text(text)
+    return size_of(folder)
+
+
+TERMS: Final = 10
+TERM_US: Final = 10_000_000_000
+"""Two terms begin so far apart, and no term lasts as long, so that their times differ in one digit."""
+OF_FIRST_TERM: Final = b'"epoch":1,"node":1,"ts":%d' % (START_US // TERM_US)
+
+
+def write_terms(folder: Path, records: int) -> int:
+    """Write the packed journals of ten terms with ``records`` each; return their size in bytes."""
+
+    def write(number: int, text: bytes, term: int) -> None:
+        start_us = START_US + (term - 1) * TERM_US
+        own = text.replace(OF_FIRST_TERM, b'"epoch":%d,"node":1,"ts":%d' % (term, start_us // TERM_US))
+        own = own.replace(b'"controller_epoch":1', b'"controller_epoch":%d' % term)
+        own = own.replace(b'"topic":"topic-1-', b'"topic":"topic-%d-' % term)
+        name = f"journal-1-{term}-{start_us}-{number:06d}.jsonl.gz"
+        (folder / name).write_bytes(gzip.compress(own, 1, mtime=0))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for number, text in segments(records, records // 100):
+            list(pool.map(partial(write, number, text.encode()), range(1, TERMS + 1)))
+    return size_of(folder)
+
+
+def expected_of_terms(folder: Path) -> dict[str, int]:
+    """Return the figures of ``write_terms`` from its first term."""
+    return _in_python(sorted(folder.glob("journal-1-1-*")), TERMS)
 
 
 def write_twelve(folder: Path) -> int:
@@ -152,7 +192,7 @@ def write_twelve(folder: Path) -> int:
             (folder / f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
         else:
             (folder / name).write_bytes(text)
-    return sum(path.stat().st_size for path in folder.iterdir())
+    return size_of(folder)
 
 
 INPUTS: Final[dict[str, Callable[[Path], int]]] = {
@@ -161,13 +201,18 @@ INPUTS: Final[dict[str, Callable[[Path], int]]] = {
     "twelve": write_twelve,
     "1M": lambda folder: write_journal(folder, 1_000_000, 100_000),
     "10M": lambda folder: write_journal(folder, 10_000_000, 100_000),
+    "100M": lambda folder: write_terms(folder, 10_000_000),
 }
+EXPECTED: Final = {"100M": expected_of_terms}
+"""What all subjects must find, where it is known otherwise."""
 
 # -- subjects ----------------------------------------------------------------------------------------------------------
 
 HERE: Final = ("duckdb", "query", "python")
 USUAL: Final = (("logs", HERE, 5), ("1M", HERE, 5), ("10M", HERE, 3), ("1M", ("spark-1", "spark-2"), 1))
 """Inputs, subjects and runs without options."""
+ON_REQUEST: Final = {"100M": (["spark-1", "spark-2"], 1)}
+"""Inputs that run only where they are named, with their subjects and runs unless others are named."""
 FIGURES: Final = ("records", "windows", "leader_changes", "requests", "p99_us")
 
 
@@ -179,14 +224,19 @@ def by_python(folder: Path) -> dict[str, int]:
     """Compute the figures record by record, in dicts."""
     if not _has_journals(folder):
         return _broker_logs.by_python(folder)
+    return _in_python(sorted(folder.iterdir()))
+
+
+def _in_python(files: Iterable[Path], times: int = 1) -> dict[str, int]:
+    """Return the figures of these journals and as many others, ``times`` together, that differ in their topics only."""
     import msgspec
 
     decode = msgspec.json.Decoder().decode
     down: set[tuple[str, int]] = set()
     leaders: dict[tuple[str, int], int] = {}
     took: dict[tuple[str, int], list[int]] = defaultdict(list)
-    found = dict.fromkeys(FIGURES, 0)
-    for path in sorted(folder.iterdir()):
+    found, p99_us = dict.fromkeys(FIGURES, 0), 0
+    for path in files:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for line in lines:
                 record = decode(line)
@@ -208,11 +258,11 @@ def by_python(folder: Path) -> dict[str, int]:
                     found["requests"] += 1
     for values in took.values():
         values.sort()
-        place = 0.99 * (len(values) - 1)
+        place = 0.99 * (len(values) * times - 1)
         low = int(place)
-        high = min(low + 1, len(values) - 1)
-        found["p99_us"] += int(values[low] + (place - low) * (values[high] - values[low]) + 0.5)
-    return found
+        one, next_one = (values[min(at // times, len(values) - 1)] for at in (low, low + 1))
+        p99_us += int(one + (place - low) * (next_one - one) + 0.5)
+    return {name: count * times for name, count in found.items()} | {"p99_us": p99_us}
 
 
 QUERY: Final = """
@@ -271,6 +321,10 @@ def _figures_of(out: Path) -> dict[str, int]:
 
 
 WORKERS: Final = {"spark-1": 1, "spark-2": 2}
+CORES: Final = WORKERS | {"local-1": 1, "local-2": 2, "python": 1}
+"""Of subjects that do not use all; a Spark master, its workers and the driver need little beside their executors."""
+LARGE_BYTES: Final = 1 << 30
+"""Spark's processes get more memory for a larger input."""
 MASTER: Final = "AIOCONTROLLER_BENCH_MASTER"
 SUBJECTS: Final[dict[str, Callable[[Path], dict[str, int]]]] = {
     "duckdb": lambda folder: by_analyze(folder, engine="duckdb"),
@@ -335,9 +389,9 @@ def one_run(subject: str, folder: Path, processors: Processors) -> dict[str, Any
     from benchmarks import _spark_master
 
     with tempfile.TemporaryDirectory(prefix="aiocontroller-bench-spark-", ignore_cleanup_errors=True) as own:
-        settings = {"executor_memory": "1500m", "driver_memory": "2g"}
-        environment = _spark_master.environment(Path(own), **settings)
-        with _spark_master.standalone(Path(own), environment, WORKERS[subject], "2g") as master:
+        heap, worker = ("4g", "5g") if size_of(folder) > LARGE_BYTES else ("1500m", "2g")
+        environment = _spark_master.environment(Path(own), executor_memory=heap, driver_memory=heap)
+        with _spark_master.standalone(Path(own), environment, WORKERS[subject], worker) as master:
             return _timed(subject, folder, processors, {**environment, MASTER: master})
 
 
@@ -380,15 +434,19 @@ def compared(name: str, folder: Path, subjects: list[str], runs: int, processors
             times = f"{run['s']:7.1f} s {run['cpu_s']:7.1f} processor s"
             say(f"  {number + 1}/{runs} {subject:<8} {times}, load {run['load']:.0f}")
     figures = [run["figures"] for each in of.values() for run in each]
+    if name in EXPECTED:
+        figures.insert(0, EXPECTED[name](folder))
     if any(other != figures[0] for other in figures):
-        raise AssertionError(f"the figures differ: { {subject: each[0]['figures'] for subject, each in of.items()} }")
+        differ = {subject: each[0]["figures"] for subject, each in of.items()}
+        raise AssertionError(f"the figures differ: {differ}, expected {figures[0]}")
     say(f"  all found {figures[0]}")
-    say(f"  {'':<8} {'clock s':>28} {'processor s':>28} {'records/s':>12} {'GB':>5}")
+    say(f"  {'':<8} {'clock s':>28} {'processor s':>28} {'records/s':>12} {'a core':>10} {'GB':>5}")
     for subject, each in of.items():
         seconds, used = [run["s"] for run in each], [run["cpu_s"] for run in each]
         most = max(run["bytes"] for run in each) / 1e9
         rate = figures[0]["records"] / statistics.median(seconds)
-        say(f"  {subject:<8} {in_words(seconds):>28} {in_words(used):>28} {rate:12,.0f} {most:5.1f}")
+        a_core = rate / CORES.get(subject, os.cpu_count() or 1)
+        say(f"  {subject:<8} {in_words(seconds):>28} {in_words(used):>28} {rate:12,.0f} {a_core:10,.0f} {most:5.1f}")
     return {"input": name, "bytes": size, "figures": figures[0], "runs": of}
 
 
@@ -396,9 +454,10 @@ def plan(options: argparse.Namespace) -> list[tuple[str, list[str], int]]:
     """Return what to compare: (input, subjects, runs)."""
     if not (options.inputs or options.subjects):
         return [(name, list(subjects), options.runs or runs) for name, subjects, runs in USUAL]
-    inputs = options.inputs.split(",") if options.inputs else [*INPUTS]
-    subjects = options.subjects.split(",") if options.subjects else [*SUBJECTS]
-    return [(name, subjects, options.runs or 5) for name in inputs]
+    inputs = options.inputs.split(",") if options.inputs else [name for name in INPUTS if name not in ON_REQUEST]
+    given = options.subjects.split(",") if options.subjects else None
+    usual = {name: ON_REQUEST.get(name, ([*SUBJECTS], 5)) for name in inputs}
+    return [(name, given or subjects, options.runs or runs) for name, (subjects, runs) in usual.items()]
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -407,6 +466,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--subjects", help=f"Some of {','.join(SUBJECTS)}.")
     parser.add_argument("--runs", type=int, help="Of each subject on each input.")
     parser.add_argument("--json", type=Path, help="Where all runs are written to.")
+    parser.add_argument("--term-records", type=int, help=argparse.SUPPRESS)  # of each term of 100M, to try it
     parser.add_argument("--one", nargs=2, metavar=("SUBJECT", "FOLDER"), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -416,6 +476,8 @@ def main() -> None:
     if options.one:
         say(json.dumps(SUBJECTS[options.one[0]](Path(options.one[1]))))
         return
+    if options.term_records:
+        INPUTS["100M"] = partial(write_terms, records=options.term_records)
     processors = Processors()
     found = []
     for name, subjects, runs in plan(options):

@@ -44,6 +44,20 @@ def test_twelve_logs_of_real_brokers_are_read_alike(
     assert _broker_logs.write_logs(again, rounds) == found["bytes"]
 
 
+def test_ten_terms_have_ten_times_the_figures_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "FILE_RECORDS", 1_300)
+    monkeypatch.setitem(pipeline.INPUTS, "100M", lambda folder: pipeline.write_terms(folder, 3_000))
+    found = pipeline.compared("100M", tmp_path, ["duckdb", "query", "python"], 1, pipeline.Processors())
+    assert found["figures"] == pipeline.expected_of_terms(tmp_path)
+    assert found["figures"]["records"] == 30_000
+    assert sorted(path.name for path in tmp_path.iterdir())[:3] == [
+        f"journal-1-1-{pipeline.START_US}-00000{number}.jsonl.gz" for number in (1, 2, 3)
+    ]
+    monkeypatch.setitem(pipeline.EXPECTED, "100M", lambda folder: {"records": 30_001})
+    with pytest.raises(AssertionError, match="the figures differ"):
+        pipeline.compared("100M", tmp_path, ["python"], 1, pipeline.Processors())
+
+
 def test_subjects_that_differ_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(subject: str, folder: Path, processors: Any) -> dict[str, Any]:
         return {"s": 1.0, "cpu_s": 1.0, "bytes": 0, "load": 0.0, "figures": {"records": len(subject)}}
@@ -63,7 +77,10 @@ def test_without_options_spark_computes_a_million_records_only(monkeypatch: pyte
     assert [subjects for *_, subjects, _ in usual] == [["duckdb", "query", "python"]] * 3 + [["spark-1", "spark-2"]]
     assert planned("--runs", "2")[0][2] == 2
     assert planned("--inputs", "1M") == [("1M", list(pipeline.SUBJECTS), 5)]
-    assert planned("--subjects", "python", "--runs", "1") == [(name, ["python"], 1) for name in pipeline.INPUTS]
+    of_python = planned("--subjects", "python", "--runs", "1")
+    assert of_python == [(name, ["python"], 1) for name in ("logs", "long-logs", "twelve", "1M", "10M")]
+    assert planned("--inputs", "100M") == [("100M", ["spark-1", "spark-2"], 1)]
+    assert planned("--inputs", "100M", "--subjects", "query", "--runs", "2") == [("100M", ["query"], 2)]
 
 
 def test_noise_is_the_median_distance_from_the_median() -> None:
