@@ -153,7 +153,8 @@ AT_BROKERS: Final = (
     _p("handled", "ompleted LeaderAndIsr request ", r"[Cc]ompleted LeaderAndIsr request correlationId "
        rf"(?<correlationId>\d+) {_FROM_CONTROLLER} epoch (?<controllerEpoch>\d+) for the (?<event>become-\w+) "
        rf"transition for partition {_TP}", "0.10", api=_LISR, broker=SELF),
-    _p("handled", " starts at ", rf"(?<event>Leader|Follower)? ?{_TP} (?:with topic id \S+ )?starts at "
+    _p("handled", " starts at ", rf"(?<event>Leader|Follower)? ?{_TP} "
+       r"(?:with topic id (?:Some\((?<detail>[\w-]+)\)|\S+) )?starts at "
        r"[Ll]eader [Ee]poch (?<leaderEpoch>\d+) from offset \d+(?: with partition epoch (?<partitionEpoch>\d+))?"
        r"(?:.*? ISR \[(?<isr>[\d,]*)\])?(?:.*Current leader is (?<leader>-?\d+))?", "0.11", broker=SELF),
     _p("deleted", "eleted partition ", r"[Dd]eleted partition (?<detail>[\w.-]+-\d+) from metadata cache in response "
@@ -176,6 +177,7 @@ AT_BROKERS: Final = (
 )  # fmt: skip
 """Messages in the brokers' state-change.log and server.log; in received, handled and stale, ``detail`` is the
 controller.  In received, ``epoch`` is the controller's own, and ``controller_epoch`` the one in a partition's state.
+In the line of a leader that starts at a leader epoch, ``detail`` is the topic's id (releases after 3.0).
 
 In deleted, ``detail`` has the partitions that an UpdateMetadata request names as deleted, by the leader -2.
 """

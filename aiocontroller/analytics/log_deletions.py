@@ -11,10 +11,15 @@ A life ends at its first notice, or after its last change.  A change after a not
   created the topic again.
 
 The next life begins with its first leader, which logs that it leads in leader epoch 0 (``with_creations``).
+
+Leaders name the topic's id after 3.0, and each life has its own.  So an end between two lines with the same id is
+repeated, or logged late: it is of the life before (``in_their_lives``).  And another id proves that the life before has
+ended, even where no log tells of it (``ended_by_ids``).
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Final
 
 from aiocontroller.analytics.dataframes import DataFrame, F, Window
@@ -24,7 +29,8 @@ SETTLED_US: Final = 60_000_000
 """A controller takes the leaders away within this time after its request, and a live broker handles the request."""
 LED_US: Final = 5_000_000
 """A leader is told to stop right after a notice."""
-_KEY: Final = ("cluster", "topic", "partition")
+_TOPIC: Final = ("cluster", "topic")
+_KEY: Final = (*_TOPIC, "partition")
 _PARTITION: Final = "^(.*)-([0-9]+)$"
 _CREATED: Final = """
     to_state = 'NewPartition' OR from_state IN ('NonExistentPartition', 'NewPartition')
@@ -50,6 +56,63 @@ def notices(lines: DataFrame) -> DataFrame:
         "detail": F.lit(None).cast("string"),
     }
     return each.withColumns(named).drop("one").where("partition IS NOT NULL")
+
+
+def named_lives(states: DataFrame, handled: DataFrame, completed: DataFrame, noticed: DataFrame) -> DataFrame:
+    """Return (cluster, topic, ``lives``): from when until when leaders named each of the topic's ids, in order.
+
+    A life ``began_us`` when a controller created its partitions, if ``states`` have that since the life before and the
+    last end, or when a leader first named it.  ``error_us`` is how wrong the clocks may be at its begin, ``before_us``
+    when a leader last named the life before, and ``first`` the line that names it first.
+    """
+    named = handled.where("leader_epoch IS NOT NULL AND detail IS NOT NULL AND topic IS NOT NULL").withColumn(
+        "topic_id", F.col("detail")
+    )
+    line = F.struct(*(name for name in handled.columns if name not in _TOPIC))
+    of_topic = Window.partitionBy(*_TOPIC).orderBy("first_us", "topic_id")
+    lives = named.groupBy(*_TOPIC, "topic_id").agg(
+        F.min("ts_us").alias("first_us"), F.max("ts_us").alias("last_us"),
+        F.min_by("ts_error_us", F.struct("ts_us", "ts_error_us")).alias("error_us"),
+        F.min_by(line, F.struct("ts_us", "node", "seq")).alias("first"),
+    ).withColumn("before_us", F.lag("last_us").over(of_topic))  # fmt: skip
+    ends = (each.select(*_TOPIC, F.col("ts_us").alias("end_us")) for each in (completed, noticed))
+    ended = reduce(DataFrame.unionByName, ends).join(lives, [*_TOPIC]).where("end_us <= first_us")
+    since = ended.groupBy(*_TOPIC, "topic_id").agg(F.max("end_us").alias("since_us"))
+    lives = lives.join(since, [*_TOPIC, "topic_id"], "left")
+    created = states.where("from_state = 'NonExistentPartition'").select(*_KEY, "ts_us").join(lives, [*_TOPIC])
+    of_life = created.where(
+        "ts_us > coalesce(before_us, 0) AND ts_us > coalesce(since_us, 0) AND ts_us <= first_us + error_us"
+    )
+    last = of_life.groupBy(*_KEY, "topic_id").agg(F.max("ts_us").alias("created_us"))
+    begun = last.groupBy(*_TOPIC, "topic_id").agg(F.min("created_us").alias("created_us"))
+    every = lives.join(begun, [*_TOPIC, "topic_id"], "left").withColumn(
+        "began_us", F.expr("least(first_us, coalesce(created_us, first_us))")
+    )
+    each = F.struct("began_us", "topic_id", "last_us", "error_us", "before_us", "first")
+    return every.groupBy(*_TOPIC).agg(F.array_sort(F.collect_list(each)).alias("lives"))
+
+
+def in_their_lives(ends: DataFrame, lives: DataFrame) -> DataFrame:
+    """Return ``ends`` (completed deletions, or notices), moved before a life of ``named_lives`` that they cannot end.
+
+    That is one whose id a leader names again after the end, or that began before it by less than the clocks may be
+    wrong.
+    """
+    began_us = """array_min(transform(
+        filter(lives, l -> ts_us > l.began_us AND ts_us < greatest(l.last_us, l.began_us + l.error_us + ts_error_us)),
+        l -> l.began_us))"""
+    placed = ends.join(F.broadcast(lives), [*_TOPIC], "left").withColumn("began_us", F.expr(began_us))
+    return placed.withColumn("ts_us", F.expr("coalesce(began_us - 1, ts_us)")).select(*ends.columns)
+
+
+def ended_by_ids(lives: DataFrame, completed: DataFrame) -> DataFrame:
+    """Return, as ``completed`` has them, the deletions that another topic id proves: just before the next life."""
+    each = lives.where("size(lives) > 1").withColumn("life", F.explode("lives")).where("life.before_us IS NOT NULL")
+    kept = ("source", "process", "start_us", "file", "reference", "node", "seq", "ts", "ts_error_us", "epoch", "joined")
+    made = {name: F.col(f"life.first.{name}") for name in kept} | {name: F.col(name) for name in _TOPIC}
+    made |= {"ts_us": F.expr("life.began_us - 1"), "kind": F.lit("topic_deleted")}
+    types = {field.name: field.dataType for field in completed.schema}
+    return each.select(*(made.get(name, F.lit(None)).cast(types[name]).alias(name) for name in completed.columns))
 
 
 def with_creations(states: DataFrame, handled: DataFrame, noticed: DataFrame, completed: DataFrame) -> DataFrame:

@@ -8,7 +8,8 @@
 * A request proves only that a controller had read or written the state before.  The state is left out if a later
   version is known: before protocol 2.7, leaders write ISRs themselves, and controllers learn of it later.
 * From 2.6 on there is no log line for the end of a partition: its partitions end when the controller logs that the
-  topic is deleted.  Where that log is missing, brokers tell of deletions (``log_deletions``).
+  topic is deleted.  Where that log is missing, brokers tell of deletions (``log_deletions``).  Topic ids tell lives of
+  one name apart.
 * From 2.6 on there is no log line for a partition that goes offline.  If an election came *from* Offline, and the
   broker of the last leader was seen to fail in the same term, the partition went offline then.
 * Indirect evidence (``log_evidence``, ``log_gaps``): the end of a broker's log, the time from which its followers get
@@ -20,7 +21,14 @@ from __future__ import annotations
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import applied
 from aiocontroller.analytics.dataframes import Column, DataFrame, F, Keep, Window, WindowSpec, checkpointed
-from aiocontroller.analytics.log_deletions import ended_by_brokers, notices, with_creations
+from aiocontroller.analytics.log_deletions import (
+    ended_by_brokers,
+    ended_by_ids,
+    in_their_lives,
+    named_lives,
+    notices,
+    with_creations,
+)
 from aiocontroller.analytics.log_evidence import with_evidence
 from aiocontroller.analytics.log_gaps import gaps, skipped
 from aiocontroller.analytics.log_reader import CONTINUATION
@@ -55,14 +63,18 @@ def log_events(bronze: DataFrame, clocks: DataFrame, keep: Keep = checkpointed) 
         F.col("kind").isin("partition", "isr")
         | (F.col("kind").isin("told", "received") & (F.col("api") == "LEADER_AND_ISR") & F.col("leader").isNotNull())
     )
-    noticed = notices(records.where("kind = 'deleted'"))
-    completed = records.where("kind = 'topic_deleted'")
-    states = with_creations(records.where(of_partitions), records.where("kind = 'handled'"), noticed, completed)
+    handled = records.where("kind = 'handled'")
+    noticed, completed = notices(records.where("kind = 'deleted'")), records.where("kind = 'topic_deleted'")
+    lives = keep("lives", named_lives(records.where(of_partitions), handled, completed, noticed))
+    noticed, completed = in_their_lives(noticed, lives), in_their_lives(completed, lives)
+    by_ids = ended_by_ids(lives, completed)
+    states = with_creations(records.where(of_partitions), handled, noticed, completed.unionByName(by_ids))
     histories = keep("led", leaderships(states))
     histories = histories.unionByName(inferred_losses(histories, records.where("kind = 'broker' AND detail = 'dead'")))
     histories = histories.unionByName(deleted(histories, completed))
     histories = histories.unionByName(ended_by_brokers(histories, noticed))
     histories = keep("histories", histories)
+    histories = histories.unionByName(deleted(histories, by_ids))
     others = records.where(~of_partitions | F.col("kind").isin("told", "received"))
     jumps = skipped(histories, records.where("kind = 'reassigning'"))
     return _as_events(others).unionByName(_as_events(histories)).unionByName(_as_events(jumps))

@@ -161,7 +161,11 @@ STATE_CHANGE = [
     at("3.5", f"{T} INFO [Broker id=5] Leader t-0 with topic id Some(abc_-DEF) starts at leader epoch 3 from offset 10 with "
        "partition epoch 7, high watermark 9, ISR [1,2], adding replicas [] and removing replicas [] (under-min-isr). "
        "Previous leader epoch was 2. (state.change.logger)", kind="handled", event="become-leader", node=5, broker=5,
-       topic="t", partition=0, leader_epoch=3, isr=[1, 2], partition_epoch=7),
+       topic="t", partition=0, leader_epoch=3, isr=[1, 2], partition_epoch=7, detail="abc_-DEF"),
+    at("3.5", f"{T} INFO [Broker id=5] Leader t-0 with topic id None starts at leader epoch 3 from offset 10 with "
+       "partition epoch 7, high watermark 9, ISR [1,2], adding replicas [] and removing replicas []. Previous leader "
+       "epoch was 2. (state.change.logger)", kind="handled", event="become-leader", node=5, broker=5, topic="t",
+       partition=0, leader_epoch=3, isr=[1, 2], partition_epoch=7),
     at("3.5", f"{T} INFO [Broker id=5] Follower t-0 starts at leader epoch 3 from offset 10 with partition epoch 7 and high "
        "watermark 9. Current leader is 2. Previous leader epoch was 2. (state.change.logger)", kind="handled",
        event="become-follower", node=5, broker=5, topic="t", partition=0, leader_epoch=3, partition_epoch=7, leader=2),

@@ -20,12 +20,15 @@ AGAIN_S = 5.5
 GONE_S = 5.3
 
 
-def starts(second: float, partition: str, isr: str) -> str:
-    """As 2.6 and later log it in state-change.log."""
+OLD, AGAIN_ID = "Rn8EVhdbQvqJqMA6oJ9TZQ", "FPCkVfcmTYm3Ho-7VgfVBQ"
+
+
+def starts(second: float, partition: str, isr: str, topic_id: str = AGAIN_ID, epoch: int = 0) -> str:
+    """As releases after 3.0 log it in state-change.log."""
     return line(
         second,
-        f"[Broker id=3] Leader {partition} with topic id Some(FPCkVfcmTYm3Ho-7VgfVBQ) starts at leader epoch 0 from "
-        f"offset 0 with partition epoch 0, high watermark 0, ISR [{isr}], adding replicas [] and removing replicas [] "
+        f"[Broker id=3] Leader {partition} with topic id Some({topic_id}) starts at leader epoch {epoch} from offset 0 "
+        f"with partition epoch {epoch}, high watermark 0, ISR [{isr}], adding replicas [] and removing replicas [] "
         ". Previous leader None and previous leader epoch was -1. (state.change.logger)",
     )
 
@@ -44,6 +47,15 @@ AGAIN = (*NOTICED, "completed-0")
 """``changed``: the leader changes the ISR within five seconds; ``smaller``: the new topic has fewer replicas;
 ``traced``: a follower handles the request after the leader has changed the ISR; ``completed``: only the controller logs
 the deletion."""
+NAMED = ("repeated-0", "late-0", "ended-0", "told-twice-0", "unseen-0")
+"""Leaders name two ids of these topics.  ``repeated``, ``late``: the line that the deletion is complete stands there
+again, or only, when the new topic lives; ``told-twice``: so does a broker's line; ``ended``: the new topic is deleted,
+too; ``unseen``: nothing is logged of the deletion."""
+
+
+def done(second: float, topic: str) -> str:
+    text = f"Deletion of topic {topic} successfully completed (kafka.controller.TopicDeletionManager)"
+    return line(second, f"[Topic Deletion Manager 1] {text}")
 
 
 def created_again(logs: Path) -> None:
@@ -54,6 +66,7 @@ def created_again(logs: Path) -> None:
     of_controller = [
         by_controller(0.9, assigned),
         *(online(1, key, 1, "1, 2") for key in (*AGAIN, "kept-0") if key != "smaller-0"),
+        *(online(1, key, 3, "3, 1") for key in NAMED),
         online(1, "smaller-0", 1, "1, 2, 3"),
         online(1, "restarted-0", 3, "3, 1"),
         *(online(1, "logged-0", 1, "1, 2"), *taken_down(5.2, "logged-0")),
@@ -61,10 +74,17 @@ def created_again(logs: Path) -> None:
         *(each for key in AGAIN for each in taken_down(5.2, key)),
         online(END_S, "kept-0", 2, "1, 2", 1, before="Online"),
     ]
-    done = "[Topic Deletion Manager 1] Deletion of topic completed successfully completed"
-    write(logs / "1", of_controller, [line(5.35, f"{done} (kafka.controller.TopicDeletionManager)")])
+    completed = [
+        (5.35, "completed"),
+        (5.35, "repeated"),
+        (6, "repeated"),
+        (5.55, "late"),
+        (5.35, "ended"),
+        (8, "ended"),
+    ]
+    write(logs / "1", of_controller, [done(second, topic) for second, topic in completed])
     servers = {
-        2: [told(5.1, 2, *NOTICED, "logged-0", "older-0")],
+        2: [told(5.1, 2, *NOTICED, "logged-0", "older-0", "told-twice-0"), told(6, 2, "told-twice-0")],
         3: [
             told(5.15, 3, *NOTICED, "logged-0", "older-0"),
             starts_by_an_old_release(AGAIN_S, "old-release-0"),
@@ -77,7 +97,10 @@ def created_again(logs: Path) -> None:
     begun = [starts(AGAIN_S, key, "3,1") for key in ("changed-0", "completed-0", "smaller-0")]
     begun.append(starts(5.7, "logged-0", "3,1"))
     # A broker that is restarted leads in the same epoch again.
-    begun += [starts(second, key, "3,1") for second in (1.01, AGAIN_S) for key in ("restarted-0", "older-0")]
+    begun += [starts(second, "restarted-0", "3,1") for second in (1.01, AGAIN_S)]
+    begun += [starts(1.01, "older-0", "3,1", OLD), starts(AGAIN_S, "older-0", "3,1")]
+    begun += [line for key in NAMED for line in (starts(1.01, key, "3,1", OLD), starts(AGAIN_S, key, "3,1"))]
+    begun += [starts(7, key, "3,1", epoch=1) for key in NAMED if key != "ended-0"]
     begun += [received(AGAIN_S, "traced-0", 0)]
     (logs / "3" / "state-change.log").write_text("".join(begun))
     late = received(7.5, "traced-0", 0).replace("[Broker id=3]", "[Broker id=2]")
@@ -133,6 +156,21 @@ def test_what_a_controller_logs_of_a_creation_counts(found: dict[str, list[Any]]
     assert life(found, "logged-0") == [gone, (5.45, "OnlinePartition", 3), (5.6, None, 3)]
 
 
+@pytest.mark.parametrize("key, ends", [
+    ("repeated-0", [5.35]), ("late-0", [AGAIN_S]), ("told-twice-0", [5.1]), ("unseen-0", [AGAIN_S]),
+    ("ended-0", [5.35, 8.0]),
+])  # fmt: skip
+def test_an_end_is_of_the_life_whose_topic_id_leaders_name(
+    found: dict[str, list[Any]], key: str, ends: list[float]
+) -> None:
+    every = changes(found, key)
+    assert [second for second, state, _ in every if state == "NonExistentPartition"] == ends
+    begins = [second for second, state, leader in every if state == "OnlinePartition" and leader == 3]
+    assert begins == [1.0, AGAIN_S]
+    gone = [row for row in found["windows"] if row["topic"] == key.removesuffix("-0") and row["end_us"] is None]
+    assert gone == []
+
+
 def test_a_leader_in_epoch_0_begins_no_life_before_a_deletion(found: dict[str, list[Any]]) -> None:
     """It was restarted; the creation is older than the logs."""
     assert changes(found, "older-0") == [(AGAIN_S, "OnlinePartition", 3)]
@@ -150,8 +188,8 @@ def test_it_has_no_window_before(found: dict[str, list[Any]]) -> None:
 def test_availability_counts_both_lives(found: dict[str, list[Any]]) -> None:
     of = {row["name"]: row["partitions"] for row in found["availability"] if row["level"] == "topic"}
     assert of == {
-        **{key.removesuffix("-0"): 2 for key in (*AGAIN, "logged-0")},
+        **{key.removesuffix("-0"): 2 for key in (*AGAIN, *NAMED, "logged-0")},
         **dict.fromkeys(("kept", "restarted", "older"), 1),
     }
     led = {row["name"]: row["partitions"] for row in found["availability"] if row["level"] == "broker"}
-    assert led["3"] == len([*AGAIN, "restarted-0", "logged-0", "older-0"])
+    assert led["3"] == len([*AGAIN, *NAMED, *NAMED, "restarted-0", "logged-0", "older-0"])
