@@ -18,14 +18,17 @@ from aiohttp import web
 
 from aiocontroller.cluster_file import read_cluster_file
 from aiocontroller.core.errors import AioControllerError
+from aiocontroller.lab.cluster.migrating import Mode
 
 TOKEN_HEADER = "X-Cluster-Token"
-COMMAND_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 300.0
 LOOPBACK = "127.0.0.1"
 
-BROKER_COMMANDS = ("kill-broker", "stop-broker", "start-broker")
+BROKER_COMMANDS = ("kill-broker", "stop-broker", "start-broker", "restart-broker")
+KRAFT_COMMANDS = ("start-kraft-controller", "stop-kraft-controller", "finalize-migration")
 COMMANDS = (
     *BROKER_COMMANDS,
+    *KRAFT_COMMANDS,
     "kill-controller",
     "stop-controller",
     "start-controller",
@@ -38,15 +41,41 @@ class CommandError(AioControllerError):
     """The cluster could not do what it was asked to; the message says why."""
 
 
-def send_command(data_dir: Path, command: str, *, broker: int | None = None) -> dict[str, Any]:
+class ProcessSnapshot(msgspec.Struct, frozen=True):
+    """A process's state: ``pid`` and ``port`` are 0 before the first start; ``exit_code`` is None while it runs."""
+
+    name: str
+    running: bool
+    pid: int
+    port: int
+    exit_code: int | None
+
+
+class ClusterSnapshot(msgspec.Struct, frozen=True):
+    """What ``status`` answers."""
+
+    zookeeper: ProcessSnapshot
+    controller: ProcessSnapshot
+    brokers: dict[int, ProcessSnapshot]
+    zookeeper_address: str
+    bootstrap: str
+    http: str
+    """The controller's URL; empty before it has started."""
+    events: list[str]
+    """The latest events of the processes, oldest first."""
+
+
+def send_command(data_dir: Path, command: str, *, broker: int | None = None, mode: str | None = None) -> dict[str, Any]:
     """Send one of ``COMMANDS`` to the cluster of ``data_dir``, and return its answer.  Blocks until it is done.
+
+    ``mode`` is that in which a broker starts (``migrating.Mode``); None: as before.
 
     ClusterNotRunningError when no cluster runs there, CommandError when it refuses.
     """
     cluster = read_cluster_file(data_dir)
     request = urllib.request.Request(
         f"{cluster.control}/command",
-        data=json.dumps({"command": command, "broker": broker}).encode(),
+        data=json.dumps({"command": command, "broker": broker, "mode": mode}).encode(),
         headers={TOKEN_HEADER: cluster.token, "Content-Type": "application/json"},
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -69,12 +98,13 @@ def send_command(data_dir: Path, command: str, *, broker: int | None = None) -> 
 class _Asked(msgspec.Struct, frozen=True):
     command: str
     broker: int | None = None
+    mode: Mode | None = None
 
 
 class ControlServer:
-    """Serves ``POST /command`` on loopback; ``execute(command, broker)`` does the work and may raise CommandError."""
+    """Serves ``POST /command`` on loopback; ``execute(command, broker, mode)`` does it, or raises CommandError."""
 
-    def __init__(self, token: str, execute: Callable[[str, int | None], Awaitable[Any]]) -> None:
+    def __init__(self, token: str, execute: Callable[[str, int | None, Mode | None], Awaitable[Any]]) -> None:
         self._token = token
         self._execute = execute
         self._runner: web.AppRunner | None = None
@@ -98,9 +128,11 @@ class ControlServer:
         try:
             asked = msgspec.json.decode(await request.read(), type=_Asked)
         except msgspec.MsgspecError as error:
-            return _answer(400, {"error": f"command: found {error}, expected a command and perhaps a broker id"})
+            return _answer(
+                400, {"error": f"command: found {error}, expected a command, perhaps with a broker id and a mode"}
+            )
         try:
-            return _answer(200, await self._execute(asked.command, asked.broker))
+            return _answer(200, await self._execute(asked.command, asked.broker, asked.mode))
         except AioControllerError as error:
             return _answer(409, {"error": str(error)})
 

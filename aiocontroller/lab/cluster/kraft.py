@@ -16,7 +16,7 @@ from aiocontroller.lab.cluster.processes import ChildFailedError
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, START_TIMEOUT_S, RealKafkaBroker, kafka_jars
 
 FIRST_CONTROLLER = 3001
-_CLUSTER_ID = "YWlvY29udHJvbGxlci1jbA"
+CLUSTER_ID = "YWlvY29udHJvbGxlci1jbA"
 """16 bytes in URL-safe base64, as Kafka requires."""
 
 
@@ -51,7 +51,7 @@ class KRaftNode(RealKafkaBroker):
             "controller.quorum.voters": ",".join(f"{n}@{LOOPBACK}:{port}" for n, port in self.voters.items()),
         }
 
-    def format(self, cluster_id: str = _CLUSTER_ID) -> None:
+    def format(self, cluster_id: str = CLUSTER_ID) -> None:
         """Write the storage's first metadata; required before the first start."""
         self.port = self.port or free_port()
         self.write_settings()

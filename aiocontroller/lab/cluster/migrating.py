@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
 from aiocontroller.lab.cluster.embedded_zookeeper import free_port
-from aiocontroller.lab.cluster.kraft import KRaftNode
+from aiocontroller.lab.cluster.kraft import CLUSTER_ID, KRaftNode
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, START_TIMEOUT_S, RealKafkaBroker
 
 CONTROLLER_ID = 3000
@@ -67,6 +68,16 @@ class MigrationController(KRaftNode):
             return found
         return found | {"zookeeper.metadata.migration.enable": "true", "zookeeper.connect": self.source}
 
+    @property
+    def voter(self) -> str:
+        """The quorum as in ``controller.quorum.voters``."""
+        return f"{CONTROLLER_ID}@{self.address}"
+
+    def format(self, cluster_id: str = CLUSTER_ID) -> None:
+        """As for every node, but without what an earlier migration has left: such a controller claims no cluster."""
+        shutil.rmtree(self.data_dir / "logs", ignore_errors=True)
+        super().format(cluster_id)
+
     def raise_epoch(self, epoch: int) -> None:
         """Make the next leader's epoch begin above ``epoch``, as after many elections; only while it is stopped."""
         state = self.data_dir / "logs" / "__cluster_metadata-0" / "quorum-state"
@@ -92,7 +103,7 @@ class MigratingCluster:
             broker = MigratingBroker(
                 number, zookeeper, place, version=version, replication_factor=min(3, size), overrides=overrides
             )
-            broker.voters = f"{CONTROLLER_ID}@{self.controller.address}"
+            broker.voters = self.controller.voter
             self.brokers[number] = broker
 
     @property

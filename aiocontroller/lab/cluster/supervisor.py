@@ -32,26 +32,30 @@ from aiocontroller.cluster_file import (
     write_cluster_file,
 )
 from aiocontroller.controller.obeyed_settings import OBEYED
-from aiocontroller.core.ids import Broker, LeaderAndIsr
-from aiocontroller.core.replica_placement import assign_replicas_to_brokers
+from aiocontroller.core.ids import Broker
 from aiocontroller.data_folder import FolderLock
 from aiocontroller.lab.cluster.control import (
     BROKER_COMMANDS,
     COMMANDS,
+    KRAFT_COMMANDS,
     LOOPBACK,
+    ClusterSnapshot,
     CommandError,
     ControlServer,
+    ProcessSnapshot,
     send_command,
 )
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.migrating import MigratingBroker, MigrationController, Mode
 from aiocontroller.lab.cluster.processes import Child, ChildFailedError
+from aiocontroller.lab.cluster.real_kafka import START_TIMEOUT_S as REAL_START_TIMEOUT_S
 from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, kafka_jars, release
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, broker_command, read_ready
+from aiocontroller.lab.cluster.topics import create_missing_topics, partitions_without_leader
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
 from aiocontroller.net.taken_ports import refuse_a_taken_port
 from aiocontroller.net.tasks import LooseTasks
-from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import SOFTWARE
@@ -76,10 +80,10 @@ CONTROLLER_STOP_TIMEOUT_S, BROKER_STOP_TIMEOUT_S, ZOOKEEPER_STOP_TIMEOUT_S = 3.5
 """A child that takes longer to stop is killed."""
 CLIENT_STOP_TIMEOUT_S = 0.5
 REAL_STOP_TIMEOUT_S = 15.0
-SHUTDOWN_TIMEOUT_S = 30.0
+SHUTDOWN_TIMEOUT_S = 120.0
+"""A broker that takes longer is killed, and must recover its logs."""
 LED_TIMEOUT_S = 120.0
 WATCH_S = 0.2
-TOPICS_AT_ONCE = 50
 MAX_EVENTS = 100
 
 CONTROLLER_PROPERTIES = {
@@ -87,6 +91,7 @@ CONTROLLER_PROPERTIES = {
     "leader.imbalance.check.interval.seconds": "5",
 }
 """Properties with smaller values than Kafka's defaults, so that effects show quickly."""
+KRAFT = "kraft-controller"
 SIGTERM_EXIT = 128 + signal.SIGTERM
 """A JVM's exit code after SIGTERM and a clean shutdown."""
 
@@ -114,28 +119,6 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Override ``CONTROLLER_PROPERTIES``, by Kafka's names."""
 
 
-class ProcessSnapshot(msgspec.Struct, frozen=True):
-    """A process's state: ``pid`` and ``port`` are 0 before the first start; ``exit_code`` is None while it runs."""
-
-    name: str
-    running: bool
-    pid: int
-    port: int
-    exit_code: int | None
-
-
-class ClusterSnapshot(msgspec.Struct, frozen=True):
-    zookeeper: ProcessSnapshot
-    controller: ProcessSnapshot
-    brokers: dict[int, ProcessSnapshot]
-    zookeeper_address: str
-    bootstrap: str
-    http: str
-    """The controller's URL; empty before it has started."""
-    events: list[str]
-    """The latest ``MAX_EVENTS`` events of the processes, oldest first."""
-
-
 class _ControllerReady(msgspec.Struct, frozen=True):
     """The supervisor's part of the file that ``aiocontroller run`` writes when it is ready."""
 
@@ -156,7 +139,8 @@ class ClusterSupervisor:
         self._control = ControlServer(self._token, self.execute)
         self._children: dict[str, Child] = {}
         self._kafka = None if options.kafka is None else release(options.kafka)
-        self._real: dict[int, RealKafkaBroker] = {}
+        self._real: dict[int, MigratingBroker] = {}
+        self._kraft: MigrationController | None = None
         self._meant_to_run: dict[str, bool] = {}
         self._ports: dict[str, int] = {"controller": options.listen_port, "http": options.http_port}
         self._http = ""
@@ -210,7 +194,12 @@ class ClusterSupervisor:
         await self._control.start(self.options.control_port)
         self._publish()
         self._tasks.start_soon(self._watch, name="watcher")
-        await self._create_topics()
+        options = self.options
+        created = await create_missing_topics(
+            self.zk, options.topics, options.partitions, options.replication_factor, options.brokers
+        )
+        if created:
+            self._note("topics", f"created: {created} of {options.partitions} partitions each")
         await self.wait_until_led()
         if self._controller_properties().get("aiocontroller.takeover.policy") == "takeover":
             await self._until_taken_over()
@@ -233,12 +222,11 @@ class ClusterSupervisor:
         if self._client is not None:
             await self._client.close(CLIENT_STOP_TIMEOUT_S)
             self._client = self._zk = None
-        controller = self._children.pop("controller", None)
+        controllers = [self._children.pop(name) for name in ("controller", KRAFT) if name in self._children]
         brokers, self._children = list(self._children.values()), {}
         if self._kafka is not None:
             await _stop_all(brokers, REAL_STOP_TIMEOUT_S, signal.SIGTERM)
-        if controller is not None:
-            await controller.stop_async(CONTROLLER_STOP_TIMEOUT_S)
+        await _stop_all(controllers, CONTROLLER_STOP_TIMEOUT_S, signal.SIGTERM)
         await _stop_all(brokers, BROKER_STOP_TIMEOUT_S, signal.SIGINT)
         await self._zookeeper.stop_async(ZOOKEEPER_STOP_TIMEOUT_S)
         if self._lock.held:
@@ -281,15 +269,21 @@ class ClusterSupervisor:
 
     # -- commands --------------------------------------------------------------------------------------------------
 
-    async def execute(self, command: str, broker: int | None = None) -> dict[str, Any]:
+    async def execute(self, command: str, broker: int | None = None, mode: Mode | None = None) -> dict[str, Any]:
         """Execute one of ``COMMANDS``; returns its outcome.  CommandError if it is not possible."""
         if command not in COMMANDS:
             raise CommandError(f"command: found {command!r}, expected one of {', '.join(COMMANDS)}")
         if command == "status":
             return dict(msgspec.to_builtins(self.snapshot(), str_keys=True))
+        if self._kafka is None and (mode is not None or command in KRAFT_COMMANDS):
+            raise CommandError("brokers: found simulated ones, which do not migrate; expected 'up --kafka 3.9'")
+        if mode not in (None, Mode.ZOOKEEPER) and self._kraft is None:
+            raise CommandError(f"{mode} mode: found no KRaft controller, expected start-kraft-controller before it")
         async with self._one_at_a_time:
             if command in BROKER_COMMANDS:
-                done = await self._broker_command(command, broker)
+                done = await self._broker_command(command, broker, mode)
+            elif command in KRAFT_COMMANDS:
+                done = await self._kraft_command(command)
             elif command == "kill-zookeeper-session":
                 done = await self._kill_zookeeper_session()
             else:
@@ -297,7 +291,7 @@ class ClusterSupervisor:
             self._publish()
         return {"done": done}
 
-    async def _broker_command(self, command: str, broker: int | None) -> str:
+    async def _broker_command(self, command: str, broker: int | None, mode: Mode | None) -> str:
         if broker is None:
             raise CommandError(f"{command}: found no broker id, expected one of {self._known_ids()}")
         name = f"broker-{broker}"
@@ -308,13 +302,33 @@ class ClusterSupervisor:
                 raise CommandError(
                     f"broker id: found {broker}, expected one of {self._known_ids()}, or the next higher"
                 )
-            await self._start_broker(broker)
-            return f"broker {broker} runs again (process {self._children[name].pid})"
+            return await self._started_broker(broker, mode)
         if name not in self._children:
             raise CommandError(f"broker id: found {broker}, expected one of {self._known_ids()}")
         if not self._running(name):
             raise CommandError(f"broker {broker} does not run")
-        return await self._end(name, f"broker {broker}", kill=command == "kill-broker")
+        ended = await self._end(name, f"broker {broker}", kill=command == "kill-broker")
+        return f"{ended}; {await self._started_broker(broker, mode)}" if command == "restart-broker" else ended
+
+    async def _started_broker(self, broker: int, mode: Mode | None) -> str:
+        await self._start_broker(broker, mode)
+        how = "" if mode is None else f" in {mode} mode"
+        return f"broker {broker} runs again{how} (process {self._children[f'broker-{broker}'].pid})"
+
+    async def _kraft_command(self, command: str) -> str:
+        """Start, stop or finalize the one KRaft controller (``migrating``)."""
+        runs = self._running(KRAFT)
+        if command == "start-kraft-controller":
+            if runs:
+                raise CommandError(f"the KRaft controller runs already (process {self._children[KRAFT].pid})")
+            return await self._start_kraft()
+        if not runs or self._kraft is None:
+            raise CommandError("the KRaft controller does not run")
+        ended = await self._end(KRAFT, "the KRaft controller", kill=False)
+        if command == "stop-kraft-controller":
+            return ended
+        self._kraft.migrates = False
+        return f"{ended}; {await self._start_kraft()} without ZooKeeper"
 
     async def _controller_command(self, command: str) -> str:
         runs = self._running("controller")
@@ -357,16 +371,16 @@ class ClusterSupervisor:
 
     # -- children --------------------------------------------------------------------------------------------------
 
-    async def _start_broker(self, broker: int) -> None:
+    async def _start_broker(self, broker: int, mode: Mode | None = None) -> None:
         if self._kafka is None:
             await self._start_simulated_broker(broker)
         else:
-            await self._start_real_broker(broker, self._kafka)
+            await self._start_real_broker(broker, self._kafka, mode)
 
-    async def _start_real_broker(self, broker: int, version: str) -> None:
+    async def _start_real_broker(self, broker: int, version: str, mode: Mode | None) -> None:
         name = f"broker-{broker}"
         if broker not in self._real:
-            self._real[broker] = RealKafkaBroker(
+            self._real[broker] = MigratingBroker(
                 broker,
                 self._zookeeper.address,
                 self._data / name,
@@ -378,12 +392,32 @@ class ClusterSupervisor:
                 },
             )
         real = self._real[broker]
+        real.mode = mode or real.mode
+        if self._kraft is not None:
+            real.voters = self._kraft.voter
         await self._until_unregistered(broker)
-        child = self._children[name] = real.launch()
+        await self._launch_real(name, real)
+        self._note(name, f"answers: port {real.port}, Kafka {version}, {real.mode} mode")
+
+    async def _start_kraft(self) -> str:
+        """Start the KRaft controller, formatted anew unless it is in the middle of a migration."""
+        if self._kraft is None:
+            assert self._kafka is not None
+            self._kraft = MigrationController(self._zookeeper.address, self._data / KRAFT, version=self._kafka)
+        if await self.zk.get_migration() is None:
+            cluster_id = await self.zk.get_cluster_id()
+            if not isinstance(cluster_id, str):
+                raise CommandError(f"cluster id: found {cluster_id}, expected the one that a broker has written")
+            await asyncio.to_thread(self._kraft.format, cluster_id)
+        await self._launch_real(KRAFT, self._kraft)
+        self._note(KRAFT, f"answers: {self._kraft.address}")
+        return f"the KRaft controller runs (process {self._children[KRAFT].pid})"
+
+    async def _launch_real(self, name: str, node: RealKafkaBroker) -> None:
+        child = self._children[name] = node.launch()
         self._meant_to_run[name] = True
-        await self._until_ready(name, child, real.answers)
-        self._ports[name] = real.port
-        self._note(name, f"answers: port {real.port}, Kafka {version}")
+        self._ports[name] = node.port
+        await self._until_ready(name, child, node.answers, REAL_START_TIMEOUT_S)
 
     async def _until_unregistered(self, broker: int) -> None:
         """Wait until the old registration is gone: a Kafka broker that finds one exits with an error."""
@@ -477,9 +511,9 @@ class ClusterSupervisor:
         self._meant_to_run[name] = True
         return child
 
-    async def _until_ready(self, name: str, child: Child, ready: Any) -> None:
+    async def _until_ready(self, name: str, child: Child, ready: Any, timeout_s: float = START_TIMEOUT_S) -> None:
         try:
-            await child.wait_until_async(ready, START_TIMEOUT_S)
+            await child.wait_until_async(ready, timeout_s)
         except BaseException:
             self._meant_to_run[name] = False
             child.kill()
@@ -533,30 +567,12 @@ class ClusterSupervisor:
     def _known_ids(self) -> str:
         return ", ".join(map(str, self._broker_ids()))
 
-    # -- topics ----------------------------------------------------------------------------------------------------
-
-    async def _create_topics(self) -> None:
-        """Create those of ``topic-0``, ``topic-1``, … that are missing, many at once."""
-        options, admin = self.options, AdminZkClient(self.zk)
-        brokers = [(broker, None) for broker in range(1, options.brokers + 1)]
-        existing = set(await admin.list_topics())
-        missing = [n for n in range(options.topics) if f"topic-{n}" not in existing]
-
-        async def create(number: int) -> None:
-            assignment = assign_replicas_to_brokers(
-                brokers, options.partitions, options.replication_factor, start_index=number % len(brokers)
-            )
-            await admin.create_topic(f"topic-{number}", assignment, secrets.token_bytes(16))
-
-        for at in range(0, len(missing), TOPICS_AT_ONCE):
-            await asyncio.gather(*(create(number) for number in missing[at : at + TOPICS_AT_ONCE]))
-        if missing:
-            self._note("topics", f"created: {len(missing)} of {options.partitions} partitions each")
+    # -- the cluster as a whole ------------------------------------------------------------------------------------
 
     async def wait_until_led(self, timeout_s: float = LED_TIMEOUT_S) -> None:
         """Wait until every partition of every topic has a live leader; CommandError after ``timeout_s``."""
         pause, deadline = 0.05, self._world.clock.monotonic() + timeout_s
-        while (waiting := await self._without_leader()) > 0:
+        while (waiting := await partitions_without_leader(self.zk)) > 0:
             if self._world.clock.monotonic() > deadline:
                 raise CommandError(f"{waiting} partitions have no leader after {timeout_s:g} s")
             await asyncio.sleep(pause)
@@ -569,14 +585,6 @@ class ClusterSupervisor:
             if self._world.clock.monotonic() > deadline:
                 raise CommandError(f"controller: found {holder}, expected ours after {LED_TIMEOUT_S:g} s")
             await asyncio.sleep(WATCH_S)
-
-    async def _without_leader(self) -> int:
-        brokers, _ = await self.zk.get_all_brokers_in_cluster(watch=False)
-        live = {broker.id for broker in brokers}
-        topics = await self.zk.get_topic_assignments(await self.zk.get_all_topics_in_cluster(watch=False), watch=False)
-        pairs = [(each.topic, partition) for each in topics.found for partition in each.partitions]
-        states = await self.zk.get_topic_partition_states([p[0] for p in pairs], [p[1] for p in pairs])
-        return sum(not (isinstance(state, LeaderAndIsr) and state.leader in live) for state in states)
 
 
 async def _stop_all(children: Iterable[Child], timeout_s: float, ask: signal.Signals) -> None:

@@ -10,8 +10,9 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from aiocontroller.cli.finding import find_controller
+from aiocontroller.lab.cluster.migrating import Mode
 from aiocontroller.lab.cluster.real_kafka import LATEST_PATCH, KafkaMissingError, kafka_missing, release
-from aiocontroller.lab.cluster.supervisor import ClusterOptions, ClusterSupervisor, send_command
+from aiocontroller.lab.cluster.supervisor import ClusterOptions, ClusterSupervisor, CommandError, send_command
 from tests.integration.controller.harness import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -53,6 +54,11 @@ async def test_real_brokers_obey_the_commands(options: ClusterOptions) -> None:
 
         async def send(command: str, broker: int | None = None) -> Any:
             return await asyncio.to_thread(send_command, options.data_dir, command, broker=broker)
+
+        with pytest.raises(CommandError, match="migration mode: found no KRaft controller"):
+            await cluster.execute("restart-broker", 1, Mode.MIGRATION)
+        with pytest.raises(CommandError, match="the KRaft controller does not run"):
+            await send("stop-kraft-controller")
 
         async def controller() -> int:
             return getattr(await cluster.zk.get_controller(watch=False), "controller_id", -1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,8 +76,10 @@ async def leaderships(cluster: ClusterSupervisor) -> list[LeaderAndIsr]:
     return [each for each in found if isinstance(each, LeaderAndIsr)]
 
 
-async def send(cluster: ClusterSupervisor, command: str, broker: int | None = None) -> dict[str, Any]:
-    return await asyncio.to_thread(send_command, cluster.options.data_dir, command, broker=broker)
+async def send(
+    cluster: ClusterSupervisor, command: str, broker: int | None = None, mode: str | None = None
+) -> dict[str, Any]:
+    return await asyncio.to_thread(send_command, cluster.options.data_dir, command, broker=broker, mode=mode)
 
 
 async def test_a_cluster_lives_through_every_command(cluster: ClusterSupervisor) -> None:
@@ -111,6 +114,8 @@ async def test_a_cluster_lives_through_every_command(cluster: ClusterSupervisor)
     with pytest.raises(CommandError, match="broker 3 does not run"):
         await send(cluster, "kill-broker", 3)
     await send(cluster, "start-broker", 3)
+    restarted = await send(cluster, "restart-broker", 3)
+    assert re.fullmatch(r"broker 3 shut down .*; broker 3 runs again \(process \d+\)", restarted["done"])
 
     epoch = (await cluster.zk.get_controller_epoch() or (0, 0))[0]
     await send(cluster, "kill-zookeeper-session")
@@ -146,6 +151,13 @@ async def refusals(cluster: ClusterSupervisor) -> None:
     ):
         with pytest.raises(CommandError, match=why):
             await send(cluster, command, broker)
+    for command, broker, mode, why in (
+        ("start-kraft-controller", None, None, "brokers: found simulated ones, which do not migrate"),
+        ("start-broker", 2, "kraft", "brokers: found simulated ones, which do not migrate"),
+        ("start-broker", 2, "raft", "command: found Invalid enum value 'raft'"),
+    ):
+        with pytest.raises(CommandError, match=why):
+            await send(cluster, command, broker, mode)
 
 
 async def test_one_cluster_for_each_folder_and_nothing_left_after_it(tmp_path: Path) -> None:
