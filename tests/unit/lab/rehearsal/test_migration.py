@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.controller import controller_election
+from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.lab.rehearsal import rehearsal
 from aiocontroller.lab.rehearsal.rehearsal import MIGRATION, Event, Rehearsed, events, missing, rehearse
 from aiocontroller.lab.rehearsal.stage import Stage, stage
@@ -89,6 +90,16 @@ def test_a_rollback_that_leaves_the_mark_of_the_migration_is_a_violation(monkeyp
 
     monkeypatch.setattr(registration, "roll_back_migration", without)
     assert played().violations
+
+
+def test_a_controller_that_does_not_step_aside_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its fence keeps it from writing; clients and brokers would still find two controllers."""
+
+    async def stay(self: ControllerElection) -> None:
+        pass
+
+    monkeypatch.setattr(ControllerElection, "maybe_resign", stay)
+    assert played().violations[0].endswith("has not stepped aside for the KRaft controller")
 
 
 def test_a_rollback_under_a_running_kraft_controller_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
