@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -106,6 +107,8 @@ def begin_worker() -> None:
     """Prepare a worker process: it ends with its parent, and prints nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to workers too
     die_with_parent()  # otherwise it would go on, with nobody to read its results
+    gc.freeze()  # loaded code stays, and a run leaves few cycles: the collector need look neither at all nor often
+    gc.set_threshold(100_000, 50, 100)
     quiet()
 
 
