@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import cached_property
 from heapq import heappop, heappush
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from aiocontroller.lab.ordered_scopes import ordered_scopes
 from aiocontroller.net.ports import BACKLOG, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, TlsNow, World
@@ -57,6 +57,14 @@ class _NoSelector(selectors.BaseSelector):
         pass
 
 
+class Due(Protocol):
+    """What the loop runs at its time."""
+
+    _cancelled: bool
+
+    def _run(self) -> None: ...
+
+
 class Deadline:
     """A callback that the loop calls once: a minimal ``asyncio.TimerHandle``."""
 
@@ -73,7 +81,7 @@ class Deadline:
         self._callback()
 
 
-def _shuffle_tasks(ready: deque[asyncio.Handle | Deadline], chance: random.Random) -> None:
+def _shuffle_tasks(ready: deque[Due], chance: random.Random) -> None:
     """Shuffle the ready tasks; other callbacks keep their places.  A task is ready only once: its steps keep order."""
     places = [
         place
@@ -99,16 +107,24 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     task_order: random.Random | None = None
 
-    _ready: deque[asyncio.Handle | Deadline]  # asyncio's own, by its name there
+    _ready: deque[Due]  # asyncio's own, by its name there
 
     def __init__(self) -> None:
         super().__init__(_NoSelector())
         self._now_s = 0.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle | Deadline]] = []
+        self._timers: list[tuple[float, int, Due]] = []
         self._set = 0
 
     def time(self) -> float:
         return self._now_s
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Like asyncio's, without its checks for other threads and closed loops."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -123,10 +139,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
-    def at(self, when: float, deadline: Deadline) -> None:
-        """Like ``call_at``, for callbacks without a context of their own; costs a third."""
+    def at(self, when: float, due: Due) -> None:
+        """Like ``call_at``, for what has no context of its own; costs a third."""
         self._set += 1
-        heappush(self._timers, (when, self._set, deadline))
+        heappush(self._timers, (when, self._set, due))
 
     def _run_once(self) -> None:
         """One round; asyncio calls it until the loop is stopped."""
@@ -215,7 +231,9 @@ class SimulatedClock:
 
 
 class SimulatedTransport(asyncio.Transport):
-    """One end of a connection."""
+    """One end of a connection; it is ``Due`` once for each piece that is under way to it."""
+
+    _cancelled = False
 
     def __init__(
         self, network: SimulatedNetwork, host: Host, protocol: asyncio.Protocol, address: tuple[str, int]
@@ -290,10 +308,10 @@ class SimulatedTransport(asyncio.Transport):
         self._high = WRITE_BUFFER_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
-    def due(self) -> None:
+    def _run(self) -> None:
         """Deliver the next piece, which has arrived; a paused host receives it when it resumes."""
         if self.host.paused:
-            self.host.held.append(self.due)
+            self.host.held.append(self._run)
         else:
             self.arrive(self.in_flight.popleft())
 
@@ -507,7 +525,7 @@ class SimulatedNetwork:
             self.reordered += 1
         else:
             self._latest_due_s[link] = due_s
-        loop.at(due_s, Deadline(to.due))
+        loop.at(due_s, to)
 
     def deliver(self, to: SimulatedTransport, data: bytes | None) -> None:
         """Pass a piece, or the end, to the protocol of the host that reads it."""

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from aiocontroller.controller.event_queue import EventQueue
@@ -33,8 +34,7 @@ DOES = frozenset({"request", "partition", "isr", "write", "loaded", "reassigned"
 
 def wrap(target: object, name: str, around: Callable[..., Any]) -> None:
     """Replace a method of one object; ``around`` gets the original and its arguments."""
-    original = getattr(target, name)
-    setattr(target, name, lambda *args, **kwargs: around(original, *args, **kwargs))
+    setattr(target, name, partial(around, getattr(target, name)))
 
 
 class Witness(Protocol):
