@@ -160,9 +160,12 @@ SUPPORTED: dict[ApiKey, VersionRange] = {api: VersionRange(0, last) for api, (la
 """The versions of each API that we can read and write: those of Kafka 3.9."""
 
 
+_NAMES: dict[int, str] = {api: f"{api.name}({api:d})" for api in SUPPORTED}
+
+
 def api_name(api_key: int) -> str:
     """For messages: ``UPDATE_METADATA(6)``, or the bare key of an unknown API."""
-    return f"{ApiKey(api_key).name}({api_key:d})" if api_key in SUPPORTED else f"API key {api_key}"
+    return _NAMES.get(api_key) or f"API key {api_key}"
 
 
 def is_flexible(api_key: int, version: int) -> bool:
