@@ -7,15 +7,15 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from aiocontroller.lab import simulated_net
+from aiocontroller.lab import virtual_loop
 
 
 def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Turn a coroutine function into a plain test that runs under ``simulated_net.run``."""
+    """Turn a coroutine function into a plain test that runs under ``virtual_loop.run``."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        simulated_net.run(test(*args, **kwargs))
+        virtual_loop.run(test(*args, **kwargs))
 
     return run
 

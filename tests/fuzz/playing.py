@@ -19,7 +19,7 @@ from typing import Any
 
 import aiocontroller
 from aiocontroller.core.invariants import violations
-from aiocontroller.lab import simulated_net
+from aiocontroller.lab import virtual_loop
 from aiocontroller.lab.hostile.inputs import TOPIC_ID, Input, Message
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
@@ -72,7 +72,7 @@ class Errors(logging.Handler):
 
 def play(messages: Input, *, trace: bool = False) -> tuple[list[str], Lines]:
     """What is wrong after these messages, and with ``trace`` the program's lines that they reached."""
-    return simulated_net.run(_play(messages, trace))
+    return virtual_loop.run(_play(messages, trace))
 
 
 async def _play(messages: Input, trace: bool) -> tuple[list[str], Lines]:

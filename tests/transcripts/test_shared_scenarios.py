@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.lab import simulated_net
+from aiocontroller.lab import virtual_loop
 from aiocontroller.lab.scenarios.plan import Plan
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.scenarios.verbs import played_by, verb_of
@@ -43,7 +43,7 @@ def violations(text: str) -> tuple[list[str], list[str]]:
     """In the simulation and in the transcript."""
     plan = parse_scenario(text)
     report, _ = play(plan)
-    lines = simulated_net.run(transcript(plan))
+    lines = virtual_loop.run(transcript(plan))
     return report.violations, [line for line in lines if line.startswith("VIOLATION")]
 
 
@@ -71,7 +71,7 @@ def test_a_wrong_line_is_noticed(right: str, wrong: str) -> None:
     text = FILE.read_text(encoding="utf-8")
     assert right in text
     changed = parse_scenario(text.replace(right, wrong))
-    lines = simulated_net.run(transcript(changed))
+    lines = virtual_loop.run(transcript(changed))
     assert [line for line in lines if line.startswith("VIOLATION")] != []
 
 

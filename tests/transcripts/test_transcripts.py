@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from aiocontroller.lab import simulated_net
+from aiocontroller.lab import virtual_loop
 from tests.transcripts.recorded_cluster import RecordedCluster
 
 pytestmark = pytest.mark.timeout(60, method="thread")  # a signal would be lost in the loop's callbacks
@@ -50,7 +50,7 @@ async def play(steps: list[Step]) -> list[Step]:
 def test_transcript(script: Path) -> None:
     written = script.read_text(encoding="utf-8")
     steps = parse(written)
-    played = show(simulated_net.run(play(steps)))
+    played = show(virtual_loop.run(play(steps)))
     if os.environ.get("REWRITE"):
         script.write_text(played, encoding="utf-8")
         return

@@ -29,9 +29,9 @@ from aiocontroller.lab.cluster.simulated_kraft import SimulatedKRaft
 from aiocontroller.lab.rehearsal.meter import Meter, Went
 from aiocontroller.lab.rehearsal.stage import Stage, Staged
 from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.process import Process
 from aiocontroller.lab.simulation.simulation import SESSION_TIMEOUT_MS, Simulation
+from aiocontroller.lab.virtual_loop import run
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.client import ZooKeeperClient

@@ -19,10 +19,10 @@ import msgspec
 from aiocontroller.lab.cluster.processes import die_with_parent
 from aiocontroller.lab.scenarios.forks import Fork, format_forks, parse_forks
 from aiocontroller.lab.scenarios.plan import Plan
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.chance import Lookout
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import Simulation
+from aiocontroller.lab.virtual_loop import run
 
 PLACES = 2
 """Places of a run at which it forks."""

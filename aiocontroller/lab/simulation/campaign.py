@@ -23,7 +23,6 @@ import msgspec
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.lab.cluster.processes import die_with_parent
 from aiocontroller.lab.scenarios.plan import Plan, draw
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.branching import failed
 from aiocontroller.lab.simulation.course import Course, perform
 from aiocontroller.lab.simulation.coverage import Coverage
@@ -32,6 +31,7 @@ from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import Simulation, simulate, simulate_plan
 from aiocontroller.lab.simulation.zoo import MOST_SEEDS, TRIES, Hunt, attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import ALL_BUGS
+from aiocontroller.lab.virtual_loop import run
 
 HASH_SEEDS = ("0", "1", "2")
 LOOK_EVERY_S = 0.5

@@ -6,9 +6,9 @@ from typing import Any
 
 from aiocontroller.lab.scenarios.facts import NOTHING, changes
 from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import Simulation
+from aiocontroller.lab.virtual_loop import run
 
 
 def play(plan: Plan) -> tuple[SimulationReport, list[str]]:

@@ -38,7 +38,7 @@ from aiocontroller.lab.scenarios.fleet import Fleet
 from aiocontroller.lab.scenarios.forks import format_forks
 from aiocontroller.lab.scenarios.limits import in_force
 from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, ScenarioStep, draw
-from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, run, running_loop
+from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork
 from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
 from aiocontroller.lab.simulation.bounces import Bounces
@@ -54,6 +54,7 @@ from aiocontroller.lab.simulation.record_checks import RecordChecks
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.sickness import SicknessWatch
 from aiocontroller.lab.simulation.steps.steps import Steps
+from aiocontroller.lab.virtual_loop import run, running_loop
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World

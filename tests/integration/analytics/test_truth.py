@@ -20,8 +20,8 @@ from aiocontroller.analytics.sources import find_files
 from aiocontroller.analytics.store import Store
 from aiocontroller.journal.records import Record, encode_records
 from aiocontroller.lab.scenarios.scenario import read_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.simulation import Simulation
+from aiocontroller.lab.virtual_loop import run
 from tests.integration.analytics.kafka_log_writer import VERSIONS, LogWriter
 
 HISTORY = Path(__file__).with_name("truth.txt")

@@ -18,7 +18,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.ids import LEADER_DURING_DELETE, LeaderAndIsr, TopicPartition
 from aiocontroller.core.request_content import AlterPartition
-from aiocontroller.lab import simulated_net
+from aiocontroller.lab import virtual_loop
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
@@ -426,7 +426,7 @@ async def _play(seed: int) -> list[str]:
 
 def play(seed: int) -> list[str]:
     """Play a seed; return what was wrong at the end, and what had happened; empty if all agreed."""
-    return simulated_net.run(_play(seed))
+    return virtual_loop.run(_play(seed))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from aiocontroller.lab import simulated_net
+from aiocontroller.lab import virtual_loop
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
@@ -59,7 +59,7 @@ async def play(seed: int) -> bytes:
 
 
 def main(seed: int = 1) -> bytes:
-    return simulated_net.run(play(seed))
+    return virtual_loop.run(play(seed))
 
 
 if __name__ == "__main__":

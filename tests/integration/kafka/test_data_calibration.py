@@ -15,8 +15,8 @@ from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.scenarios.shapes import Given
 from aiocontroller.lab.scenarios.verbs import method_of, parse_line
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.simulation import Simulation
+from aiocontroller.lab.virtual_loop import run
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.controller.harness import Cluster, running, until

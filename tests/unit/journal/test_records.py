@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.journal.records import PartitionColumns, Record
-from aiocontroller.lab.simulated_net import SimulatedClock, run
+from aiocontroller.lab.simulated_net import SimulatedClock
+from aiocontroller.lab.virtual_loop import run
 
 
 def test_records_of_many_partitions_are_what_append_would_make() -> None:

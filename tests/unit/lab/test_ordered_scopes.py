@@ -6,9 +6,9 @@ import gc
 
 import anyio
 
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.campaign import quiet
 from aiocontroller.lab.simulation.simulation import simulate
+from aiocontroller.lab.virtual_loop import run
 
 
 def test_tasks_are_cancelled_in_the_order_in_which_they_began() -> None:

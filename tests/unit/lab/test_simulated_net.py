@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from aiocontroller.lab import simulated_net
-from aiocontroller.lab.simulated_net import DeadlockError, SimulatedNetwork, simulated_world
+from aiocontroller.lab import virtual_loop
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_loop import DeadlockError
 from aiocontroller.lab.virtual_time import virtual_time
 
 HOST = "127.0.0.1"
@@ -231,7 +232,7 @@ def test_a_deadlock_is_reported() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(DeadlockError, match="no timer is set"):
-        simulated_net.run(forever())
+        virtual_loop.run(forever())
 
 
 def _history(seed: int) -> list[str]:
@@ -250,7 +251,7 @@ def _history(seed: int) -> list[str]:
         await asyncio.gather(*(talk(i, transport) for i, (transport, _, _) in enumerate(ends)))
         await world.clock.sleep(1)
 
-    simulated_net.run(main())
+    virtual_loop.run(main())
     return pair.log
 
 
@@ -269,10 +270,10 @@ def _order(seed: int | None) -> list[int]:
             ran.append(number)
 
     async def main() -> None:
-        simulated_net.running_loop().task_order = None if seed is None else random.Random(seed)
+        virtual_loop.running_loop().task_order = None if seed is None else random.Random(seed)
         await asyncio.gather(*map(work, range(10)))
 
-    simulated_net.run(main())
+    virtual_loop.run(main())
     return ran
 
 
@@ -289,7 +290,7 @@ def test_callbacks_keep_their_order_among_drawn_tasks() -> None:
     called: list[int] = []
 
     async def main() -> None:
-        loop = simulated_net.running_loop()
+        loop = virtual_loop.running_loop()
         loop.task_order = random.Random(1)
         tasks = []
         for number in range(20):
@@ -297,5 +298,5 @@ def test_callbacks_keep_their_order_among_drawn_tasks() -> None:
             tasks.append(asyncio.ensure_future(asyncio.sleep(0)))
         await asyncio.gather(*tasks)
 
-    simulated_net.run(main())
+    virtual_loop.run(main())
     assert called == [*range(20)]

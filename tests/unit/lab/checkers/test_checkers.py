@@ -16,8 +16,8 @@ import pytest
 from aiocontroller.controller import brokers, heartbeats
 from aiocontroller.core.failure_detector import FailureDetector
 from aiocontroller.lab.scenarios.plan import Plan, ScenarioStep
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
+from aiocontroller.lab.virtual_loop import run
 from aiocontroller.server import kafka_channel
 from tests.mutation.mutants import Mutant, mutants_of, mutated
 from tests.unit.lab.checkers import (  # noqa: F401  # they add their cases

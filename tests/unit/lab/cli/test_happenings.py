@@ -9,8 +9,8 @@ import pytest
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.cli.happenings import Happenings
 from aiocontroller.lab.scenarios.scenario import parse_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.simulation import Simulation
+from aiocontroller.lab.virtual_loop import run
 
 IN = re.compile(r", in [\d.]+ (µs|ms|s)$")
 

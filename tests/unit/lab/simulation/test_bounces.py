@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from aiocontroller.lab.scenarios.plan import ScenarioStep
 from aiocontroller.lab.scenarios.scenario import parse_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.bounces import AS_ONE_CHANGE, AS_TWO_CHANGES
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import Simulation
+from aiocontroller.lab.virtual_loop import run
 
 STORY = """
 cluster brokers=3 controllers=1{more}

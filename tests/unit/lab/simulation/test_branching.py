@@ -20,7 +20,6 @@ from aiocontroller.lab.cli.simulate import simulate as command
 from aiocontroller.lab.scenarios.forks import parse_forks
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import course, simulation
 from aiocontroller.lab.simulation.branching import Branching
 from aiocontroller.lab.simulation.campaign import HASH_SEEDS, Summary, digest_elsewhere, replay, run_course, shrink_seed
@@ -29,6 +28,7 @@ from aiocontroller.lab.simulation.course import Course
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.results import Results, merge
 from aiocontroller.lab.simulation.simulation import Simulation, simulate, simulate_plan
+from aiocontroller.lab.virtual_loop import run
 
 SEED = 14
 FUTURES = 2

@@ -11,10 +11,10 @@ from aiocontroller.controller import cluster_settings, controller_eligibility, o
 from aiocontroller.lab.scenarios.fleet import Version
 from aiocontroller.lab.scenarios.plan import DELETION, DRAWN, SETTING_CHANGES, UNCLEAN, Plan, draw
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.broker_settings import BrokerSettings
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import Simulation
+from aiocontroller.lab.virtual_loop import run
 from aiocontroller.lab.zookeeper.zookeeper_tree import ZNode
 
 SEEDS = range(400)

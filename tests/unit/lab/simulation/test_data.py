@@ -12,13 +12,13 @@ from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.scenarios.restarts import is_of_restarts
 from aiocontroller.lab.scenarios.scenario import parse_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.coverage import PROBES_OF_DATA
 from aiocontroller.lab.simulation.process import Process
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import DATA_RULES, Simulation, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import DATA_BUGS
+from aiocontroller.lab.virtual_loop import run
 
 WITH_DATA = [*[n for n in range(200, 260) if draw(n).data and not is_of_restarts(n)][:7], 85, 108, 881]
 """The last three, one of them of the family restarts, leave probes that few others do."""

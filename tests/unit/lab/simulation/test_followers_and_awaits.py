@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.lab import simulated_net
+from aiocontroller.lab import virtual_loop
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork
@@ -58,7 +58,7 @@ def test_a_follower_answers_with_what_it_has_heard() -> None:
             await asyncio.sleep(2)
             assert await servers.read() == b"new"
 
-    simulated_net.run(play())
+    virtual_loop.run(play())
 
 
 @pytest.mark.parametrize("how", ["sync", "write"])
@@ -73,7 +73,7 @@ def test_a_sync_or_write_through_a_follower_reads_the_latest(how: str) -> None:
                 await servers.reader.create("/b", b"")
             assert await servers.read() == b"new"
 
-    simulated_net.run(play())
+    virtual_loop.run(play())
 
 
 def test_a_followers_watch_fires_when_it_has_the_change_and_not_before() -> None:
@@ -90,7 +90,7 @@ def test_a_followers_watch_fires_when_it_has_the_change_and_not_before() -> None
             assert [path for _, path in fired] == ["/a"]
             assert 1.0 <= fired[0][0] - written_s < 1.1
 
-    simulated_net.run(play())
+    virtual_loop.run(play())
 
 
 def test_await_points_are_counted_and_nothing_else_changes() -> None:
@@ -109,10 +109,10 @@ def test_await_points_are_counted_and_nothing_else_changes() -> None:
     async def play(fail: bool) -> str:
         return await counting(inner(fail), lambda: counted.append(1))
 
-    assert simulated_net.run(play(False)) == "done"
+    assert virtual_loop.run(play(False)) == "done"
     assert len(counted) >= 3
     with pytest.raises(LookupError, match="inside"):
-        simulated_net.run(play(True))
+        virtual_loop.run(play(True))
 
 
 def test_cancellation_goes_through() -> None:
@@ -135,7 +135,7 @@ def test_cancellation_goes_through() -> None:
         await asyncio.gather(task, return_exceptions=True)
         return heard
 
-    assert simulated_net.run(play()) == ["cancelled"]
+    assert virtual_loop.run(play()) == ["cancelled"]
 
 
 def test_a_hosts_clock_has_a_speed_of_its_own() -> None:
@@ -148,7 +148,7 @@ def test_a_hosts_clock_has_a_speed_of_its_own() -> None:
         assert clock.wall_time_us() - began_us == pytest.approx(11e6)
         return clock.monotonic(), asyncio.get_running_loop().time()
 
-    assert simulated_net.run(play()) == (pytest.approx(11.0), pytest.approx(10.0))
+    assert virtual_loop.run(play()) == (pytest.approx(11.0), pytest.approx(10.0))
 
 
 EVERYTHING = """

@@ -11,9 +11,9 @@ from aiocontroller.lab.cluster.logs import Log, first_offset
 from aiocontroller.lab.cluster.replication import FetchAnswer
 from aiocontroller.lab.scenarios.plan import RETAINED, RETENTION_SHARE, draw, restarts
 from aiocontroller.lab.scenarios.scenario import parse_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import Simulation
+from aiocontroller.lab.virtual_loop import run
 
 LATE = """
 cluster brokers=4 controllers=1 retained={retained} data releases=3.9,3.9,3.9,{last}

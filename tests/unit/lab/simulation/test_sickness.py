@@ -9,11 +9,11 @@ import pytest
 from aiocontroller.core.sickness import DISK
 from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import sickness
 from aiocontroller.lab.simulation.coverage import SICKNESS, everything
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import Simulation, simulate
+from aiocontroller.lab.virtual_loop import run
 
 PER_MODE = 4
 MODES = [(mode, data) for mode in ("advise", "act") for data in (False, True)]

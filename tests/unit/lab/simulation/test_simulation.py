@@ -18,13 +18,13 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.observers import check_journal
 from aiocontroller.lab.scenarios.plan import BY_HAND, DELETION, Plan, ScenarioStep, draw
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
 from aiocontroller.lab.simulation.campaign import HASH_SEEDS, digest_elsewhere, shrink
 from aiocontroller.lab.simulation.coverage import Coverage, everything
 from aiocontroller.lab.simulation.simulation import simulate, simulate_plan
 from aiocontroller.lab.simulation.zoo import Bug, attempt, injected, invariant_of
 from aiocontroller.lab.simulation.zoo_data import ALL_BUGS as BUGS
+from aiocontroller.lab.virtual_loop import run
 from aiocontroller.zookeeper.client import ZooKeeperClient
 
 FIXED = range(1, 41)

@@ -10,12 +10,12 @@ from aiocontroller.core import log_evidence
 from aiocontroller.lab.checkers.best_logs import BestLogs, Reported
 from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import Simulation
 from aiocontroller.lab.simulation.zoo import injected
 from aiocontroller.lab.simulation.zoo_eligible import ELIGIBLE_BUGS
+from aiocontroller.lab.virtual_loop import run
 
 DEATHS = """
 cluster brokers=3 controllers=1 data

@@ -8,11 +8,11 @@ import pytest
 
 from aiocontroller.lab.scenarios.plan import draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
-from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.report import SimulationReport
 from aiocontroller.lab.simulation.simulation import Simulation, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, injected, invariant_of
 from aiocontroller.lab.simulation.zoo_standby import STANDBY_BUGS
+from aiocontroller.lab.virtual_loop import run
 
 WARM = "probe/failover of a warm standby, with its copy"
 SEEDS = [seed for seed in range(1, 40) if draw(seed).warm][:10]

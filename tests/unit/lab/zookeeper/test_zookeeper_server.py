@@ -8,7 +8,8 @@ import pytest
 
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import LeaderAndIsr
-from aiocontroller.lab.simulated_net import SimulatedNetwork, run, simulated_world
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_loop import run
 from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.zookeeper.client import Create, SessionEvent, ZooKeeperClient
