@@ -82,7 +82,7 @@ def named(mark: str, lines: list[str]) -> bool:
     return mark in lines or any(fnmatch(mark.partition(":")[0], line) for line in lines if line.endswith(".py"))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_no_branch_is_lost_and_each_that_is_not_reached_is_named() -> None:
     words = [sys.executable, "-m", "aiocontroller.lab.simulation.branches", *map(str, SEEDS)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
