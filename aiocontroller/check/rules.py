@@ -14,7 +14,7 @@ import msgspec
 
 from aiocontroller.check.findings import Hit
 from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID, RECOVERING, ReplicaAssignment
-from aiocontroller.core.text import plural
+from aiocontroller.core.text import brokers_named, not_registered, plural
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.cluster_tree import ClusterTree, Partition
 from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS
@@ -425,10 +425,7 @@ def deletions(tree: ClusterTree) -> Iterator[Hit]:
             moving = any(a.being_reassigned for a in topic.partitions.values())
             away = hosts - tree.live
             if away:
-                why, remedy = (
-                    f"broker {_names(away)} has replicas and is not registered",
-                    f"start broker {_names(away)}",
-                )
+                why, remedy = not_registered(sorted(away)), f"start {brokers_named(sorted(away))}"
             elif moving:
                 why, remedy = "partitions of it are being moved", "wait for that, or cancel it: aiocontroller reassign"
             else:

@@ -46,6 +46,7 @@ from aiocontroller.controller.shell import ControllerShell, address_of
 from aiocontroller.controller.warm_failover import on_warm_failover
 from aiocontroller.core.errors import ControllerMovedError, OutrankedError
 from aiocontroller.core.events import ControllerSuspected
+from aiocontroller.core.text import not_registered
 from aiocontroller.net.ports import Timer
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.errors import SessionExpiredError
@@ -223,10 +224,9 @@ class ControllerElection:
         if plan.deleted[-1] != before.deleted[-1]:
             return plan, [f"{plan.deleted[-1].path} changes: the KRaft controller still writes; stop the whole quorum"]
         if plan.missing_brokers and not force:
-            names = ", ".join(map(str, plan.missing_brokers))
             return plan, [
-                f"broker {names} has replicas and is not registered: restart it in migration mode first (--force: its "
-                "replicas are taken for offline)"
+                f"{not_registered(plan.missing_brokers)}: restart in migration mode first (--force: these replicas are "
+                "taken for offline)"
             ]
         found = await self._guard.permit_to_roll_back()
         if not isinstance(found, StandingPermit):

@@ -306,7 +306,7 @@ class KafkaController:
             return
         try:
             event.reply.answer(await self.election.roll_back(dry_run=event.dry_run, force=event.force))
-        except RollbackRefusedError as error:
+        except (RollbackRefusedError, ControllerEpochError) as error:
             event.reply.answer(str(error))
 
     async def _take_over_keeping(self, keep_ours: Sequence[str]) -> list[str]:

@@ -28,7 +28,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.text import plural
+from aiocontroller.core.text import brokers_named, plural
 
 NO_RECORDS = -1
 """The last epoch of an empty log, and of one whose records have no epochs (message format before Kafka 0.11)."""
@@ -274,8 +274,3 @@ def _shared_with_best(evidence: Evidence, broker: int, best: int | None) -> int:
     if broker == best or (best is not None and 0 <= end.epoch == evidence.ends[best].epoch):
         return end.end_offset
     return evidence.diverging.get(broker, end.start_offset)
-
-
-def brokers_named(ids: Sequence[int]) -> str:
-    """``broker 1`` or ``brokers 1, 2``."""
-    return f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"

@@ -28,9 +28,9 @@ from aiocontroller.core.election import (
 )
 from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, NO_LEADER, RECOVERED, LeaderAndIsr, MinIsr
 from aiocontroller.core.leadership_changes import LeadershipChange, LeadershipFacts, Written
-from aiocontroller.core.log_evidence import brokers_named
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_PARTITION_STATES, PartitionState
+from aiocontroller.core.text import brokers_named
 from aiocontroller.core.unclean_recovery import BY_RULE, Recovery, RowEvidence, choose_best_logs
 
 COMPARED_AT_ONCE = 500

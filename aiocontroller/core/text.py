@@ -5,10 +5,23 @@ A terminal obeys escape sequences and writing directions, and a line break can f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def plural(count: int, noun: str) -> str:
     """``1 broker``, ``2,000 brokers``; for nouns whose plural only adds an s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def brokers_named(ids: Sequence[int]) -> str:
+    """``broker 1`` or ``brokers 1, 2``."""
+    return f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
+
+
+def not_registered(ids: Sequence[int]) -> str:
+    """``broker 1 has replicas and is not registered``, or the same of several brokers."""
+    has, is_ = ("has", "is") if len(ids) == 1 else ("have", "are")
+    return f"{brokers_named(ids)} {has} replicas and {is_} not registered"
 
 
 def printable(text: str) -> str:

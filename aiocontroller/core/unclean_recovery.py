@@ -29,10 +29,11 @@ from aiocontroller.core.election import NEVER_UNCLEAN, ElectionOutcome, Election
 from aiocontroller.core.eligible_replicas import Replicas, needed_in_sync, unproven_replicas
 from aiocontroller.core.events import RecoverPartitions
 from aiocontroller.core.ids import NO_LEADER, MinIsr, TopicPartition
-from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, Question, brokers_named, is_complete, loss
+from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, Question, is_complete, loss
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_content import PartitionRecovery, ReplicaLog
 from aiocontroller.core.states import PartitionState
+from aiocontroller.core.text import brokers_named
 
 RowEvidence = Mapping[int, Evidence]
 NO_EVIDENCE = Evidence({})

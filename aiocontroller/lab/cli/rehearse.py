@@ -15,7 +15,7 @@ from aiocontroller.cli.output import JSON, print_json, print_text, say, table
 from aiocontroller.cli.trees import read_any, refuse_two_sources, result_of, tree_options
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.text import plural
+from aiocontroller.core.text import not_registered, plural
 
 if TYPE_CHECKING:
     from aiocontroller.lab.rehearsal.meter import Went
@@ -181,8 +181,7 @@ def _head(stage: Stage) -> list[str]:
         why = "topics being deleted or sharing an id, or with damaged znodes; see check"
         lines.append(f"Left out: {stage.left_out:,} of {why}.")
     if absent := missing(stage):
-        names = ", ".join(map(str, absent))
-        lines.append(f"No migration to KRaft: {names} have replicas and are not registered, which blocks the claim.")
+        lines.append(f"No migration to KRaft: {not_registered(absent)}, which blocks the claim.")
     return lines
 
 

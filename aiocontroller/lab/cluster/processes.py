@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from aiocontroller.core.errors import AioControllerError
@@ -165,3 +165,8 @@ class Child:
         """Send SIGTERM (or ``ask``), without waiting."""
         self.send_signal(ask)
         self.send_signal(signal.SIGCONT)  # a suspended child gets the other signal only when it resumes
+
+
+async def stop_all(children: Iterable[Child], timeout_s: float, ask: signal.Signals) -> None:
+    """Stop all at the same time, each as ``stop_async`` does."""
+    await asyncio.gather(*(child.stop_async(timeout_s, ask) for child in children))

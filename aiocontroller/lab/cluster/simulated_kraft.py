@@ -2,7 +2,8 @@
 
  1. It creates ``/migration``, and waits until every broker that is registered or has a replica is in migration mode.
  2. It claims the cluster in one multi: the next controller epoch, and a ``/controller`` that belongs to no session.
- 3. It reads all partitions, and sends everything to every broker.  Requests bear ZooKeeper's controller epoch.
+ 3. It reads all partitions, lets a live member of the ISR lead what nobody leads, and sends everything to every broker.
+     Requests bear ZooKeeper's controller epoch.
  4. States that it writes bear its own epoch, the KRaft epoch.  Each of these multis is fenced by ``/controller_epoch``
     and also sets ``/migration``, which it does even if no state changes.
  5. A broker that is silent, begins anew, or wants to shut down leaves all ISRs; new leaders come from the ISR.
@@ -144,7 +145,9 @@ class SimulatedKRaft:
             await self._world.clock.sleep(CLAIM_TAKES_S)
             async with self._one_at_a_time:
                 await self._read_partitions()
-                await self._write({})
+                await self._write(
+                    {row: state for n in sorted(self._registered) for row, state in self._with(n).items()}
+                )
                 self._send({}, full=self._registered)
                 self.leads = True
             while True:

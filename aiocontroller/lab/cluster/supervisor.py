@@ -17,7 +17,7 @@ import secrets
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,8 @@ from aiocontroller.lab.cluster.control import (
 )
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.migrating import MigratingBroker, MigrationController, Mode
-from aiocontroller.lab.cluster.processes import Child, ChildFailedError
+from aiocontroller.lab.cluster.migration_order import claimed, refuse_mode, refuse_release, refuse_to_finalize
+from aiocontroller.lab.cluster.processes import Child, ChildFailedError, stop_all
 from aiocontroller.lab.cluster.real_kafka import START_TIMEOUT_S as REAL_START_TIMEOUT_S
 from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, kafka_jars, release
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, broker_command, read_ready
@@ -187,6 +188,8 @@ class ClusterSupervisor:
         self._client = ZooKeeperClient(self._zookeeper.address, world=self._world)
         await self._client.start(START_TIMEOUT_S)
         self._zk = KafkaZkClient(self._client)
+        if await claimed(self._zk):
+            raise CommandError(f"{self._data}: found a cluster that KRaft has claimed: delete the folder to begin anew")
         await self._zk.create_top_level_paths()
         await asyncio.gather(
             self._start_controller(), *(self._start_broker(each) for each in range(1, self.options.brokers + 1))
@@ -225,9 +228,9 @@ class ClusterSupervisor:
         controllers = [self._children.pop(name) for name in ("controller", KRAFT) if name in self._children]
         brokers, self._children = list(self._children.values()), {}
         if self._kafka is not None:
-            await _stop_all(brokers, REAL_STOP_TIMEOUT_S, signal.SIGTERM)
-        await _stop_all(controllers, CONTROLLER_STOP_TIMEOUT_S, signal.SIGTERM)
-        await _stop_all(brokers, BROKER_STOP_TIMEOUT_S, signal.SIGINT)
+            await stop_all(brokers, REAL_STOP_TIMEOUT_S, signal.SIGTERM)
+        await stop_all(controllers, CONTROLLER_STOP_TIMEOUT_S, signal.SIGTERM)
+        await stop_all(brokers, BROKER_STOP_TIMEOUT_S, signal.SIGINT)
         await self._zookeeper.stop_async(ZOOKEEPER_STOP_TIMEOUT_S)
         if self._lock.held:
             (self._data / CLUSTER_FILE).unlink(missing_ok=True)
@@ -275,10 +278,8 @@ class ClusterSupervisor:
             raise CommandError(f"command: found {command!r}, expected one of {', '.join(COMMANDS)}")
         if command == "status":
             return dict(msgspec.to_builtins(self.snapshot(), str_keys=True))
-        if self._kafka is None and (mode is not None or command in KRAFT_COMMANDS):
-            raise CommandError("brokers: found simulated ones, which do not migrate; expected 'up --kafka 3.9'")
-        if mode not in (None, Mode.ZOOKEEPER) and self._kraft is None:
-            raise CommandError(f"{mode} mode: found no KRaft controller, expected start-kraft-controller before it")
+        if mode is not None or command in KRAFT_COMMANDS:
+            refuse_release(self._kafka)
         async with self._one_at_a_time:
             if command in BROKER_COMMANDS:
                 done = await self._broker_command(command, broker, mode)
@@ -302,13 +303,22 @@ class ClusterSupervisor:
                 raise CommandError(
                     f"broker id: found {broker}, expected one of {self._known_ids()}, or the next higher"
                 )
+            await self._refuse_mode(broker, mode)
             return await self._started_broker(broker, mode)
         if name not in self._children:
             raise CommandError(f"broker id: found {broker}, expected one of {self._known_ids()}")
         if not self._running(name):
             raise CommandError(f"broker {broker} does not run")
+        if command == "restart-broker":
+            await self._refuse_mode(broker, mode)
         ended = await self._end(name, f"broker {broker}", kill=command == "kill-broker")
         return f"{ended}; {await self._started_broker(broker, mode)}" if command == "restart-broker" else ended
+
+    async def _refuse_mode(self, broker: int, mode: Mode | None) -> None:
+        """Raise CommandError if a real broker would not serve in this mode (None: as before)."""
+        if self._kafka is not None:
+            before = self._real[broker].mode if broker in self._real else Mode.ZOOKEEPER
+            refuse_mode(mode or before, self._kraft, is_claimed=await claimed(self.zk))
 
     async def _started_broker(self, broker: int, mode: Mode | None) -> str:
         await self._start_broker(broker, mode)
@@ -324,6 +334,8 @@ class ClusterSupervisor:
             return await self._start_kraft()
         if not runs or self._kraft is None:
             raise CommandError("the KRaft controller does not run")
+        if command == "finalize-migration":
+            refuse_to_finalize(self._real, self._kraft)
         ended = await self._end(KRAFT, "the KRaft controller", kill=False)
         if command == "stop-kraft-controller":
             return ended
@@ -408,6 +420,7 @@ class ClusterSupervisor:
             cluster_id = await self.zk.get_cluster_id()
             if not isinstance(cluster_id, str):
                 raise CommandError(f"cluster id: found {cluster_id}, expected the one that a broker has written")
+            self._kraft.migrates = True
             await asyncio.to_thread(self._kraft.format, cluster_id)
         await self._launch_real(KRAFT, self._kraft)
         self._note(KRAFT, f"answers: {self._kraft.address}")
@@ -585,7 +598,3 @@ class ClusterSupervisor:
             if self._world.clock.monotonic() > deadline:
                 raise CommandError(f"controller: found {holder}, expected ours after {LED_TIMEOUT_S:g} s")
             await asyncio.sleep(WATCH_S)
-
-
-async def _stop_all(children: Iterable[Child], timeout_s: float, ask: signal.Signals) -> None:
-    await asyncio.gather(*(child.stop_async(timeout_s, ask) for child in children))

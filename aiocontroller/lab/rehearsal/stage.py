@@ -18,6 +18,7 @@ from typing import NamedTuple
 from aiocontroller.check.rules import MIN_ISR, UNCLEAN, is_true, is_valid, min_isr
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import (
+    MAX_CONTROLLER_EPOCH,
     NO_LEADER,
     NO_TOPIC_ID,
     LeaderAndIsr,
@@ -31,6 +32,8 @@ from aiocontroller.zookeeper.cluster_znodes import encode_config
 from aiocontroller.zookeeper.znodes import encode_controller_epoch, encode_partition_states, encode_topic
 
 MOST_BROKERS = 100
+MOST_EPOCH = MAX_CONTROLLER_EPOCH - 1_000
+"""A controller's epoch; elections go on from there, and a KRaft controller's begin above."""
 
 
 class Staged(NamedTuple):
@@ -101,8 +104,11 @@ class Stage(NamedTuple):
 def stage(tree: ClusterTree, most: int, needed: Collection[TopicPartition] = ()) -> Stage:
     """Choose at most ``most`` partitions of the tree, the ``needed`` ones first.
 
-    BadInputError for a tree without a registered broker, with too many brokers, or with nothing to rehearse.
+    BadInputError for a tree without a registered broker, with too many brokers, with too high an epoch, or with nothing
+    to rehearse.
     """
+    if tree.controller_epoch > MOST_EPOCH:
+        raise BadInputError(f"{paths.CONTROLLER_EPOCH}: found {tree.controller_epoch}, expected at most {MOST_EPOCH}")
     if not tree.live:
         raise BadInputError("found no registered broker, expected a cluster with brokers to rehearse")
     without = _unfit_topics(tree)
@@ -156,7 +162,7 @@ def _fits(partition: Partition, tree: ClusterTree, without: Collection[str]) -> 
     if state is None:
         return partition.name in tree.without_state
     leads = state.leader == NO_LEADER or state.leader in state.isr
-    return bool(state.isr) and leads and set(state.isr) <= set(replicas)
+    return bool(state.isr) and leads and set(state.isr) <= set(replicas) and state.controller_epoch <= MOST_EPOCH
 
 
 def _sample(

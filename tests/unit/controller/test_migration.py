@@ -84,11 +84,22 @@ async def test_broker_that_is_not_registered_is_restarted_first_or_taken_for_dea
         plan, reasons = await ask(service, RollBack, dry_run=True)
         assert plan.missing_brokers == (9,)
         assert reasons[0].startswith("broker 9 has replicas and is not registered")
+        await it.client.set_data("/brokers/topics/t", b'{"version":1,"partitions":{"0":[8,9]}}', -1)
         _, reasons = await ask(service, RollBack)
-        assert len(reasons) == 1
+        assert [reason.partition(":")[0] for reason in reasons] == ["brokers 8, 9 have replicas and are not registered"]
         assert await holder(it) == 3000
         assert (await ask(service, RollBack, force=True))[1] == []
         assert is_active(service)
+
+
+@virtual_time
+async def test_an_epoch_that_no_controller_can_follow_refuses_the_rollback_by_name() -> None:
+    async with stage() as it:
+        service = await migrated(it)
+        await it.client.set_data("/migration", encode_migration(MigrationZNode(3000, 2_000_000_001, 100, 52)), -1)
+        refused = await ask(service, RollBack)
+        assert refused == "/migration (kraft_controller_epoch): found 2000000001, expected at most 2000000000"
+        assert await holder(it) == 3000
 
 
 @virtual_time

@@ -18,6 +18,7 @@ import pytest
 
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.data_folder import LOCK_FILE, FolderInUseError, FolderLock
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.processes import ChildFailedError
 from aiocontroller.lab.cluster.supervisor import (
     CLUSTER_FILE,
@@ -28,6 +29,8 @@ from aiocontroller.lab.cluster.supervisor import (
     read_cluster_file,
     send_command,
 )
+from aiocontroller.net.real import real_world
+from aiocontroller.zookeeper.client import ZooKeeperClient
 
 pytestmark = pytest.mark.zookeeper
 
@@ -158,6 +161,25 @@ async def refusals(cluster: ClusterSupervisor) -> None:
     ):
         with pytest.raises(CommandError, match=why):
             await send(cluster, command, broker, mode)
+
+
+async def test_a_folder_whose_cluster_kraft_has_claimed_is_refused(tmp_path: Path) -> None:
+    """Brokers in ZooKeeper mode would never get a controller, and the start would wait for it in vain."""
+    zookeeper = EmbeddedZooKeeper(tmp_path / "zookeeper")
+    await zookeeper.start_async()
+    try:
+        client = ZooKeeperClient(zookeeper.address, world=real_world())
+        await client.start()
+        holder = b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":5}'
+        await client.create("/controller", holder)
+        await client.close()
+    finally:
+        await zookeeper.stop_async()
+    cluster = ClusterSupervisor(options(tmp_path, brokers=1, replication_factor=1))
+    with pytest.raises(CommandError, match="found a cluster that KRaft has claimed: delete the folder to begin anew"):
+        await cluster.start()
+    assert not (tmp_path / LOCK_FILE).exists()
+    assert not cluster.snapshot().zookeeper.running
 
 
 async def test_one_cluster_for_each_folder_and_nothing_left_after_it(tmp_path: Path) -> None:

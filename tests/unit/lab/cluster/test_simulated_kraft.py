@@ -134,6 +134,17 @@ async def test_leaders_come_from_the_isr_only_and_states_bear_the_kraft_epoch() 
 
 
 @virtual_time
+async def test_what_nobody_leads_at_the_claim_is_led_after_it() -> None:
+    """The controller before it had no time to elect brokers that came back last."""
+    async with cluster() as it:
+        nobody = b'{"controller_epoch":7,"leader":-1,"leader_epoch":4,"version":1,"isr":[1]}'
+        await it.it.client.set_data("/brokers/topics/t/partitions/0/state", nobody, -1)
+        await it.start(1)
+        await it.start(2)
+        assert (await it.until_state(1, (1, 2))).leader_epoch == 5
+
+
+@virtual_time
 async def test_leaders_move_before_a_broker_shuts_down() -> None:
     async with cluster() as it:
         await it.start(1)

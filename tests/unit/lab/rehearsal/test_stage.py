@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
-from aiocontroller.lab.rehearsal.stage import MOST_BROKERS, stage
+from aiocontroller.lab.rehearsal.stage import MOST_BROKERS, MOST_EPOCH, stage
 from aiocontroller.zookeeper import znodes
 from aiocontroller.zookeeper.cluster_tree import Partition
 from tests.unit.lab.rehearsal.trees import healthy, random_tree, tree_of
@@ -111,3 +111,14 @@ def test_every_znode_can_be_read_by_a_controller(seed: int) -> None:
         elif path.startswith("/brokers/topics/"):
             assert znodes.decode_topic(parts[3], data).topic == parts[3]  # type: ignore[union-attr]
     assert states == sum(staged.state is not None for staged in found.partitions)
+
+
+@pytest.mark.parametrize("epoch", [MOST_EPOCH + 1, 2**31 - 1])
+def test_an_epoch_that_elections_would_raise_above_the_highest_is_refused(epoch: int) -> None:
+    tree = healthy([1, 2], 2, 2)
+    with pytest.raises(BadInputError, match=f"/controller_epoch: found {epoch}, expected at most 1999999000"):
+        stage(msgspec.structs.replace(tree, controller_epoch=epoch), 10)
+    damaged = one(0, (1, 2), LeaderAndIsr(1, 0, (1, 2), epoch, 0))
+    fit = Partition(TopicPartition("u", 0), ReplicaAssignment((1,)), LeaderAndIsr(1, 0, (1,), MOST_EPOCH, 0))
+    found = stage(tree_of([damaged, fit], [1, 2], epoch=MOST_EPOCH), 10)
+    assert ([staged.name.topic for staged in found.partitions], found.left_out) == (["u"], 1)
