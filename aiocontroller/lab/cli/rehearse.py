@@ -170,8 +170,6 @@ def as_text(found: Summary) -> str:
 
 
 def _head(stage: Stage) -> list[str]:
-    from aiocontroller.lab.rehearsal.rehearsal import missing
-
     brokers = f"{plural(len(stage.brokers), 'broker')}, {len(stage.alive)} registered"
     lines = [f"{brokers}; {plural(stage.found, 'partition')}."]
     if stage.sampled:
@@ -180,8 +178,8 @@ def _head(stage: Stage) -> list[str]:
     if stage.left_out:
         why = "topics being deleted or sharing an id, or with damaged znodes; see check"
         lines.append(f"Left out: {stage.left_out:,} of {why}.")
-    if absent := missing(stage):
-        lines.append(f"No migration to KRaft: {not_registered(absent)}, which blocks the claim.")
+    if stage.missing:
+        lines.append(f"No migration to KRaft: {not_registered(stage.missing)}, which blocks the claim.")
     return lines
 
 

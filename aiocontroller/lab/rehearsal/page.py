@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from aiocontroller.core.text import not_registered
 from aiocontroller.lab.rehearsal.meter import Went
-from aiocontroller.lab.rehearsal.rehearsal import SESSION_S, Rehearsed, missing
+from aiocontroller.lab.rehearsal.rehearsal import SESSION_S, Rehearsed
 from aiocontroller.lab.rehearsal.seeds import Row, Summary
 from aiocontroller.pages import Column, render
 
@@ -28,7 +28,7 @@ def page(found: Summary, *, at: str, headline: str, again: Callable[[int], str])
         at=at,
         found=found,
         stage=found.stage,
-        missing=not_registered(absent) if (absent := missing(found.stage)) else "",
+        missing=not_registered(found.stage.missing) if found.stage.missing else "",
         session_s=f"{SESSION_S:g}",
         again=again,
         chart=_chart(found),

@@ -99,13 +99,8 @@ def events(stage: Stage, moves: Moves) -> list[Event]:
     """
     deaths = [Event(DEATH, number) for number in sorted(stage.alive)]
     moving = [Event(MOVES)] if moves or any(_can_move(staged, stage) for staged in stage.partitions) else []
-    migrating = [] if missing(stage) else [Event(MIGRATION)]
+    migrating = [] if stage.missing else [Event(MIGRATION)]
     return [Event(FAILOVER), *deaths, Event(RESTARTS), *moving, Event(ROLE), *migrating]
-
-
-def missing(stage: Stage) -> list[int]:
-    """Return the ids of brokers that have replicas and are not registered; a KRaft controller waits for them."""
-    return [stage.id_of(number) for number in range(1, len(stage.brokers) + 1) if number not in stage.alive]
 
 
 def _can_move(staged: Staged, stage: Stage) -> bool:

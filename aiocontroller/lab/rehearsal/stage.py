@@ -56,6 +56,9 @@ class Stage(NamedTuple):
     """The ids in the cluster; the simulation numbers them from 1, in this order."""
     alive: frozenset[int]
     """The simulation's numbers of the registered brokers."""
+    missing: tuple[int, ...]
+    """The ids in the cluster of those that have replicas, perhaps of partitions that are not rehearsed, and are not
+    registered: a KRaft controller waits for them."""
     partitions: tuple[Staged, ...]
     topics: tuple[TopicAssignment, ...]
     """The topics of these partitions, with the rehearsed partitions only."""
@@ -137,6 +140,7 @@ def stage(tree: ClusterTree, most: int, needed: Collection[TopicPartition] = ())
     return Stage(
         brokers=brokers,
         alive=frozenset(number[broker] for broker in tree.live),
+        missing=tuple(sorted({n for each in tree.partitions for n in _brokers_of(each)} - tree.live)),
         partitions=staged,
         topics=tuple(TopicAssignment(name, tree.topics[name].topic_id, own) for name, own in of.items()),
         topic_configs={name: own for name in of if (own := _deciding(tree.topic_configs.get(name, {})))},

@@ -13,13 +13,15 @@ import pytest
 
 from aiocontroller.controller import controller_election
 from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from aiocontroller.lab.rehearsal import rehearsal
-from aiocontroller.lab.rehearsal.rehearsal import MIGRATION, Event, Rehearsed, events, missing, rehearse
+from aiocontroller.lab.rehearsal.rehearsal import MIGRATION, Event, Rehearsed, events, rehearse
 from aiocontroller.lab.rehearsal.stage import Stage, stage
 from aiocontroller.lab.simulation.simulation import Simulation
 from aiocontroller.zookeeper import registration
+from aiocontroller.zookeeper.cluster_tree import Partition
 from aiocontroller.zookeeper.migration_rollback import Rollback, plan_rollback
-from tests.unit.lab.rehearsal.trees import healthy
+from tests.unit.lab.rehearsal.trees import healthy, tree_of
 
 logging.getLogger().addHandler(logging.NullHandler())
 
@@ -117,6 +119,16 @@ def test_without_one_of_its_brokers_a_cluster_is_not_migrated() -> None:
     tree = healthy([11, 12, 13], 6, 3)
     del tree.brokers[12]
     staged = stage(tree, 100)
-    assert missing(staged) == [12]
+    assert staged.missing == (12,)
     assert Event(MIGRATION) not in events(staged, {})
-    assert (missing(small()), events(small(), {})[-1]) == ([], Event(MIGRATION))
+    assert (small().missing, events(small(), {})[-1]) == ((), Event(MIGRATION))
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_replica_that_blocks_the_claim_does_so_in_a_partition_that_is_not_rehearsed(deleted: bool) -> None:
+    rare = Partition(TopicPartition("rare", 0), ReplicaAssignment((11, 99)), LeaderAndIsr(11, 0, (11,), 3, 0))
+    tree = healthy([11, 12, 13], 6, 3)
+    tree = tree_of([*tree.partitions, rare], [11, 12, 13], deletions=["rare"] if deleted else [])
+    staged = stage(tree, 3)
+    assert (staged.brokers, staged.missing) == ((11, 12, 13), (99,))
+    assert Event(MIGRATION) not in events(staged, {})
