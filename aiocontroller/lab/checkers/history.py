@@ -348,16 +348,12 @@ class ZNodeHistory:
 
     def _role_taken(self, data: bytes) -> None:
         """After a KRaft controller, the next one must begin above all that it has written (KAFKA-20488)."""
-        holder = znodes.decode_controller(data)
-        kraft_epoch = getattr(holder, "kraft_controller_epoch", -1)
-        highest = max((state.controller_epoch for state in self.states.values()), default=0)
-        if self._kraft_epoch and kraft_epoch <= 0 and self.controller_epoch <= highest:
-            self.complain(
-                "I2",
-                paths.CONTROLLER_EPOCH,
-                f"{self.controller_epoch} after KRaft, which has written states of {highest}",
-            )
-        self._kraft_epoch = max(kraft_epoch, 0)
+        kraft_epoch = max(getattr(znodes.decode_controller(data), "kraft_controller_epoch", 0), 0)
+        epoch, written = self.controller_epoch, [state.controller_epoch for state in self.states.values()]
+        if self._kraft_epoch and not kraft_epoch and any(each >= epoch for each in written):
+            detail = f"{epoch} after KRaft, which has written states of {max(written)}"
+            self.complain("I2", paths.CONTROLLER_EPOCH, detail)
+        self._kraft_epoch = kraft_epoch
 
     def _configured(self, topic: str, data: bytes | None) -> None:
         self.unclean.configured(topic, data)

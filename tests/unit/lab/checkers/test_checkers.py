@@ -25,6 +25,7 @@ from tests.unit.lab.checkers import (  # noqa: F401  # they add their cases
     made_up_beginnings,
     made_up_evidence,
     made_up_losses,
+    made_up_migrations,
     made_up_records,
     made_up_retention,
     made_up_writers,
