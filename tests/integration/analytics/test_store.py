@@ -17,7 +17,7 @@ from aiocontroller.analytics.dataframes import DUCKDB, SPARK, computing_by
 from aiocontroller.analytics.files import Files, HadoopFiles, LocalFiles
 from aiocontroller.analytics.small.session import SmallSession
 from aiocontroller.analytics.sources import find_files
-from aiocontroller.analytics.store import Store
+from aiocontroller.analytics.store import LAYOUT, Store
 from aiocontroller.analytics.summary import summarise
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.data_folder import FolderInUseError, FolderLock
@@ -76,7 +76,7 @@ def test_neighbours_of_the_tables_stay_and_the_marker_names_the_run_that_made_th
     "marker, words",
     [
         ({"owner": "somebody", "layout": 8}, "found owner 'somebody', expected 'aiocontroller analyze'"),
-        ({"owner": "aiocontroller analyze", "layout": 99}, "found tables of layout 99, expected 8"),
+        ({"owner": "aiocontroller analyze", "layout": 99}, f"found tables of layout 99, expected {LAYOUT}"),
         ("no object", "found owner None"),
     ],
 )
