@@ -56,14 +56,15 @@ async def take_over(
     look = plan.taken_over(found, shell.context.epoch, registered, registrations, shell.settings.lowest_min_isr)
     if not kept:
         look = look._replace(starts=plan.without_eligible(look.starts))
-    earlier, unheard, starts = dict[int, int](), list[int](), look.starts
+    earlier, unheard, ended, starts = dict[int, int](), list[int](), list[int](), look.starts
     if found is not None:
         earlier = {broker: known.epoch for broker, known in found.brokers.items()}
-        unheard = look.unheard(found)
-        starts = look.but_for(unheard, found)
+        unheard, ended = look.unheard(found), look.ended(found)
+        starts = plan.with_ends_unhandled(look.but_for(unheard, found), ended)
     if unheard:
         log.warning("Brokers %s have started uncleanly since the last controller looked", unheard)
-        shell.queue.append(BrokerChange())
+    if unheard or ended:
+        shell.queue.append(BrokerChange())  # records them once the failover has dealt with them
     apply(shell.context, LastEpochsKnown(earlier), StartsRecorded(starts))
     await _write(shell)
     return [broker for broker in registered if broker.id not in unheard]
@@ -135,14 +136,17 @@ async def disk_failed(shell: ControllerShell, broker: int) -> None:
 
 
 async def follow_min_isr(shell: ControllerShell) -> None:
-    """Take in the brokers' ``min.insync.replicas``, which applies to topics without their own."""
-    starts = shell.context.starts
-    if starts is None:
+    """Take in the brokers' ``min.insync.replicas``, which applies to topics without their own.
+
+    Nothing else is written: starts may be being dealt with.
+    """
+    context, lowest = shell.context, shell.settings.lowest_min_isr
+    if context.starts is None or lowest is None or lowest == context.starts.min_isr:
         return
-    lowest = shell.settings.lowest_min_isr
-    if lowest is not None and lowest != starts.min_isr:
-        shell.min_isrs.clear()
-        await _change(shell, lambda starts: plan.with_min_isr(starts, lowest))
+    shell.min_isrs.clear()
+    apply(context, StartsRecorded(plan.with_min_isr(context.starts, lowest)))
+    written = await read(shell)
+    await _write(shell, plan.with_min_isr(written, lowest) if isinstance(written, BrokerStarts) else None)
 
 
 def status(shell: ControllerShell) -> dict[str, Any]:
@@ -175,9 +179,9 @@ async def _change(shell: ControllerShell, change: Callable[[BrokerStarts], Broke
         await _write(shell)
 
 
-async def _write(shell: ControllerShell) -> None:
-    """Write the record under the fence; if ZooKeeper denies it, no replica is eligible."""
-    starts = shell.context.starts
+async def _write(shell: ControllerShell, starts: BrokerStarts | None = None) -> None:
+    """Write the record, or this one, under the fence; if ZooKeeper denies it, no replica is eligible."""
+    starts = starts or shell.context.starts
     assert starts is not None
     try:
         await shell.zk.set_broker_starts(starts, fence=shell.context.epoch_zk_version)

@@ -68,6 +68,10 @@ class Observed(NamedTuple):
         handled."""
         return [broker for broker in self.unclean if broker in before.brokers and not before.brokers[broker].gone]
 
+    def ended(self, before: BrokerStarts) -> list[int]:
+        """Brokers that have gone since the previous look: their end has not been handled either."""
+        return [b for b, known in self.starts.brokers.items() if known.gone and not before.brokers[b].gone]
+
     def but_for(self, brokers: Iterable[int], before: BrokerStarts) -> BrokerStarts:
         """The record as if these had not started yet: the next look finds them again."""
         kept = {broker: before.brokers[broker] for broker in brokers}
@@ -141,6 +145,12 @@ def observed(
             brokers[broker.id] = Incarnation(broker.epoch, broker.epoch)
             unclean.append(broker.id)
     return Observed(replace(starts, registrations=registrations, brokers=brokers), unclean)
+
+
+def with_ends_unhandled(starts: BrokerStarts, brokers: Iterable[int]) -> BrokerStarts:
+    """The record while partitions still refer to these brokers, which have gone."""
+    known = {broker: starts.brokers[broker]._replace(gone=False) for broker in brokers}
+    return replace(starts, brokers={**starts.brokers, **known}) if known else starts
 
 
 def stopping(starts: BrokerStarts, broker: int, epoch: int) -> BrokerStarts:

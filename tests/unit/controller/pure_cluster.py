@@ -163,6 +163,8 @@ class Znodes:
         self.debts = DebtZnodes(self)
         self.changed: Callable[[Signal], None] = lambda _: None
         self.crash_after: int | None = None
+        self.on_crash: Callable[[], None] = lambda: None
+        """What happens before the next term."""
 
     def fence(self, fence: int) -> None:
         """Before every write; the term may end here."""
@@ -170,6 +172,7 @@ class Znodes:
             self.crash_after -= 1
             if self.crash_after < 0:
                 self.crash_after = None
+                self.on_crash()
                 raise ControllerMovedError("another was elected")
         assert fence == self.epoch_version
 

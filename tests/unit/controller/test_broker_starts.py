@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from aiocontroller.config import Config
 from aiocontroller.controller.cluster_settings import ClusterSettings
-from aiocontroller.controller.obeyed_settings import SESSION_TIMEOUT, ReportedSettings
+from aiocontroller.controller.obeyed_settings import MIN_ISR, SESSION_TIMEOUT, ReportedSettings
 from aiocontroller.core import events as ev
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context_changes import StartsRecorded
@@ -229,6 +229,54 @@ def test_a_term_that_ends_before_its_brokers_are_dealt_with_leaves_that_to_the_n
         it.failover()
         it.step()
         assert led_by(it) == (2, (2,)), writes
+
+
+def test_a_term_that_ends_before_a_death_is_dealt_with_leaves_that_to_the_next(it: PureCluster) -> None:
+    """At any write: the leader dies between two terms, and comes back after the second, which has not got far."""
+    for writes in range(1, 12):
+        it = cluster(1, 2, 3, t=[[1, 2, 3]])
+        it.znodes.configs["t"] = {"min.insync.replicas": "2"}
+        shrink(it, 1, 2)
+        shrink(it, 1)
+        it.unregister(1)
+        it.znodes.crash_after = writes
+        it.znodes.on_crash = lambda it=it: it.register(1)
+        it.failover()
+        it.step()
+        assert led_by(it) == (2, (2,)), writes
+        assert it.znodes.starts == it.shell.context.starts
+
+
+@pytest.mark.parametrize("ends", ["before", "after"])
+def test_settings_heard_meanwhile_do_not_record_what_has_not_been_dealt_with(ends: str) -> None:
+    """At any write: the leader bounces, or dies and comes back in the next term."""
+    for writes in range(4):
+        it = cluster(1, 2, 3, t=[[1, 2, 3]])
+        it.znodes.configs["t"] = {"min.insync.replicas": "2"}
+        shrink(it, 1, 2)
+        shrink(it, 1)
+        it.shell.settings.heard({3: ReportedSettings({MIN_ISR: "2"})}, no_brokers=False)
+        it.znodes.crash_after = writes
+        if ends == "before":
+            change(it, started=(1,))
+        else:
+            it.znodes.on_crash = lambda it=it: it.register(1)
+            change(it, gone=(1,))
+        assert led_by(it) == (2, (2,)), writes
+        assert it.znodes.starts == it.shell.context.starts
+        assert it.znodes.starts.min_isr == 2
+
+
+def test_a_death_is_recorded_once_it_has_been_dealt_with(it: PureCluster) -> None:
+    """So the next term does not take the broker out again when it has started meanwhile."""
+    it.unregister(1)
+    it.failover()
+    it.step()
+    assert it.znodes.starts is not None
+    assert it.znodes.starts.brokers[1].gone
+    it.register(1)
+    it.failover()
+    assert 1 in it.shell.context.live
 
 
 def test_a_term_that_ends_before_its_first_write_might_have_been_of_any_controller(it: PureCluster) -> None:
