@@ -219,7 +219,7 @@ def encode_known_controllers(ids: Collection[int]) -> bytes:
 Zxid = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Incarnation(msgspec.Struct):
+class _Incarnation(msgspec.Struct, omit_defaults=True):
     epoch: Zxid
     clean_from: Zxid
     stopping: bool = False
@@ -252,8 +252,8 @@ def decode_broker_starts(data: bytes | None) -> BrokerStarts | BadZNode:
 
 
 def encode_broker_starts(starts: BrokerStarts) -> bytes:
-    """Version 1, with the brokers by id."""
-    brokers = {str(broker): known._asdict() for broker, known in sorted(starts.brokers.items())}
+    """Version 1, with the brokers by id; what is false is left out, so that ten thousand brokers fit."""
+    brokers = {str(broker): _Incarnation(*known) for broker, known in sorted(starts.brokers.items())}
     return _encode_json({"version": 1, **msgspec.structs.asdict(starts), "brokers": brokers})
 
 

@@ -17,6 +17,7 @@ from aiocontroller.core.ids import (
     TopicPartition,
 )
 from aiocontroller.zookeeper import cluster_znodes, znodes
+from aiocontroller.zookeeper.codec import MAX_DATA_BYTES
 from aiocontroller.zookeeper.znode_json import MAX_LEADER_EPOCH, topic_id_from_text, topic_id_to_text
 
 ids = st.integers(0, 2**31 - 1)
@@ -160,6 +161,13 @@ incarnations = st.builds(
 @given(st.builds(BrokerStarts, ids, ids, ids, st.integers(1, 9), st.dictionaries(ids, incarnations, max_size=4)))
 def test_broker_starts_are_read_back(starts: BrokerStarts) -> None:
     assert cluster_znodes.decode_broker_starts(cluster_znodes.encode_broker_starts(starts)) == starts
+
+
+def test_broker_starts_of_ten_thousand_brokers_fit_into_a_znode() -> None:
+    """However long the ensemble has lived."""
+    zxid = 2**62
+    brokers = {broker: Incarnation(zxid, zxid, gone=True, proven=True) for broker in range(10_000, 20_000)}
+    assert len(cluster_znodes.encode_broker_starts(BrokerStarts(1, 1, 1, 1, brokers))) < MAX_DATA_BYTES
 
 
 @given(damage)
