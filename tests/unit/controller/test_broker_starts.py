@@ -313,6 +313,17 @@ def test_a_broker_is_proven_by_its_start_unless_an_isr_without_a_leader_has_it(i
     assert unproven(it) == set()
 
 
+def test_a_record_that_does_not_know_what_proven_is_proves_brokers_as_the_cluster_is_loaded(it: PureCluster) -> None:
+    """An earlier release has written it."""
+    change(it, started=(2,))
+    starts = it.znodes.starts
+    assert starts is not None
+    known = {broker: each._replace(proven=False) for broker, each in starts.brokers.items()}
+    it.znodes.starts = replace(starts, brokers=known)
+    it.failover()
+    assert unproven(it) == set()
+
+
 def unproven(it: PureCluster) -> set[int]:
     assert it.znodes.starts == it.shell.context.starts
     return set(it.shell.context.unproven_brokers())

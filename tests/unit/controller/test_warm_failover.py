@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aiocontroller.controller import warm_failover, warm_failover_sending
 from aiocontroller.controller.warm_failover import FRESH_S
@@ -227,6 +228,29 @@ async def test_failed_disks_are_noted_that_were_announced_before_the_term() -> N
         known = standby.shell.context.starts.brokers[1]
         assert known.clean_from > known.epoch
         assert await it.zk.get_all_log_dir_event_notifications(watch=False) == []
+
+
+@virtual_time
+async def test_brokers_prove_themselves_before_leaders_are_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier release records who has started uncleanly, but not who is proven."""
+    unproven: list[frozenset[int]] = []
+    elect = warm_failover.mirror.start_state_machines
+    monkeypatch.setattr(
+        warm_failover.mirror,
+        "start_state_machines",
+        lambda context: unproven.append(context.unproven_brokers()) or elect(context),
+    )
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        shell = active.shell
+        starts = shell.context.starts
+        assert starts is not None
+        known = {broker: each._replace(clean_from=each.epoch) for broker, each in starts.brokers.items()}
+        await shell.zk.set_broker_starts(replace(starts, brokers=known), fence=shell.context.epoch_zk_version)
+        await take_over(it, active, standby)
+        assert was_warm(standby)
+        assert standby.shell.context.started_uncleanly()
+        assert unproven == [frozenset()]
 
 
 @virtual_time
