@@ -8,6 +8,8 @@
     fence keeps earlier controllers out: so everything that is not marked is as the copy has it.
  4. A lost connection may cost notifications.  The watch is armed again first, then everything is read again.  The next
     server may be of another release, so it has to confirm that the watch is armed; until then the copy cannot be used.
+    ZooKeeper before 3.6 refuses and closes the connection, so each of its servers is asked only once, until a
+    connection is lost for another reason.
 
 The copy belongs to this task until it is taken.  Without a copy (``state``), a failover reads everything.  A bug here
 costs the copy, not the process.
@@ -68,8 +70,8 @@ class Mirror:
         self._behind_since_s: float | None = None
         self._armed = False
         """The server of the current connection has confirmed the watch."""
-        self._refused = False
-        """That server does not support such watches; another one may."""
+        self._refusing: set[tuple[str, int] | None] = set()
+        """Servers that do not support such watches; others may."""
         self._suspensions = 0
         self._failures = 0
         """Failed reads in a row."""
@@ -134,14 +136,19 @@ class Mirror:
         if event in (SessionEvent.SUSPENDED, SessionEvent.EXPIRED):
             self._armed = False
             self._suspensions += 1
-        else:
-            self._refused = False
+        elif not self._shell.zk.client.session.was_refused:
+            self._refusing.clear()
         if event is SessionEvent.EXPIRED:
             self._let_go("off")
         elif self._cluster is not None:
             self._lost(self._cluster, again=event is SessionEvent.RECONNECTED)
         self.wake()
         return event is SessionEvent.RECONNECTED and self._shell.copy is not None
+
+    @property
+    def _refused(self) -> bool:
+        """Whether the server of the current connection does not support such watches."""
+        return self._shell.zk.client.session.connected_to in self._refusing
 
     def _lost(self, cluster: MirroredCluster, *, again: bool) -> None:
         """Mark everything: the connection is lost, or is back (``again``), and changes in between are not reported."""
@@ -169,7 +176,7 @@ class Mirror:
             except _LetGoError:
                 pass
             except RecursiveWatchUnsupportedError as error:
-                self._refused = True
+                self._refusing.add(self._shell.zk.client.session.connected_to)
                 self._become_cold(str(error))
             except (exc.ZKError, OSError) as error:
                 log.debug("The standby cannot read the cluster: %s", error)

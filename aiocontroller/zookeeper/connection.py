@@ -2,7 +2,8 @@
 
 Rules
   * ZooKeeper replies in the order of requests, so pending requests are a deque; a reply whose xid is not the oldest
-    pending one means a damaged stream, and the connection is closed.
+    pending one means a damaged stream, and the connection is closed.  Only the refusal of a type of request that the
+    server does not know overtakes others; the server then hangs up.
   * Frames of one loop turn are sent in one write.
   * When the connection ends, for any reason, everything pending fails at once: requests never handed to the transport
     with NotSentError, all others with MaybeAppliedError.
@@ -82,6 +83,10 @@ class Batch:
         self.replies: list[ZooKeeperReply] = []
 
 
+_Request = tuple[int, Batch | None, Hook | None, int]
+"""(xid, its batch if anybody awaits the reply, hook, size)"""
+
+
 class Connection(asyncio.Protocol):
     """Requests in order, replies by their futures; bytes in flight are counted, not bounded, here."""
 
@@ -101,7 +106,7 @@ class Connection(asyncio.Protocol):
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._pending: deque[tuple[int, Batch | None, Hook | None, int]] = deque()
+        self._pending: deque[_Request] = deque()
         self._out: list[bytes] = []
         self._unsent = 0
         self._flushing = False
@@ -115,6 +120,8 @@ class Connection(asyncio.Protocol):
         self.served = 0
         self.refused = False
         """The server requires a login."""
+        self.refused_unknown = False
+        """The server did not know a type of request, after which ZooKeeper hangs up."""
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.last_received = self.last_sent = clock.monotonic()
 
@@ -320,9 +327,11 @@ class Connection(asyncio.Protocol):
 
     def _reply(self, xid: int, zxid: int, code: int, payload: bytes) -> None:
         expected = self._pending[0][0] if self._pending else None
-        if xid != expected:
-            raise ZooKeeperError(f"a reply has the xid {xid}, expected {expected}")
-        _, batch, hook, size = self._pending.popleft()
+        if xid == expected:
+            _, batch, hook, size = self._pending.popleft()
+        else:
+            _, batch, hook, size = self._overtaking(xid, code, expected)
+        self.refused_unknown |= code == Code.UNIMPLEMENTED
         self.bytes_in_flight -= size
         self._counters.replies += 1
         self._progress.saw(zxid)
@@ -337,3 +346,12 @@ class Connection(asyncio.Protocol):
         batch.left -= 1
         if not batch.left and not batch.future.done():
             batch.future.set_result(batch.replies)
+
+    def _overtaking(self, xid: int, code: int, expected: int | None) -> _Request:
+        """Remove and return the request that is refused before its turn.  Raises ZooKeeperError for other replies."""
+        for request in self._pending if code == Code.UNIMPLEMENTED else ():
+            batch = request[1]
+            if request[0] == xid and (batch is None or (batch.left == 1 and not batch.replies)):
+                self._pending.remove(request)
+                return request
+        raise ZooKeeperError(f"a reply has the xid {xid}, expected {expected}")

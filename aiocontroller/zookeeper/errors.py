@@ -50,6 +50,10 @@ class Code(IntEnum):
     THROTTLED_OP = -127
 
 
+SESSION_GONE = (Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION)
+"""Codes that a server returns from the end of the session until it closes the connection."""
+
+
 TOO_LARGE = int(Code.MARSHALLING_ERROR)
 """In results of bulk writes: not sent, because the server would have closed the connection."""
 

@@ -33,6 +33,7 @@ from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.addresses import format_address
 from aiocontroller.zookeeper.connection import Connection, Counters, Hook, SeenZxids, ZooKeeperReply
 from aiocontroller.zookeeper.errors import (
+    SESSION_GONE,
     AuthFailedError,
     ClientClosedError,
     Code,
@@ -56,8 +57,6 @@ MAX_REQUEST_BYTES = 1_048_575
 """``jute.maxbuffer``'s default; a server closes the connection on a longer request."""
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.025, 1.0
 MIN_ATTEMPT_TIMEOUT_S = 0.2
-SESSION_GONE = (Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION)
-"""Codes that a server returns from the end of the session until it closes the connection."""
 STABLE_AFTER_S = 1.0
 """A connection that lived this long, or served a request, resets the back-off."""
 REFUSED_FOR_S = 1.0
@@ -120,6 +119,8 @@ class ZooKeeperSession:
         self._next_host = 0
         self._refused_s: float | None = None  # since when logins have been refused
         self.connected_to: tuple[str, int] | None = None
+        self.was_refused = False
+        """The previous connection ended because its server did not know a type of request."""
 
     def _register_gauges(self) -> None:
         watch = self.metrics.watch
@@ -353,7 +354,7 @@ class ZooKeeperSession:
             conn.authenticate(body, wait=False)
         if resumed:
             for body in self.registry.frames(self.progress.replied_zxid):
-                conn.post(body, self._rearmed)
+                conn.post(body, self.registry.rearmed)
             event = SessionEvent.RECONNECTED
         else:
             self.epoch += 1
@@ -365,13 +366,10 @@ class ZooKeeperSession:
         self._report(event)
         self._wake_next()
 
-    def _rearmed(self, code: int) -> None:
-        if code != codec.OK and code not in SESSION_GONE:
-            log.error("ZooKeeper refused to arm watches again (code %d)", code)
-
     def _suspend(self, conn: Connection, reason: str) -> None:
         if self.conn is conn:
             self.conn = None
+        self.was_refused = conn.refused_unknown
         self._stop_heartbeat()
         self.metrics.disconnects.mark()
         log.info("ZooKeeper session 0x%x suspended: %s", self.session_id, reason)

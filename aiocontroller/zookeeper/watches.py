@@ -10,9 +10,13 @@ zxid.  Doing both would report one change (by the bulk read's request) and leave
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 from aiocontroller.zookeeper import codec
+from aiocontroller.zookeeper.errors import SESSION_GONE, Code
+
+log = logging.getLogger(__name__)
 
 CREATED, DELETED, CHANGED, CHILD = 1, 2, 3, 4
 """Types of watch events, as aiozk's ``WatchEvent`` and the server number them."""
@@ -87,6 +91,13 @@ class WatchRegistry:
         """Record a RemoveWatches of every kind on the path."""
         for table in (self.recursive, self.data, self.exist, self.child):
             table.pop(path, None)
+
+    def rearmed(self, code: int) -> None:
+        """Record the answer to one of ``frames``."""
+        if code != codec.OK and code not in SESSION_GONE:
+            log.error("ZooKeeper refused to arm watches again (code %d)", code)
+        if code == Code.UNIMPLEMENTED:
+            self.recursive.clear()  # this server hangs up now, and would each time
 
     def frames(self, relative_zxid: int) -> Iterator[bytes]:
         """Bodies that arm everything again, persistent recursive watches first: the server does not say what these

@@ -72,7 +72,7 @@ REMOVE_WATCHES, SET_WATCHES2, ADD_WATCH = 18, 105, 106
 PERSISTENT_RECURSIVE, ANY_WATCH = 1, 3
 RecursiveWatches = Literal["3.9", "3.8", "no"]
 """How a server treats persistent recursive watches.  Before 3.9 events carry no zxid, and a one-shot watch on the same
-path takes the place of a recursive one; before 3.6 there are none."""
+path takes the place of a recursive one; before 3.6 there are none, and no multiRead."""
 Refuses = Literal["", "connections", "handshakes"]
 """When new connections are closed: at once, as if there were too many, or at the handshake, as by a server that has no
 quorum."""
@@ -368,6 +368,8 @@ class ZooKeeperModel:
         if opcode in WRITES or opcode == MULTI:
             connection.server.catch_up()
         connection.write(_REPLY.pack(xid, connection.server.zxid, code) + payload)
+        if code == UNIMPLEMENTED and opcode not in WRITES and opcode != MULTI:
+            connection.end()  # as ZooKeeper does after a type of request that it does not know
 
     def _commit(self, transaction: Transaction) -> None:
         for owner, path, came in transaction.ephemerals:
@@ -438,7 +440,7 @@ class ZooKeeperModel:
             return b""
         if opcode in (ADD_WATCH, SET_WATCHES2, REMOVE_WATCHES):
             return self._recursive(opcode, body, connection)
-        if opcode == MULTI_READ:
+        if opcode == MULTI_READ and connection.server.watches.kind != "no":
             return self._multi_read(body, connection)
         if opcode not in (
             EXISTS,

@@ -372,11 +372,13 @@ async def test_handshakes(real_port: int, model: ZooKeeperServer) -> None:
         # a client from the future is turned away without a word
         future = await Raw.open(port, 1 << 50)
         assert future.session_id == 0
-        # an unknown request is answered, and costs nothing
+        # an unknown request is answered, and costs the connection, not the session
         second.send(struct.pack(">ii", 7, 999))
         [frame] = await second.until(7)
         assert struct.unpack_from(">iqi", frame)[2] == -6
-        # a frame that is too long costs the connection, not the session
+        assert await second.receive() is None
+        # and so does a frame that is too long
+        second = await Raw.open(port, 0, second.session_id, second.password)
         second._writer.write(struct.pack(">i", 1 << 21))
         assert await second.receive() is None
         third = await Raw.open(port, 0, second.session_id, second.password)

@@ -183,6 +183,9 @@ async def test_servers_without_recursive_watches_leave_it_cold(caplog: pytest.Lo
         assert status["state"] == "cold"
         assert "-6" in status["reason"]
         assert caplog.text.count("Cold standby") == 1
+        lost = standby.client.statistics().suspensions
+        await it.sleep(2 * mirror_module.LOSSES_WITHIN_S)
+        assert standby.client.statistics().suspensions == lost, "each further question would cost the connection"
         it.crash(active)
         await it.until(lambda: is_active(standby))
         await it.until(lambda: len(standby.shell.context.table) == 3)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aiocontroller.net.real import RealClock
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.connection import Connection, Counters, SeenZxids
-from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError
 
 BODY = codec.path_and_watch(codec.EXISTS, "/a", False)
 
@@ -181,6 +181,31 @@ async def test_a_cancelled_call_keeps_its_place_in_the_order() -> None:
     await turn()
     subject.conn.data_received(reply(1, b"unknown") + reply(2, b"kept"))
     assert await kept == [(0, b"kept")]
+
+
+async def test_refusal_of_an_unknown_request_overtakes_earlier_replies() -> None:
+    """ZooKeeper refuses it as it reads it, before it has answered what came earlier, and then hangs up."""
+    subject = Subject()
+    earlier, unknown, later = (subject.conn.submit([BODY]) for _ in range(3))
+    await turn()
+    subject.conn.data_received(reply(2, code=Code.UNIMPLEMENTED, zxid=-1) + reply(1, b"in order"))
+    assert await unknown == [(Code.UNIMPLEMENTED, b"")]
+    assert await earlier == [(0, b"in order")]
+    subject.conn.eof_received()
+    with pytest.raises(MaybeAppliedError):
+        await later
+
+
+@pytest.mark.parametrize("xid, code", [(2, 0), (2, Code.NO_NODE), (3, Code.UNIMPLEMENTED), (9, Code.UNIMPLEMENTED)])
+async def test_other_replies_out_of_turn_are_damage(xid: int, code: int) -> None:
+    """The third request is one of a batch, whose replies have an order."""
+    subject = Subject()
+    subject.conn.submit([BODY])
+    subject.conn.submit([BODY])
+    subject.conn.submit([BODY, BODY])
+    await turn()
+    subject.conn.data_received(reply(xid, code=code))
+    assert subject.conn.lost.result() == f"the stream from the server is damaged: a reply has the xid {xid}, expected 1"
 
 
 async def test_xids_stay_positive() -> None:

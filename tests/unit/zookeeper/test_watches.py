@@ -147,6 +147,20 @@ async def test_servers_without_it_say_so() -> None:
 
 
 @virtual_time
+async def test_next_server_without_it_is_asked_once() -> None:
+    """An ensemble is being upgraded: the next server is older than 3.6, and hangs up when it is asked."""
+    async with stage() as it:
+        await it.watcher.add_recursive_watch("/t")
+        await it.watcher.get_many(["/u"], watch=True)
+        it.model.watches.kind = "no"
+        it.network.cut(it.server.port)
+        await it.sleep(10)
+        assert it.watcher.statistics().suspensions == 2
+        await it.writer.multi([SetData("/u", b"1", -1)])
+        assert await it.news() == [(CHANGED, "/u")]
+
+
+@virtual_time
 async def test_one_shot_watch_on_its_path_ends_it_before_3_9() -> None:
     async with stage("3.8") as it:
         await it.watcher.add_recursive_watch("/t")
