@@ -129,11 +129,12 @@ def adopt_leftovers(directory: Path) -> list[str]:
     return adopted
 
 
-def expire(directory: Path, retention_bytes: int) -> int:
+def expire(directory: Path, retention_bytes: int, own_start_us: int | None = None) -> int:
     """Delete the oldest complete files until the rest has at most ``retention_bytes``; returns how many it deleted.
 
-    It may be any process's: those of a dead node would stay for ever.  Other files are left alone.  Raises OSError
-    after the others if one cannot be deleted.
+    It may be any process's: those of a dead node would stay for ever.  Those of the process that began at
+    ``own_start_us`` are the last: they are the newest even if the clock was set back before it began.  Other files are
+    left alone.  Raises OSError after the others if one cannot be deleted.
     """
     found = []
     with os.scandir(directory) as entries:
@@ -144,7 +145,8 @@ def expire(directory: Path, retention_bytes: int) -> int:
                     size = entry.stat(follow_symlinks=False).st_size
                 except FileNotFoundError:
                     continue  # another process with this folder, or a person, was faster
-                found.append((int(name[1]), int(name[2]), entry.path, size))
+                start_us = int(name[1])
+                found.append((start_us == own_start_us, start_us, int(name[2]), entry.path, size))
     excess = sum(size for *_, size in found) - retention_bytes
     deleted, refusal = 0, None
     for *_, path, size in sorted(found):

@@ -304,9 +304,9 @@ class FileJournal(Journal):
         if self._retention_bytes is None:
             return
         assert self._thread is not None
-        limit = self._retention_bytes
+        limit, own_start_us = self._retention_bytes, self._segments.start_us
         try:
-            self._expired += await self._thread.run(lambda: expire(self.directory, limit))
+            self._expired += await self._thread.run(lambda: expire(self.directory, limit, own_start_us))
         except OSError as error:
             self._failures += 1
             log.error("journal in %s: old segments could not be deleted: %s", self.directory, error)

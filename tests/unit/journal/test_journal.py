@@ -418,6 +418,24 @@ async def test_a_journal_stays_within_its_limit_while_it_is_written(tmp_path: Pa
     assert [r["partition"] for r in map(json.loads, only_complete(tmp_path / "j"))] == [3]
 
 
+async def test_own_segments_outlive_those_of_a_process_that_began_with_a_fast_clock(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    earlier = tmp_path / "j" / f"journal-9-8-{clock.wall_time_us() + 3_600_000_000}-000001.jsonl"
+    earlier.parent.mkdir()
+    earlier.write_bytes(1_000 * b"\n")
+    journal = file_journal(tmp_path / "j", clock, retention_bytes=1_000)
+    await journal.start()
+    journal.append("event")
+    await journal.flush()
+    await until(lambda: bool(clock.timers))
+    clock.advance(300)
+    await until(lambda: journal.statistics().expired == 1)
+    assert not earlier.exists()
+    assert len(only_complete(tmp_path / "j")) == 1
+    await journal.close()
+
+
 async def test_memory_is_bounded_while_the_disk_refuses(tmp_path: Path, clock: ManualClock) -> None:
     directory = tmp_path / "journal"
     journal = file_journal(directory, clock, max_pending_when_failing=10)
