@@ -80,6 +80,8 @@ class SenderStatistics(NamedTuple):
     """Since when the sender has waited for a connection or an answer, in microseconds since 1970; None: it does not."""
     problem: str = ""
     """Why the broker cannot be reached; empty if it can, or if no attempt has been made."""
+    waiting_s: float = 0.0
+    """For how long it has waited, whatever has happened to the wall clock."""
 
 
 class ControllerChannelManager:
@@ -273,6 +275,7 @@ class RequestSender:
         self.alive_s = float("-inf")
         self._answered_us: int | None = None
         self._waiting_since_us: int | None = None
+        self._waiting_since_s = 0.0
         self._in_flight = self._silent = False
         self._problem = ""
         manager.metrics.gauge(
@@ -306,6 +309,7 @@ class RequestSender:
 
     def statistics(self) -> SenderStatistics:
         """A snapshot of the requests that were sent and that wait."""
+        waits, now_s = self._waiting_since_us is not None, self._manager.world.clock.monotonic()
         return SenderStatistics(
             self.broker.id,
             len(self.queue),
@@ -316,6 +320,7 @@ class RequestSender:
             self._answered_us,
             self._waiting_since_us,
             self._problem,
+            now_s - self._waiting_since_s if waits else 0.0,
         )
 
     async def run(self) -> None:
@@ -346,7 +351,8 @@ class RequestSender:
 
     async def _retry_until_success(self, attempt: Callable[[], Awaitable[None]]) -> None:
         if self._waiting_since_us is None:
-            self._waiting_since_us = self._manager.world.clock.wall_time_us()
+            clock = self._manager.world.clock
+            self._waiting_since_us, self._waiting_since_s = clock.wall_time_us(), clock.monotonic()
         while True:
             try:
                 await attempt()

@@ -23,7 +23,7 @@ INCIDENTS_SHOWN = 10
 FAILOVERS_SHOWN = 5
 LONGEST = 300
 """Characters shown of a znode's content."""
-SILENT_US = 10_000_000
+SILENT_S = 10.0
 """A broker that has owed an answer for this long is shown as not answering: normally it takes milliseconds."""
 
 
@@ -78,14 +78,12 @@ def _counts(controller: KafkaController) -> dict[str, Any]:
 def _brokers(controller: KafkaController) -> list[of_context.BrokerView]:
     shell = controller.shell
     senders = [] if shell.channels is None else shell.channels.statistics()
-    before_us = shell.world.clock.wall_time_us() - SILENT_US
-    channels = {each.broker: _channel(each, before_us) for each in senders}
+    channels = {each.broker: _channel(each) for each in senders}
     return of_context.brokers(shell.context, channels, _evidence(controller, senders))
 
 
-def _channel(sender: SenderStatistics, before_us: int) -> Channel:
-    since_us = sender.waiting_since_us
-    silent_us = since_us if since_us is not None and since_us <= before_us else None
+def _channel(sender: SenderStatistics) -> Channel:
+    silent_us = sender.waiting_since_us if sender.waiting_s >= SILENT_S else None
     return Channel(sender.queued, sender.in_flight, sender.retries, sender.answered_us, silent_us)
 
 

@@ -265,7 +265,7 @@ async def test_the_page_and_one_command_name_cause_and_object(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(overview, "SILENT_US", 100_000)
+    monkeypatch.setattr(overview, "SILENT_S", 0.1)
     monkeypatch.setattr(on_terminal, "time", SimpleNamespace(sleep=stop_watching))
     service = await incident.happens(cluster)
     page = await shown(chromium, service)

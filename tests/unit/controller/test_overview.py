@@ -84,3 +84,18 @@ async def test_moves_say_how_many_have_ended_and_who_holds_the_rest_up() -> None
         found = seen(service)["reassignments"]
         left = [(each["partition"], each["waits_for"]) for each in found["partitions"]]
         assert [each for each in left if each[1]] == [(4, [3]), (5, [3])]
+
+
+@virtual_time
+async def test_no_setting_of_the_wall_clock_makes_a_broker_silent_or_hides_that_it_is() -> None:
+    async with stage() as it:
+        service = await begin(it, 2)
+        await it.sleep(3)
+        it.brokers[2].deafen()
+        await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2]}}')
+        await it.sleep(2)
+        it.hosts[service].wall_jump_s = 3600
+        assert seen(service)["brokers"][1]["state"] == "live", "it has owed an answer for two seconds"
+        it.hosts[service].wall_jump_s = -3600
+        await it.sleep(10)
+        assert seen(service)["brokers"][1]["state"] == "not answering"
