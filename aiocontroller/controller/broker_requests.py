@@ -215,7 +215,7 @@ class BrokerRequestSender:
             rows = [row for row in rows if row not in held]
         topics, assignments, isrs = take(rows, table.topic_of, table.assignment_of, table.isr_of)
         elsewhere = {a for a in set(assignments) if broker not in table.assignments.values[a].replicas}
-        if not elsewhere and min(topics) >= 0 and NO_ISR not in isrs:
+        if not elsewhere and min(topics, default=0) >= 0 and NO_ISR not in isrs:
             return rows
         states = zip(rows, topics, assignments, isrs, strict=True)
         return [row for row, topic, a, isr in states if topic >= 0 and a not in elsewhere and isr != NO_ISR]

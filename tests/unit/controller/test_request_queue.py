@@ -181,6 +181,19 @@ async def test_new_replicas_stay_new_and_rows_that_went_are_left_out() -> None:
 
 
 @virtual_time
+async def test_nothing_may_be_left_of_what_is_merged() -> None:
+    """The broker turns out to owe the deletion of an earlier topic of that name."""
+    async with scene() as it:
+        for epoch in range(1, 20):
+            await it.send_states(epoch, 0)
+        it.context.debts.set(1, "t", {0: b"an earlier topic"}, 0)
+        it.context.hold_back([0])
+        await seconds(60)
+        assert it.acknowledged == list(range(1, 20))
+        assert [epochs for api, epochs in it.epochs_sent() if api is LISR][-1] == {("t", 0): 1}, "the first request"
+
+
+@virtual_time
 async def test_requests_of_a_topic_that_goes_are_sent_unmerged() -> None:
     """Its rows may be forgotten before its turn comes."""
     async with scene() as it:
