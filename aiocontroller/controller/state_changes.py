@@ -131,6 +131,7 @@ async def _begin_election(
     for start in range(0, len(waiting), CHUNK):
         found += await _initialize(shell, waiting[start : start + CHUNK], batch)
         await shell.breathe()
+    await handle_partition_state_changes(shell, found, PartitionState.OfflinePartition, why="adopted")
     led = [row for row in valid if table.isr_of[row] != NO_ISR and row not in new]
     if evidence is None and shell.log_questions.can_ask:
         evidence = {}  # where logs decide, replicas are asked first
