@@ -72,7 +72,7 @@ class Peace:
         for broker, _ in simulation.brokers.values():
             broker.disk_delay_s = 0.0
         simulation.network.heal()
-        for repair in simulation.repairs:
+        for repair in reversed(simulation.repairs):  # each restores what it found
             repair()
         self._restart(lambda number, broker: bool(broker.replicas.failed))  # a failed disk is replaced
         if simulation.data is not None:

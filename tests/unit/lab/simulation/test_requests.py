@@ -89,3 +89,8 @@ def test_hostile_clients_and_damaged_znodes_leave_the_cluster_whole() -> None:
     report = play(("create_topic", "orders", "1,2", "2,3"), "send_garbage", *places, "send_garbage", times=1)
     assert report.violations == []
     assert {"a damaged request", "a damaged znode"} <= reached(report)
+
+
+def test_a_state_that_was_damaged_several_times_is_mended() -> None:
+    damage = ("damage_znode", "orders", "state")
+    assert play(("create_topic", "orders", "1,2"), *[damage] * 6).violations == []
