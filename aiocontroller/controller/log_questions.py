@@ -93,6 +93,8 @@ class LogQuestions:
         """The last question about a partition, and in how many rounds it was asked unchanged."""
         self._fruitless = 0
         """Rounds in a row after which some partition still waited for a live broker."""
+        self._too_short = 0
+        """Those of them that gave an awaited broker too little time."""
         self.led_below_min_isr: dict[TopicPartition, int] = {}
         """Partitions whose leaders were elected by their logs -> in-sync replicas that each needs to serve reads."""
         self._term = 0
@@ -148,9 +150,13 @@ class LogQuestions:
             self._recorded.pop(partition, None)
             self._rounds.pop(partition, None)
 
-    def ask_again_after_s(self, *, fruitless: bool) -> float:
-        """Return when to ask live brokers again for what they have not reported: soon, then less and less often."""
+    def ask_again_after_s(self, *, fruitless: bool, too_short: bool) -> float:
+        """Return when to ask live brokers again for what they have not reported: soon, then less and less often.
+
+        ``too_short``: some of them are awaited, and get more time in the next round.
+        """
         self._fruitless = self._fruitless + 1 if fruitless else 0
+        self._too_short = self._too_short + 1 if too_short else 0
         return min(ASK_AGAIN_S * 2.0 ** (self._fruitless - 1), LONGEST_ASK_AGAIN_S)
 
     def rows_asked_enough(self, table: PartitionTable) -> frozenset[int]:
@@ -160,13 +166,13 @@ class LogQuestions:
 
     def _patience(self) -> int:
         """Return the factor of the time limit; it grows with each round in a row that was too short for a broker."""
-        return min(1 + self._fruitless, LONGEST_PATIENCE)
+        return min(1 + self._too_short, LONGEST_PATIENCE)
 
     def forget(self) -> None:
         """End the term: drop all questions, and refuse the waiting requests."""
         self._recorded.clear()
         self._rounds.clear()
-        self._fruitless = 0
+        self._fruitless = self._too_short = 0
         self.led_below_min_isr.clear()
         self._since_s.clear()
         self._overdue = ()

@@ -146,14 +146,16 @@ def _loss_by_best(shell: ControllerShell, evidence: RowEvidence, row: int, quest
 
 async def _ask_again(shell: ControllerShell, waiting: RowEvidence) -> None:
     """Schedule a sweep, which asks again, if an awaited live broker has not reported where its log ends."""
-    context, silent = shell.context, False
+    context, silent, awaited = shell.context, False, False
     for number, (row, known) in enumerate(waiting.items()):
         if number % ASKED_AT_ONCE == ASKED_AT_ONCE - 1:
             await shell.breathe()
-        if waited_for(context, row, known, shell.config.recovery.of(context.table.topic(row).name)):
-            silent = True
-            break
-    after_s = shell.log_questions.ask_again_after_s(fruitless=silent)
+        strategy = shell.config.recovery.of(context.table.topic(row).name)
+        if waited_for(context, row, known, strategy):
+            silent, awaited = True, strategy != "None"
+            if awaited:
+                break
+    after_s = shell.log_questions.ask_again_after_s(fruitless=silent, too_short=awaited)
     if silent:
         shell.queue.schedule(SWEEP, after_s, OfflinePartitionsSweep())
 

@@ -193,23 +193,22 @@ async def test_only_what_was_not_known_is_new() -> None:
 @virtual_time
 async def test_what_is_not_told_is_asked_again_less_and_less_often() -> None:
     it = Stage()
-    waits = [it.questions.ask_again_after_s(fruitless=True) for _ in range(7)]
+    waits = [it.questions.ask_again_after_s(fruitless=True, too_short=False) for _ in range(7)]
     assert waits == [0.25, 0.5, 1, 2, 4, 5, 5]
-    it.questions.ask_again_after_s(fruitless=False)
-    assert it.questions.ask_again_after_s(fruitless=True) == 0.25
+    it.questions.ask_again_after_s(fruitless=False, too_short=False)
+    assert it.questions.ask_again_after_s(fruitless=True, too_short=False) == 0.25
 
 
 @virtual_time
-async def test_brokers_that_had_too_little_time_get_more() -> None:
-    """Else a busy machine would ask the same for ever."""
+async def test_awaited_brokers_that_had_too_little_time_get_more() -> None:
+    """Else a busy machine would ask the same for ever.  With strategy None no broker is awaited, and clients wait."""
     it = Stage()
-    for _ in range(6):
+    for too_short in (True, True, True, True, True, True, False, False):
         it.questions.ask([A], ONE)
         await it.clock.sleep(5)
-        it.questions.ask_again_after_s(fruitless=True)
-    it.questions.ask_again_after_s(fruitless=False)
+        it.questions.ask_again_after_s(fruitless=True, too_short=too_short)
     it.questions.ask([A], ONE)
     await it.clock.sleep(5)
     usual_s = it.within_s[0]
     assert usual_s == ANSWER_WITHIN_S + ANSWER_WITHIN_S_EACH
-    assert [within_s / usual_s for within_s in it.within_s] == [1, 2, 3, 4, 4, 4, 1]
+    assert [within_s / usual_s for within_s in it.within_s] == [1, 2, 3, 4, 4, 4, 4, 1, 1]
