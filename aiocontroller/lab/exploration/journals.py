@@ -142,7 +142,7 @@ def _why_not(before: Record, record: Record, believed: Believed) -> str:
     reached = {old}
     for left in reversed(range(versions)):  # earlier steps are in no journal: any controller may have taken them
         may_live = everybody if left else alive
-        reached = {after for s in reached for after in _successors(s, may_live, from_outside, others_stay)}
+        reached = {after for s in reached for after in _successors(s, may_live, from_outside or left > 0, others_stay)}
     if new in reached:
         return ""
     dead = [broker for i, broker in enumerate(names) if not alive >> i & 1]

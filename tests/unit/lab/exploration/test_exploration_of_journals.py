@@ -117,6 +117,13 @@ def test_an_unrecorded_step_may_concern_another_broker() -> None:
     assert first_stray([[_record(1, 1, 0, [1], 0), _record(2, 1, 0, [1], 2)]]) is None
 
 
+def test_an_unrecorded_step_may_be_an_election_from_outside_the_isr() -> None:
+    """By logs, an eligible replica, or uncleanly: the journal of the controller that died would have told which."""
+    offline = _record(1, -1, 3, [1], 3)
+    assert first_stray([[offline, _record(2, 2, 4, [2, 3], 5, "isr")]]) is None
+    assert first_stray([[offline, _record(2, 2, 4, [2], 4)]]) is not None, "a recorded one says so"
+
+
 LOADED = Record(1, 1, 1, 1, 0, "loaded", brokers=[1, 2, 3])
 DEAD = Record(1, 3, 1, 1, 0, "broker", broker=2, detail="dead")
 HANDLED = Record(1, 4, 1, 1, 0, "event", event="BrokerChange")
