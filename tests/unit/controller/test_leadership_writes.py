@@ -57,6 +57,7 @@ class Stage:
                 auditor=self.auditor,
                 topic_partition=self.context.table.topic_partition,
                 min_isrs={},
+                settings=SimpleNamespace(lowest_min_isr=None),
                 policy=SimpleNamespace(leader_recovery_supported=True),
                 world=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: 0.0)),
             ),
