@@ -201,18 +201,14 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
         return IsrVerdict(row, KafkaErrorCode.NOT_CONTROLLER)  # the broker has a newer epoch: we are stale
     if change.leader_epoch < current.leader_epoch:
         return IsrVerdict(row, KafkaErrorCode.FENCED_LEADER_EPOCH)
-    if change.isr == current.isr and change.recovery_state == current.recovery_state:
+    by_leader = broker == current.leader
+    if by_leader and change.isr == current.isr and change.recovery_state == current.recovery_state:
         return IsrVerdict(row, KafkaErrorCode.NONE)  # a repeated request whose answer was lost
     if change.partition_epoch < current.partition_epoch:
         return IsrVerdict(row, KafkaErrorCode.INVALID_UPDATE_VERSION)
     if not _recovery_is_consistent(change, current):
         return IsrVerdict(row, KafkaErrorCode.INVALID_REQUEST)
-    if (
-        broker != current.leader
-        or not change.isr
-        or len(set(change.isr)) != len(change.isr)
-        or current.leader not in change.isr
-    ):
+    if not by_leader or not change.isr or len(set(change.isr)) != len(change.isr) or current.leader not in change.isr:
         return IsrVerdict(row, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
     outside = non_replicas(context, row, change.isr)
     if not all(_is_eligible(context, replica, current) for replica in change.isr) and (version > 0 or outside):

@@ -163,6 +163,15 @@ def test_idempotent_alter_partition(partition_epoch: int) -> None:
     assert check_partition(cluster(), again, 1, 3) == IsrVerdict(0, KafkaErrorCode.NONE)
 
 
+@pytest.mark.parametrize(
+    "partition_epoch, error", [(9, KafkaErrorCode.INVALID_REQUEST), (8, KafkaErrorCode.INVALID_UPDATE_VERSION)]
+)
+def test_only_the_leader_is_told_that_its_isr_holds(partition_epoch: int, error: KafkaErrorCode) -> None:
+    """Another broker led in the same epoch if a foreign write set the epoch back."""
+    again = change(isr=(1, 2), partition_epoch=partition_epoch)
+    assert check_partition(cluster(), again, 2, 3) == IsrVerdict(0, error)
+
+
 def test_alter_partition_errors_after_unclean_election() -> None:
     context = cluster(recovery_state=RECOVERING, isr=(1,))
     assert check_partition(context, change(isr=(1, 2), recovery_state=RECOVERING), 1, 3).error_code == (
