@@ -209,7 +209,8 @@ class OperatorSteps(AskingSteps):
                 return
             named = self._named_by_znode()  # the znode may move them again, if the controller has not seen it yet
             for tp, code in codes_of_reassignment(answer).items():
-                if code == KafkaErrorCode.NONE and (wanted := targets[tp]) is not None:
+                by_hand = tp.topic in self.simulation.history.written_by_hand  # perhaps another target, unnoticed yet
+                if code == KafkaErrorCode.NONE and (wanted := targets[tp]) is not None and not by_hand:
                     self.simulation.history.answers.operations.moved(asked_s, tp, wanted)
                 target = targets[tp] if tp not in named else None
                 last = self._moves[tp] == moves[tp]  # otherwise a later request may already have taken effect
