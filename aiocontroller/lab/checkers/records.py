@@ -128,6 +128,8 @@ class DataChecker:
         """The brokers that any controller can reach and must consider live."""
         self._no_excuse: dict[Partition, int] = {}
         """The leader epoch of the last election that should have had another result."""
+        self._leaders: dict[Partition, int] = {}
+        """The broker that began to lead last."""
         self._ledgers: dict[Partition, Ledger] = {}
         self._damaged: dict[tuple[int, Partition], tuple[int, int]] = {}
         """(broker, partition) -> the end of the log after it lost records, and before."""
@@ -203,6 +205,8 @@ class DataChecker:
         loss before the broker registers again.
         """
         self.eligible.lost(broker, partition, noticed=noticed)
+        if self._leaders.get(partition) == broker:
+            self._no_excuse.pop(partition, None)  # it was elected before; if it leads on, that is judged by itself
         lowest, highest = self._damaged.get((broker, partition), (after, before))
         self._damaged[broker, partition] = min(lowest, after), max(highest, before)
 
@@ -257,6 +261,7 @@ class DataChecker:
         self._check_committed(partition, ledger, leader, damage)
         ledger.excuses += damage
         ledger.newest = leader
+        self._leaders[partition] = broker
         self._settle(partition, end_of(runs))
 
     def raised(

@@ -325,6 +325,23 @@ def a_better_log_excuses_nothing_later(s: Story) -> None:
     s.led(2, 2, (0, 1, 6))
 
 
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def the_better_log_led_before_it_lost_its_end(s: Story) -> None:
+    s.check.damaged(1, T, 5, 6)
+    s.check.elected_in_place_of(T, 1, {1})
+    s.led(3, 1, (0, 1, 6))
+    s.check.damaged(3, T, 4, 6)
+    s.led(3, 1, (0, 1, 4))
+
+
+@case("I13 I14")
+def it_had_lost_more_before(s: Story) -> None:
+    s.check.damaged(1, T, 5, 6)
+    s.check.elected_in_place_of(T, 1, {1})
+    s.check.damaged(3, T, 4, 6)
+    s.led(3, 1, (0, 1, 4))
+
+
 @case("", "I13 excused: a better log,I14 excused: a better log")
 def the_better_log_never_began_to_lead(s: Story) -> None:
     s.check.damaged(1, T, 3, 6)
