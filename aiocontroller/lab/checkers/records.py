@@ -162,12 +162,13 @@ class DataChecker:
     def elected(self, partition: Partition, leader: int, leader_epoch: int, *, unasked: bool) -> None:
         """A leader is being elected; if it is live, and so is a complete replica, its log is no excuse.
 
+        Unless the controller cannot know that it has started, as after a term that did not record starts.
         ``unasked``: there was no leader; the controller knew that this broker had started uncleanly and that others
         were live, and did not ask about their logs.
         """
         if (leader, partition) not in self._damaged:
             return
-        if leader in self.live() and self._is_better_than(partition, leader):
+        if leader in self.live() and self.eligible.must_notice(leader) and self._is_better_than(partition, leader):
             self._probe("a damaged log was chosen before a complete one")
             self.not_excused(partition, leader_epoch)
         elif unasked:

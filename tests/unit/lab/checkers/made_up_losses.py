@@ -51,6 +51,7 @@ def a_leader_in_sync_has_lost_its_page_cache(s: Story) -> None:
 def a_leader_has_lost_its_page_cache_and_a_better_one_lives(s: Story) -> None:
     s.in_sync(2, 3)
     s.check.damaged(2, T, 3, 6)
+    s.check.eligible.registered(2)
     s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
@@ -59,6 +60,18 @@ def a_leader_has_lost_its_page_cache_and_a_better_one_lives(s: Story) -> None:
 def a_leader_has_lost_its_page_cache_and_no_better_one_lives(s: Story) -> None:
     s.in_sync(2)
     s.check.damaged(2, T, 3, 6)
+    s.check.eligible.registered(2)
+    s.elected(2, 1)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def it_had_started_before_a_term_that_recorded_nothing(s: Story) -> None:
+    s.in_sync(2, 3)
+    s.check.damaged(2, T, 3, 6)
+    s.check.eligible.registered(2)
+    s.check.eligible.term(3)
+    s.check.eligible.recorded()
     s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
@@ -68,6 +81,7 @@ def the_better_one_is_dead(s: Story) -> None:
     s.in_sync(2, 3)
     s.check.live = lambda: {1, 2}
     s.check.damaged(2, T, 3, 6)
+    s.check.eligible.registered(2)
     s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
@@ -77,6 +91,7 @@ def the_other_one_has_lost_records_too(s: Story) -> None:
     s.check.damaged(3, T, 3, 6)
     s.in_sync(2, 3)
     s.check.damaged(2, T, 3, 6)
+    s.check.eligible.registered(2)
     s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
@@ -86,6 +101,7 @@ def a_leader_was_dead_when_it_was_elected(s: Story) -> None:
     s.in_sync(2, 3)
     s.check.live = lambda: {1, 3}
     s.check.damaged(2, T, 3, 6)
+    s.check.eligible.registered(2)
     s.elected(2, 1)
     s.led(2, 1, (0, 1, 3))
 
@@ -94,6 +110,7 @@ def a_leader_was_dead_when_it_was_elected(s: Story) -> None:
 def a_better_one_lived_at_an_election_before(s: Story) -> None:
     s.in_sync(2, 3)
     s.check.damaged(2, T, 3, 6)
+    s.check.eligible.registered(2)
     s.elected(2, 1)
     s.led(2, 2, (0, 1, 3))
 
