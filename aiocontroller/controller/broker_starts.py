@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any
+
+from msgspec.structs import replace
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import broker_starts as plan
@@ -16,6 +19,7 @@ from aiocontroller.core import eligible_replicas
 from aiocontroller.core.apply import apply
 from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.context_changes import LastEpochsKnown, StartsRecorded
+from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import BrokerChange
 from aiocontroller.core.ids import Broker
 from aiocontroller.zookeeper.from_aiozk import exc
@@ -68,6 +72,14 @@ async def take_over(
     apply(shell.context, LastEpochsKnown(earlier), StartsRecorded(starts))
     await _write(shell)
     return [broker for broker in registered if broker.id not in unheard]
+
+
+async def pass_on(shell: ControllerShell, epoch: int, fence: int) -> None:
+    """Keep the record valid over a term that ends before it has begun: it changes nothing."""
+    found = await read(shell)
+    if isinstance(found, BrokerStarts) and found.controller_epoch == epoch - 1:
+        with suppress(exc.NoAuth, ControllerMovedError):  # then /controller must be deleted all the same
+            await shell.zk.set_broker_starts(replace(found, controller_epoch=epoch), fence=fence)
 
 
 def _are_needed(shell: ControllerShell) -> bool:

@@ -30,6 +30,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Sequence
 
+from aiocontroller.controller import broker_starts
 from aiocontroller.controller.controller_eligibility import Reason
 from aiocontroller.controller.deposing import IDLE_WITHIN_S, LeftUnfinished, left_unfinished, wait_until_idle
 from aiocontroller.controller.failover import (
@@ -167,6 +168,7 @@ class ControllerElection:
         self._refuse(found)
         log.error("Giving the role back, epoch %d, before its term has begun", epoch)
         self._guard.withdrawals.inc()
+        await broker_starts.pass_on(self._shell, epoch, fence)
         await self._delete_controller(fence)
         await self._read_holder()
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from aiocontroller.config import Config
+from aiocontroller.controller import broker_starts
 from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.controller.obeyed_settings import MIN_ISR, SESSION_TIMEOUT, ReportedSettings
 from aiocontroller.core import events as ev
 from aiocontroller.core.apply import apply
+from aiocontroller.core.broker_starts import BrokerStarts
 from aiocontroller.core.context_changes import StartsRecorded
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import AlterPartition
@@ -419,3 +424,21 @@ def test_states_keep_what_is_written_when_only_their_epoch_rises(it: PureCluster
     it.step()
     assert it.znodes.states[T0].eligible == state.eligible
     assert msgspec.structs.replace(it.znodes.states[T0], eligible=None) != state
+
+
+@pytest.mark.parametrize("kept_by, written", [(2, [3]), (1, []), (3, [])])
+async def test_a_term_that_never_began_passes_on_what_its_predecessor_kept(kept_by: int, written: list[int]) -> None:
+    """An earlier controller's record says nothing about the terms since."""
+    found: list[int] = []
+
+    class Zk:
+        async def get_broker_starts(self) -> BrokerStarts:
+            return BrokerStarts(kept_by, 0, 0, 1, {})
+
+        async def set_broker_starts(self, starts: BrokerStarts, *, fence: int) -> None:
+            assert fence == 7
+            found.append(starts.controller_epoch)
+
+    shell = SimpleNamespace(zk=Zk(), policy=SimpleNamespace(eligible_leader_replicas=True))
+    await broker_starts.pass_on(cast(Any, shell), 3, 7)
+    assert found == written

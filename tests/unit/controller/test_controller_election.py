@@ -192,6 +192,9 @@ async def test_reason_that_appears_after_the_guards_last_look_ends_it_before_the
         assert not is_active(standby)
         assert await holder(it) is None
         assert await it.zk.get_controller_epoch() == (2, 2), "it had registered"
+        starts = await it.zk.get_broker_starts()
+        assert starts is not None
+        assert starts.controller_epoch == 2, "the next controller still knows which brokers started uncleanly"
         assert standby.metrics.snapshot()[WITHDRAWALS] == 1
         errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
         assert "Giving the role back, epoch 2, before its term has begun" in errors
