@@ -29,6 +29,7 @@ class RecordChecks:
         simulation = self._simulation
         self._witnesses.recorded(service, record)
         simulation.bounces.recorded(record)
+        simulation.sickness.look()
         match record.kind:
             case "suspicion":
                 simulation.marks[f"suspicion/{record.state}/{record.event}/{record.detail}"] += 1

@@ -62,6 +62,11 @@ class SicknessWatch:
         if step.kind in SLOWING:
             self._slowed_s = self._simulation.clock.monotonic()
 
+    def look(self) -> None:
+        """A controller has recorded something: notice faults that no step ends."""
+        if self._simulation.plan.sickness != "off" and IN_FORCE.intersection(self._simulation.faults()):
+            self._slowed_s = self._simulation.clock.monotonic()
+
     def recorded(self, record: Record) -> None:
         """A controller has recorded a verdict, or what followed."""
         simulation = self._simulation
@@ -69,8 +74,6 @@ class SicknessWatch:
         if simulation.plan.sickness == "act" and record.event in ("sick", "well again"):
             treated = record.broker if record.event == "sick" else None
             simulation.history.answers.sick(record.epoch, treated or 0)
-        if IN_FORCE.intersection(simulation.faults()):
-            self._slowed_s = simulation.clock.monotonic()
         if record.event in ("sick", "held") and simulation.clock.monotonic() - self._slowed_s > QUIET_S:
             who = record.brokers if record.broker is None else record.broker
             simulation.problems.append(f"sickness: {who} {record.event} ({record.detail}), where nothing was slow")
