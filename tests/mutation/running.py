@@ -250,8 +250,15 @@ def serve(plugin: Plugin, session: pytest.Session) -> None:
     Worker(plugin, session).work()
 
 
-def end(*_: object) -> None:
-    """Handles SIGTERM, so that what was started ends, too."""
+_signals: list[object] = []
+
+
+def end(*of_signal: object) -> None:
+    """Handles SIGTERM, so that what was started ends, too.
+
+    What it raises is lost if it comes within a fork, so ``wait_for`` calls it again.
+    """
+    _signals.extend(of_signal[:1])
     sys.exit("ended by a signal: the same command goes on from here")
 
 
@@ -275,6 +282,8 @@ def wait_for(child: int, current: Path, bound_s: Callable[[str], float]) -> int 
     test, began, before, ended = "", time.monotonic(), own_seconds(child), 0
     try:
         while True:
+            if _signals:
+                end()
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 return os.waitstatus_to_exitcode(status)
