@@ -112,6 +112,12 @@ class Cluster:
 
     def crash_controller(self, service: Service) -> None:
         """End a controller as SIGKILL would: its session is left to expire."""
+        session = service.client.session
+
+        async def disconnect(within_s: float = 0) -> None:
+            session._drop_connection("the process was killed")
+
+        session.close = disconnect  # type: ignore[method-assign]
         self._running.pop(service).cancel()
 
     async def giving_up(self, service: Service) -> BaseException:
