@@ -176,13 +176,19 @@ class DataChecker:
             self.not_excused(partition, leader_epoch)
 
     def elected_in_place_of(self, partition: Partition, leader_epoch: int, members: Collection[int]) -> None:
-        """A replica with a better log than these ISR members was elected: what they all have lost may be missing."""
+        """A replica with a better log than these ISR members was elected: what they all have lost may be missing.
+
+        Everything may be if retention has deleted all that they have not lost.
+        """
         self.not_excused(partition, leader_epoch)
         left = [self._damaged.get((member, partition)) for member in members]
         found = [damage[0] for damage in left if damage is not None]
         if len(found) == len(left):
-            excuse = Excuse(leader_epoch, max(found), "a better log leads than those that are left of the ISR")
-            self._ledgers.setdefault(partition, Ledger()).excuses.append(excuse)
+            ledger = self._ledgers.setdefault(partition, Ledger())
+            left_until = max(found) if max(found) > ledger.deleted else 0
+            ledger.excuses.append(
+                Excuse(leader_epoch, left_until, "a better log leads than those that are left of the ISR")
+            )
 
     def _is_better_than(self, partition: Partition, leader: int) -> bool:
         """Whether the controller must know of another live replica that holds everything."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.lab.checkers.records_story import Story, T, case
+from tests.unit.lab.checkers.records_story import A, Story, T, case
 
 # -- excuses -----------------------------------------------------------------------------------------------------------
 
@@ -364,3 +364,19 @@ def the_better_log_never_began_to_lead(s: Story) -> None:
     s.check.damaged(1, T, 3, 6)
     s.check.elected_in_place_of(T, 1, {1})
     s.led(2, 2, (0, 1, 4))
+
+
+@case("", "I13 excused: a better log,I14 excused: a better log")
+def retention_has_deleted_all_that_the_isr_still_had(s: Story) -> None:
+    s.check.deleted_old(T, 3, A)
+    s.check.damaged(1, T, 3, 6)
+    s.check.elected_in_place_of(T, 1, {1})
+    s.led(3, 1)
+
+
+@case("I13 I14")
+def retention_has_left_one_record_of_it(s: Story) -> None:
+    s.check.deleted_old(T, 2, A)
+    s.check.damaged(1, T, 3, 6)
+    s.check.elected_in_place_of(T, 1, {1})
+    s.led(3, 1, (0, 1, 2))
