@@ -237,6 +237,8 @@ class PhaseU(NamedTuple):
     unchanged: dict[int, ReplicaAssignment]
     """Assignments that move nothing and that the rows already have.  They are written too: if the topic has been
     recreated meanwhile, the write fails, and so the answer does not claim that the partition was moved."""
+    states: Mapping[int, Mapping[int, ReplicaState]]
+    """Row -> dropped replica -> its state before."""
 
     def dropped_without(self, failed: Collection[int]) -> dict[int, list[int]]:
         """``dropped`` without the rows whose write failed."""
@@ -259,14 +261,35 @@ def plan_phase_u(context: ControllerContext, wanted: Mapping[int, ReplicaAssignm
     """Plan phase U; ``wanted``: row -> the assignment with which its reassignment begins."""
     table = context.table
     before = {row: table.assignment(row) for row, assignment in wanted.items() if table.assignment(row) != assignment}
-    dropped = {row: [b for b in old.replicas if b not in wanted[row].replicas] for row, old in before.items()}
+    leaving = {row: [b for b in old.replicas if b not in wanted[row].replicas] for row, old in before.items()}
+    dropped = {row: brokers for row, brokers in leaving.items() if brokers}
     return PhaseU(
         {row: wanted[row] for row in before},
         before,
-        {row: brokers for row, brokers in dropped.items() if brokers},
+        dropped,
         {row: table.leader_epoch[row] for row in before},
         {row: to for row, to in wanted.items() if row not in before and not to.being_reassigned},
+        _states(context, dropped),
     )
+
+
+def _states(context: ControllerContext, replicas: Mapping[int, Sequence[int]]) -> dict[int, dict[int, ReplicaState]]:
+    """Row -> broker -> the replica's state."""
+    state = context.table.replica_state
+    return {row: {broker: state(row, broker) for broker in brokers} for row, brokers in replicas.items()}
+
+
+def give_back(before: Mapping[int, ReplicaAssignment], states: Mapping[int, Mapping[int, ReplicaState]]) -> Effects:
+    """Give rows their earlier assignments back, and the replicas that had left them the states that these had.
+
+    Otherwise they would be NonExistentReplica, and hear nothing of their partition when their broker restarts.
+    """
+    entered: dict[ReplicaState, dict[int, list[int]]] = {}
+    for row in sorted(before):
+        for broker, state in states.get(row, {}).items():
+            if state is not ReplicaState.NonExistentReplica:
+                entered.setdefault(state, {}).setdefault(broker, []).append(row)
+    return Effects(assigned=before, replicas=tuple((replicas, state) for state, replicas in entered.items()))
 
 
 def led_by_dropped(context: ControllerContext, dropped: Mapping[int, Sequence[int]]) -> list[int]:
@@ -282,9 +305,8 @@ def led_by_dropped(context: ControllerContext, dropped: Mapping[int, Sequence[in
 def effects_of_phase_u(plan: PhaseU, failed: Collection[int]) -> Effects:
     """Rows whose assignment could not be written get the old one back."""
     back = {row: plan.before[row] for row in failed if row in plan.before}
-    return Effects(
-        leader_and_isr=[LeaderAndIsrRequests(list(back), [old.replicas for old in back.values()])], assigned=back
-    )
+    requests = LeaderAndIsrRequests(list(back), [old.replicas for old in back.values()])
+    return give_back(back, plan.states)._replace(leader_and_isr=[requests])
 
 
 def epochs_not_raised(context: ControllerContext, plan: PhaseU, failed: Collection[int]) -> list[int]:
@@ -349,6 +371,8 @@ class PhaseB(NamedTuple):
     """The other rows, with their assignments during the reassignment."""
     moving: list[int]
     """Those of the other rows whose leader is not in the target, or not online."""
+    states: Mapping[int, Mapping[int, ReplicaState]]
+    """Row -> removed replica -> its state before."""
 
     def without(self, rows: Collection[int]) -> PhaseB:
         """The phase without these rows."""
@@ -375,7 +399,8 @@ def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
     ]
     unelectable = set(elect(context, [row for row in outside if table.isr_of[row] != NO_ISR], Strategy.REASSIGN).failed)
     moving = [row for row in outside if row not in unelectable]
-    return PhaseB(by_broker(added), sorted(unelectable), before, moving).without(unelectable)
+    states = _states(context, {row: old.removing for row, old in before.items() if old.removing})
+    return PhaseB(by_broker(added), sorted(unelectable), before, moving, states).without(unelectable)
 
 
 def not_moved(context: ControllerContext, plan: PhaseB, elected: Collection[int]) -> list[int]:
@@ -402,10 +427,9 @@ def effects_of_commit(
 ) -> Effects:
     """Stop removed replicas of the rows ``ended``, whose targets were written; others get the old assignment back."""
     back = {row: old for row, old in plan.before.items() if row not in ended}
-    return Effects(
+    return give_back(back, plan.states)._replace(
         leader_and_isr=[LeaderAndIsrRequests(list(back), [old.replicas for old in back.values()])],
         owed=debts_owed(context, {row: brokers for row, brokers in removed.items() if row in ended}),
-        assigned=back,
     )
 
 

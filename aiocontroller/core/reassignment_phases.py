@@ -324,7 +324,7 @@ def _phase_b(context: ControllerContext, rows: Sequence[int], elected_before: Ab
     yield Apply(Effects(assigned=phase.targets()))
     elected = yield from ElectLeaders(phase.moving, Strategy.REASSIGN)
     unmoved = plan.not_moved(context, phase, elected)
-    yield Apply(Effects(assigned={row: phase.before[row] for row in unmoved}))
+    yield Apply(plan.give_back({row: phase.before[row] for row in unmoved}, phase.states))
     phase = phase.without(unmoved)
     raised = yield from RaiseLeaderEpochs(plan.leaders_that_stay(context, phase, elected | elected_before))
     yield CarryOut(Effects(leader_and_isr=[plan.to_replicas(context, raised)]))

@@ -253,7 +253,8 @@ def test_phase_u_begins_cancels_and_repeats() -> None:
     lead(context, "t-2", 1, (1, 2))
     wanted = {0: MOVE, 1: at_rest, 2: MOVE, 3: at_rest}
     phase = plan_phase_u(context, wanted)
-    assert phase == PhaseU({0: MOVE, 1: at_rest}, {0: at_rest, 1: MOVE}, {1: [3]}, {0: 0, 1: 5}, {3: at_rest})
+    states = {1: {3: ReplicaState.OnlineReplica}}
+    assert phase == PhaseU({0: MOVE, 1: at_rest}, {0: at_rest, 1: MOVE}, {1: [3]}, {0: 0, 1: 5}, {3: at_rest}, states)
     apply(context, Effects(assigned=phase.wanted))
     assert led_by_dropped(context, phase.dropped) == [1]
     lead(context, "t-1", 1, (3, 1), leader_epoch=5)
@@ -265,8 +266,31 @@ def test_what_could_not_be_written_goes_back() -> None:
     phase = plan_phase_u(context, {0: MOVE, 1: ReplicaAssignment((1, 2))})
     apply(context, Effects(assigned=phase.wanted))
     effects = effects_of_phase_u(phase, {1: "no room"})
-    assert effects == Effects(leader_and_isr=[LeaderAndIsrRequests([1], [(3, 1, 2)])], assigned={1: MOVE})
+    back = (({3: [1]}, ReplicaState.OnlineReplica),)
+    requests = [LeaderAndIsrRequests([1], [(3, 1, 2)])]
+    assert effects == Effects(leader_and_isr=requests, assigned={1: MOVE}, replicas=back)
     assert (phase.dropped_without(()), phase.dropped_without({1: "no room"})) == ({1: [3]}, {})
+
+
+@pytest.mark.parametrize("state", [ReplicaState.NewReplica, ReplicaState.OfflineReplica, ReplicaState.OnlineReplica])
+def test_a_replica_that_was_to_go_keeps_its_state_if_it_stays(state: ReplicaState) -> None:
+    """Otherwise its broker would hear nothing of the partition when it restarts."""
+    context = ctx(3, {"t": [MOVE]})
+    set_replica_states(context.table, {3: [0]}, state)
+    phase = plan_phase_u(context, {0: ReplicaAssignment((1, 2))})
+    apply(context, Effects(assigned=phase.wanted))
+    apply(context, effects_of_phase_u(phase, {0: "no room"}))
+    assert context.table.replica_state(0, 3) is state
+
+
+def test_a_replica_that_was_never_made_is_not_made_by_going_back() -> None:
+    context = ctx(3, {"t": [MOVE]})
+    set_replica_states(context.table, {3: [0]}, ReplicaState.NonExistentReplica)
+    phase = plan_phase_u(context, {0: ReplicaAssignment((1, 2))})
+    apply(context, Effects(assigned=phase.wanted))
+    apply(context, effects_of_phase_u(phase, {0: "no room"}))
+    assert context.table.assignment(0) == MOVE
+    assert context.table.replica_state(0, 3) is ReplicaState.NonExistentReplica
 
 
 def test_what_was_there_already_and_could_not_be_written_has_nothing_to_go_back_to() -> None:
@@ -352,6 +376,8 @@ def test_only_what_nothing_is_lost_with_is_committed() -> None:
     assert effects.assigned == {1: MOVE, 3: MOVE}
     assert effects.leader_and_isr == [LeaderAndIsrRequests([1, 3], [(3, 1, 2), (3, 1, 2)])]
     assert effects.owed == [context.debts.get(2, "t", 0)]
+    apply(context, effects)
+    assert context.table.replica_state(3, 2) is ReplicaState.OnlineReplica, "as before"
 
 
 def test_only_replicas_that_were_sent_something_are_removed() -> None:

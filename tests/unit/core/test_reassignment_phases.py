@@ -19,7 +19,7 @@ from aiocontroller.core.events import (
 )
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.reassignment import Refused
-from aiocontroller.core.replica_state_machine import set_replica_states
+from aiocontroller.core.replica_state_machine import check_valid_previous_states, set_replica_states
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.core.steps import (
     Breathe,
@@ -131,6 +131,19 @@ def test_a_target_that_zookeeper_refuses_is_tried_again_later() -> None:
     assert context.table.assignment(0) == MOVE, "the context says what ZooKeeper holds"
     assert list(context.partitions_being_reassigned) == [0]
     assert played.of(RecordReassigned) == []
+
+
+@pytest.mark.parametrize("refused", [ElectLeaders, WriteAssignments])
+def test_a_replica_that_was_not_removed_after_all_hears_of_the_partition_when_it_restarts(refused: type) -> None:
+    context = ctx(3, {"t": [MOVE]}, dead=[2])
+    lead(context, "t-0", 2, (1, 2, 3))
+    set_replica_states(context.table, {2: [0]}, ReplicaState.OfflineReplica)
+    context.begin_reassignments([0])
+    answers = {ElectLeaders: lambda _: set()} if refused is ElectLeaders else {WriteAssignments: refuse_all}
+    Played(context, phases.maybe_complete_reassignment(context, [0]), answers)
+    assert context.table.assignment(0) == MOVE
+    assert context.table.replica_state(0, 2) is ReplicaState.OfflineReplica
+    assert check_valid_previous_states(context.table, {2: [0]}, ReplicaState.OnlineReplica).valid == {2: [0]}
 
 
 def test_a_dropped_replica_leaves_the_isr_before_the_assignment_is_written() -> None:
