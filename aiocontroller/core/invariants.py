@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import NO_LEADER
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
-from aiocontroller.core.states import PartitionState
+from aiocontroller.core.states import PartitionState, ReplicaState
 
 
 def violations(context: ControllerContext) -> list[str]:
@@ -23,6 +23,7 @@ def violations(context: ControllerContext) -> list[str]:
         *_broken(context.table),
         *_brokers(context),
         *_partitions(context),
+        *_replicas(context.table),
         *_in_progress(context),
         *_debts(context),
     ]
@@ -123,6 +124,17 @@ def _partitions(context: ControllerContext) -> Iterator[str]:
         led = known.leader in context.brokers or table.topic(row).deleting  # deleted topics get no elections
         if state is PartitionState.OnlinePartition and not led:
             yield f"{name}: found leader {known.leader}, expected a registered broker in {state.name}"
+
+
+def _replicas(table: PartitionTable) -> Iterator[str]:
+    """Every replica is known as such: its broker is told of the partition when it starts."""
+    for row in table.rows():
+        if table.isr_of[row] == NO_ISR or table.topic(row).deleting:
+            continue
+        origin = table.assignment(row).origin
+        absent = [broker for broker in origin if table.replica_state(row, broker) is ReplicaState.NonExistentReplica]
+        if absent:
+            yield f"{table.topic_partition(row)}: found replicas {absent} in NonExistentReplica, expected a known state"
 
 
 def _in_progress(context: ControllerContext) -> Iterator[str]:

@@ -9,7 +9,8 @@ import pytest
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.invariants import violations
-from aiocontroller.core.states import PartitionState
+from aiocontroller.core.replica_state_machine import set_replica_states
+from aiocontroller.core.states import PartitionState, ReplicaState
 from tests.builders import broker, ctx, lead
 
 
@@ -74,6 +75,10 @@ def without_leadership(context: ControllerContext) -> None:
         (lambda c: lead(c, "t-0", 1, (1, 3)), "expected it among the replicas (1, 2)"),
         (lambda c: lead(c, "t-0", 1, (1,), controller_epoch=2), "controller epoch 2, expected at most ours, 1"),
         (lambda c: lead(c, "t-0", -1, (1,)), "t-0: found leader -1, expected a registered broker in OnlinePartition"),
+        (
+            lambda c: set_replica_states(c.table, {1: [0]}, ReplicaState.NonExistentReplica),
+            "t-0: found replicas [1] in NonExistentReplica, expected a known state",
+        ),
         (lambda c: c.remove_brokers([1]), "t-0: found leader 1, expected a registered broker in OnlinePartition"),
         (
             lambda c: c.partitions_being_reassigned.update({9: None}),
