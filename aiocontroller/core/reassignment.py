@@ -365,6 +365,9 @@ class PhaseB(NamedTuple):
 
     added: dict[int, list[int]]
     """Broker -> rows whose replica becomes OnlineReplica."""
+    unmade: dict[int, list[int]]
+    """Those of them that phase A could not make, as the state znode could not be read; their brokers heard of the
+    partition when it was mended."""
     unelectable: list[int]
     """Rows that no replica of the target can lead: none of their replicas is removed yet."""
     before: dict[int, ReplicaAssignment]
@@ -389,9 +392,10 @@ class PhaseB(NamedTuple):
 
 def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
     """Plan phase B of rows whose whole targets are in sync."""
-    table, online = context.table, ReplicaState.OnlineReplica
+    table, online, absent = context.table, ReplicaState.OnlineReplica, ReplicaState.NonExistentReplica
     before = {row: table.assignment(row) for row in rows}
     added = {row: [b for b in a.adding if table.replica_state(row, b) is not online] for row, a in before.items()}
+    unmade = {row: [b for b in a.adding if table.replica_state(row, b) is absent] for row, a in before.items()}
     outside = [
         row
         for row, assignment in before.items()
@@ -400,7 +404,8 @@ def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
     unelectable = set(elect(context, [row for row in outside if table.isr_of[row] != NO_ISR], Strategy.REASSIGN).failed)
     moving = [row for row in outside if row not in unelectable]
     states = _states(context, {row: old.removing for row, old in before.items() if old.removing})
-    return PhaseB(by_broker(added), sorted(unelectable), before, moving, states).without(unelectable)
+    phase = PhaseB(by_broker(added), by_broker(unmade), sorted(unelectable), before, moving, states)
+    return phase.without(unelectable)
 
 
 def not_moved(context: ControllerContext, plan: PhaseB, elected: Collection[int]) -> list[int]:

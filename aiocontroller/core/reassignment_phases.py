@@ -317,6 +317,7 @@ def _phase_b(context: ControllerContext, rows: Sequence[int], elected_before: Ab
     if not rows:
         return
     phase = plan.plan_phase_b(context, rows)
+    yield Apply(Effects(replicas=[(phase.unmade, ReplicaState.NewReplica)]))
     yield MoveReplicas(phase.added, ReplicaState.OnlineReplica)
     if phase.unelectable:
         names = context.table.sample(phase.unelectable)

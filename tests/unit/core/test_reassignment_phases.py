@@ -102,6 +102,15 @@ def test_the_end_of_a_move_shrinks_the_isr_before_the_target_is_written() -> Non
     assert not context.partitions_being_reassigned
 
 
+def test_an_added_replica_that_phase_a_could_not_make_is_online_in_the_end() -> None:
+    """Its state znode could not be read; once mended, the replica was told of the partition, and has caught up."""
+    context = moving()
+    set_replica_states(context.table, {3: [0]}, ReplicaState.NonExistentReplica)
+    Played(context, phases.maybe_complete_reassignment(context, [0]))
+    assert context.table.assignment(0) == ReplicaAssignment((3, 1))
+    assert context.table.replica_state(0, 3) is ReplicaState.OnlineReplica
+
+
 def test_a_leader_outside_the_target_hands_over_first() -> None:
     context = moving()
     lead(context, "t-0", 2, (1, 2, 3))
