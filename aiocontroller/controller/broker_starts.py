@@ -18,7 +18,7 @@ from aiocontroller.core import broker_starts as plan
 from aiocontroller.core import eligible_replicas
 from aiocontroller.core.apply import apply
 from aiocontroller.core.broker_starts import BrokerStarts
-from aiocontroller.core.context_changes import LastEpochsKnown, StartsRecorded
+from aiocontroller.core.context_changes import BrokersReturning, LastEpochsKnown, StartsRecorded
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import BrokerChange
 from aiocontroller.core.ids import Broker
@@ -69,7 +69,7 @@ async def take_over(
         log.warning("Brokers %s have started uncleanly since the last controller looked", unheard)
     if unheard or ended:
         shell.queue.append(BrokerChange())  # records them once the failover has dealt with them
-    apply(shell.context, LastEpochsKnown(earlier), StartsRecorded(starts))
+    apply(shell.context, LastEpochsKnown(earlier), StartsRecorded(starts), BrokersReturning(unheard))
     await _write(shell)
     return [broker for broker in registered if broker.id not in unheard]
 

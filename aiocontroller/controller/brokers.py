@@ -15,7 +15,7 @@ from aiocontroller.core import broker_changes as plan
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.apply import apply
 from aiocontroller.core.broker_starts import BrokerStarts
-from aiocontroller.core.context_changes import BrokersAdded, BrokersRemoved, BrokerUnlisted
+from aiocontroller.core.context_changes import BrokersAdded, BrokersRemoved, BrokersReturning, BrokerUnlisted
 from aiocontroller.core.effects import Replicas
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import BrokerChange, BrokerModifications, SuspectsChange, UnlistBroker
@@ -76,6 +76,7 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
     unreadable = {int(znode.path.rsplit("/", 1)[1]) for znode in bad if znode.path.rsplit("/", 1)[1].isdecimal()}
     await broker_starts.look(shell, found, registrations, unreadable)
     changes = plan.compare_registrations(context, found, unreadable)
+    apply(context, BrokersReturning([broker.id for broker in changes.bounced]))
     if not any(changes):
         await broker_starts.record(shell, recorded)
         return

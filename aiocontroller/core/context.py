@@ -47,6 +47,9 @@ class ControllerContext:
         """Brokers that are no longer registered, whose addresses brokers and clients are still sent for a while."""
         self.gone_since: dict[int, int] = {}
         """Broker that was registered in this term and is gone -> when it left, in microseconds since 1970."""
+        self.returning: frozenset[int] = frozenset()
+        """Registered brokers that have started again: they count as gone while the end of their earlier incarnations is
+        dealt with, and then as started.  No replica leads meanwhile because they are away."""
         self.shutting_down: dict[int, None] = {}
         """Brokers in controlled shutdown, in order of their requests."""
         self.suspected: dict[int, None] = {}
@@ -99,6 +102,7 @@ class ControllerContext:
             self.brokers[broker.id] = broker
             self.departed.pop(broker.id, None)
             self.gone_since.pop(broker.id, None)
+            self.returning = self.returning.difference((broker.id,))
             self.last_epochs[broker.id] = broker.epoch
             if broker.id in self.held_back:
                 self.set_offline_dir_replicas(broker.id, self.held_back[broker.id], ())
@@ -130,6 +134,10 @@ class ControllerContext:
         table = self.table
         leaders, isrs = take(table.partitions_on_broker(broker), table.leader, table.isr_of)
         return any(leader == broker and isr != NO_ISR for leader, isr in zip(leaders, isrs, strict=True))
+
+    def expect_back(self, brokers: Iterable[int]) -> None:
+        """These brokers, and no others, count as gone for a moment only."""
+        self.returning = frozenset(brokers)
 
     def unlist(self, broker: int) -> None:
         """Stop sending brokers and clients the address of a departed broker."""

@@ -77,6 +77,17 @@ class BrokersRemoved(NamedTuple):
         context.remove_brokers(self.brokers, listed=self.listed)
 
 
+class BrokersReturning(NamedTuple):
+    """Brokers have started again, and the end of their earlier incarnations is about to be dealt with; ``BrokersAdded``
+    follows."""
+
+    brokers: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        """Replace those that were noted before: what has not registered by then is gone."""
+        context.expect_back(self.brokers)
+
+
 class BrokerUnlisted(NamedTuple):
     """A broker that is not registered any longer has been listed for long enough."""
 

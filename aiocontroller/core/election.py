@@ -8,7 +8,8 @@ broker that dies leaves thousands of partitions but only dozens of such combinat
 A replica is *online* when its broker is live (neither shutting down nor suspected to be dead) and its log directory
 works.  Replicas are tried in the order of the assignment, or in that of ``leader_preferences``: first those of the
 ISR, then the eligible ones (``core.eligible_replicas``).  A non-replica in the ISR keeps none of them from leading.  A
-suspicion justifies no election from outside the ISR: a suspected broker may hold records and serve clients.
+suspicion justifies no election from outside the ISR: a suspected broker may hold records and serve clients.  Nor does
+the absence of a broker that is about to be taken in (``ControllerContext.returning``).
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
     live = context.live
     order = context.leader_order()
     registered = frozenset(context.brokers)
-    leaving, suspected = context.leaving, frozenset(context.suspected)
+    leaving, suspected, returning = context.leaving, frozenset(context.suspected), context.returning
 
     def online(assignment: ReplicaAssignment, failed: Replicas) -> frozenset[int]:
         return live.intersection(assignment.replicas).difference(failed)
@@ -217,7 +218,7 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
                 order(a.replicas),
                 isr,
                 live.difference(failed),
-                unclean and suspected.isdisjoint(isr),
+                unclean and suspected.isdisjoint(isr) and returning.isdisjoint(a.replicas),
                 unless_heard_from(isr, spare),
             )
         case Strategy.REASSIGN:

@@ -93,6 +93,7 @@ def _brokers(context: ControllerContext) -> Iterator[str]:
     yield from _differs(
         "departed brokers that are registered", sorted(set(context.departed) & set(context.brokers)), []
     )
+    yield from _differs("returning brokers that are registered", sorted(context.returning & set(context.brokers)), [])
     yield from _differs("order of brokers", list(context.brokers), sorted(context.brokers))
     unregistered = sorted(set(context.offline_dirs) - set(context.brokers))
     yield from _differs("failed directories of brokers that are not registered", unregistered, [])

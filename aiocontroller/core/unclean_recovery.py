@@ -175,7 +175,11 @@ def _needs_logs(
     if outcome is not None:
         if outcome.leader not in table.isr(row) or outcome.leader not in unproven_replicas(context, row, started):
             return False
-        alone = len(_online(context, row)) == 1 and not (waits and awaited_elsewhere(context, row))
+        alone = (
+            len(_online(context, row)) == 1
+            and context.returning.isdisjoint(table.replicas(row))
+            and not (waits and awaited_elsewhere(context, row))
+        )
         return not alone or strategy is not Strategy.OFFLINE
     if not waits:
         return False

@@ -50,6 +50,59 @@ def test_no_replica_that_has_just_started_is_left_out(strategy: str, again: bool
     assert len(asking.rounds) == 2
 
 
+@pytest.mark.parametrize("between_terms", [False, True])
+@pytest.mark.parametrize("strategy", ["None", "Balanced"])
+def test_no_replica_outside_the_isr_leads_while_its_members_are_about_to_be_taken_in(
+    strategy: str, between_terms: bool
+) -> None:
+    """Brokers 1 and 2 have started again, and broker 3 alone lives while that is dealt with."""
+    it, asking = begun(strategy, 1, 2)
+    it.znodes.configs["t"]["unclean.leader.election.enable"] = "true"
+    start_again(it, 1, 2, between_terms=between_terms)
+    assert leader(it) == -1
+    asking.answer(t0=Evidence({1: WHOLE, 2: WHOLE, 3: CUT}))
+    assert leader(it) in (1, 2)
+
+
+@pytest.mark.parametrize("between_terms", [False, True])
+def test_nor_does_a_member_lead_alone_while_another_replica_is(between_terms: bool) -> None:
+    it, asking = begun("None", 1)
+    die(it, 3)
+    die(it, 1)
+    if between_terms:
+        start_again(it, 1, 2, between_terms=True)
+    else:
+        come(it, 1)
+        start_again(it, 2)
+    asking.answer(t0=Evidence({1: CUT, 2: WHOLE}))
+    assert state(it) == (2, (2,))
+
+
+def test_one_that_is_gone_before_it_is_taken_in_keeps_nobody_from_leading() -> None:
+    it, _ = begun("None", 1)
+    it.znodes.configs["t"]["unclean.leader.election.enable"] = "true"
+    die(it, 2)
+    it.register(1)
+    it.failover()
+    it.unregister(1)
+    it.step()
+    assert leader(it) == -1
+    it.queue.append(ev.OfflinePartitionsSweep())
+    it.step()
+    assert state(it) == (3, (3,))
+
+
+def start_again(it: PureCluster, *brokers: int, between_terms: bool = False) -> None:
+    """Nobody has seen them gone: they have registered anew when the controller looks."""
+    if between_terms:
+        for broker in brokers:
+            it.register(broker)
+        it.failover()
+        it.step()
+    else:
+        come(it, *brokers)
+
+
 def test_a_look_is_asked_again_if_its_answers_are_void() -> None:
     """The leader epoch has risen meanwhile, and no election asks: broker 2 is awaited."""
     it, asking = begun("Balanced", 1, 2)

@@ -55,6 +55,7 @@ EXAMPLES: list[tuple[Make, Look, object, object]] = [
     (lambda c: changes.BrokersRemoved([2]), lambda c: [b.id for b in c.listed()], [1, 2], [1]),
     (lambda c: changes.BrokersRemoved([1], listed=True), lambda c: [b.id for b in c.listed()], [1, 2], [2, 1]),
     (lambda c: changes.BrokerUnlisted(9), lambda c: [b.id for b in c.listed()], [1, 2], [1, 2]),
+    (lambda c: changes.BrokersReturning([1]), lambda c: sorted(c.returning), [], [1]),
     (lambda c: changes.ShutdownBegun(1), lambda c: list(c.live), [1], []),
     (lambda c: changes.BrokersSuspected([1]), lambda c: list(c.suspected), [2], [2, 1]),
     (lambda c: changes.BrokersTrusted([2]), lambda c: sorted(c.live), [1], [1, 2]),
