@@ -33,8 +33,8 @@ async def list_partition_reassignments(shell: ControllerShell, event: ListPartit
 
 
 async def uncommitted_reassignments(shell: ControllerShell, event: UncommittedReassignments) -> None:
-    """Retry to write targets that ZooKeeper refused a while ago."""
-    await maybe_complete_reassignment(shell, sorted(shell.context.partitions_being_reassigned))
+    """Go on with reassignments that no other event resumes: ZooKeeper refused a step, or an election completed them."""
+    await carry_out_steps(shell, phases.uncommitted_reassignments(shell.context))
 
 
 async def initialize_partition_reassignments(shell: ControllerShell) -> None:

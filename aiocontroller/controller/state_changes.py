@@ -21,9 +21,10 @@ from aiocontroller.core.election import (
     Strategy,
     with_online_replica,
 )
-from aiocontroller.core.events import OfflinePartitionsSweep
+from aiocontroller.core.events import OfflinePartitionsSweep, UncommittedReassignments
 from aiocontroller.core.log_evidence import Question
 from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.reassignment import completed_by_election
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.core.unclean_recovery import RowEvidence, questions_about
@@ -165,6 +166,8 @@ async def _result(shell: ControllerShell, election: psm.LeaderElection) -> Elect
         shell.reported_offline = frozenset(some)
         if election.strategy is Strategy.OFFLINE and with_online_replica(shell.context, some):
             shell.queue.schedule(SWEEP, SWEEP_S, OfflinePartitionsSweep())
+    if completed_by_election(shell.context, election.done):
+        shell.queue.append(UncommittedReassignments())
     from_logs = [row for row in election.done if row in election.from_logs]
     return ElectionResult(election.done, election.failed, election.unasked, from_logs)
 

@@ -67,6 +67,8 @@ class ControllerContext:
         self.partitions_being_reassigned: dict[int, None] = {}
         self.cancelled_reassignments: dict[int, None] = {}
         """Rows of these that go back to the replicas that they had before."""
+        self.untold_reassignments: dict[int, None] = {}
+        """Rows of these whose replicas could not be told of the reassignment: the leader epoch was not raised."""
         self.read_with_non_replicas: dict[int, tuple[int, ...]] = {}
         """Row -> brokers that are not replicas, and were in the ISR when it was read: dropped once a replica leads."""
         self.debts = Ledger()
@@ -289,6 +291,7 @@ class ControllerContext:
         for row in gone:
             self.partitions_being_reassigned.pop(row, None)
             self.cancelled_reassignments.pop(row, None)
+            self.untold_reassignments.pop(row, None)
             self.left_behind.pop(row, None)
             self.read_with_non_replicas.pop(row, None)
         if self.sick is not None:
@@ -315,11 +318,18 @@ class ControllerContext:
             self.cancelled_reassignments.pop(row, None)
         self.cancelled_reassignments.update(dict.fromkeys(cancelled))
 
+    def tell_of_reassignments(self, rows: Iterable[int], untold: Iterable[int]) -> None:
+        """The replicas of these rows are about to be told, except those of the rows ``untold``."""
+        for row in rows:
+            self.untold_reassignments.pop(row, None)
+        self.untold_reassignments.update(dict.fromkeys(untold))
+
     def end_reassignments(self, rows: Iterable[int]) -> None:
         """The partitions are not being moved any longer."""
         for row in rows:
             self.partitions_being_reassigned.pop(row, None)
             self.cancelled_reassignments.pop(row, None)
+            self.untold_reassignments.pop(row, None)
 
     # -- replicas --------------------------------------------------------------------------------------------------
 

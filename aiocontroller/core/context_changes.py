@@ -350,6 +350,18 @@ class ReassignmentsBegun(NamedTuple):
         context.begin_reassignments(self.rows, self.cancelled)
 
 
+class ReassignmentsTold(NamedTuple):
+    """Which replicas of partitions being moved are told of the move now."""
+
+    rows: Sequence[int]
+    untold: Sequence[int] = ()
+    """Those of the rows whose leader epoch could not be raised, so that brokers would not heed what they are sent."""
+
+    def apply(self, context: ControllerContext) -> None:
+        """Note the untold rows, and forget that the others were."""
+        context.tell_of_reassignments(self.rows, self.untold)
+
+
 class ReassignmentsEnded(NamedTuple):
     """The partitions are not being moved any longer."""
 

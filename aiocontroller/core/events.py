@@ -282,7 +282,8 @@ class ZkPartitionReassignment(Signal, frozen=True, gc=False):
 
 
 class UncommittedReassignments(Signal, frozen=True, gc=False):
-    """It may be time to write again the targets that ZooKeeper has refused."""
+    """Reassignments may go on that no other event resumes: ZooKeeper refused a step a while ago, or an election has
+    made the target the ISR."""
 
     state = ControllerState.AlterPartitionReassignment
 

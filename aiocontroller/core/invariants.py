@@ -132,8 +132,8 @@ def _replicas(table: PartitionTable) -> Iterator[str]:
     for row in table.rows():
         if table.isr_of[row] == NO_ISR or table.topic(row).deleting:
             continue
-        origin = table.assignment(row).origin
-        absent = [broker for broker in origin if table.replica_state(row, broker) is ReplicaState.NonExistentReplica]
+        replicas = table.replicas(row)
+        absent = [broker for broker in replicas if table.replica_state(row, broker) is ReplicaState.NonExistentReplica]
         if absent:
             yield f"{table.topic_partition(row)}: found replicas {absent} in NonExistentReplica, expected a known state"
 
@@ -150,6 +150,8 @@ def _in_progress(context: ControllerContext) -> Iterator[str]:
         ("partitions on failed directories", set().union(*context.offline_dirs.values())),
     ):
         yield from _differs(f"{what}: rows that do not exist", sorted(set(rows) - existing), [])
+    untold = sorted(set(context.untold_reassignments) - set(context.partitions_being_reassigned))
+    yield from _differs("reassignments to be told of that have ended", untold, [])
     forgotten = [
         str(table.topic_partition(row))
         for row in table.rows()

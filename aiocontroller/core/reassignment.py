@@ -206,6 +206,22 @@ def ready_for_phase_b(context: ControllerContext, rows: Iterable[int]) -> list[i
     return [row for row in rows if row in context.partitions_being_reassigned and is_complete(context, row)]
 
 
+def uncommitted(context: ControllerContext) -> list[int]:
+    """Rows that no other event may resume: ready for phase B, or with replicas that are still to be told; ascending."""
+    return sorted({*ready_for_phase_b(context, context.partitions_being_reassigned), *context.untold_reassignments})
+
+
+def completed_by_election(context: ControllerContext, elected: Iterable[int]) -> bool:
+    """Whether an election has made the target of a reassignment its ISR, so that the leader will ask for no change.
+
+    Phases of a reassignment elect, too; they go on by themselves once the assignment is the target.
+    """
+    if not context.partitions_being_reassigned:
+        return False
+    table = context.table
+    return any(table.assignment(row).being_reassigned for row in ready_for_phase_b(context, elected))
+
+
 def reassignments_to_resume(context: ControllerContext, brokers: Iterable[int]) -> list[int]:
     """Rows being reassigned to these brokers, which have just started, or ready for phase B; ascending."""
     table, started = context.table, set(brokers)
@@ -334,6 +350,12 @@ def effects_of_dropping(
 # -- phase A -----------------------------------------------------------------------------------------------------------
 
 
+def untold(context: ControllerContext, rows: Iterable[int], raised: Collection[int]) -> list[int]:
+    """Rows with leadership whose leader epoch was not raised: a leader would not heed the same epoch."""
+    done = frozenset(raised)
+    return [row for row in rows if row not in done and context.table.isr_of[row] != NO_ISR]
+
+
 def effects_of_phase_a(context: ControllerContext, raised: Sequence[int]) -> Effects:
     """Send all replicas the union of origin and target, now that the leader epochs are raised."""
     leader_and_isr: list[SharedLeaderAndIsrRequests] = []
@@ -344,17 +366,11 @@ def effects_of_phase_a(context: ControllerContext, raised: Sequence[int]) -> Eff
     return Effects(leader_and_isr=leader_and_isr)
 
 
-def replicas_to_create(context: ControllerContext, rows: Iterable[int], raised: Iterable[int]) -> dict[int, list[int]]:
+def replicas_to_create(context: ControllerContext, rows: Iterable[int]) -> dict[int, list[int]]:
     """Broker -> rows whose added replica becomes NewReplica; without leadership, the first election informs it."""
-    table = context.table
-    leaderless = [row for row in rows if table.isr_of[row] == NO_ISR]
-    absent = ReplicaState.NonExistentReplica
-    return by_broker(
-        {
-            row: [b for b in table.assignment(row).adding if table.replica_state(row, b) is absent]
-            for row in (*raised, *leaderless)
-        }
-    )
+    state, absent = context.table.replica_state, ReplicaState.NonExistentReplica
+    added = {row: context.table.assignment(row).adding for row in rows}
+    return by_broker({row: [b for b in brokers if state(row, b) is absent] for row, brokers in added.items()})
 
 
 # -- phase B -----------------------------------------------------------------------------------------------------------
@@ -363,11 +379,10 @@ def replicas_to_create(context: ControllerContext, rows: Iterable[int], raised: 
 class PhaseB(NamedTuple):
     """Rows whose whole target is in sync."""
 
+    found: dict[int, list[int]]
+    """Broker -> rows whose added replica was in sync before any phase created it."""
     added: dict[int, list[int]]
     """Broker -> rows whose replica becomes OnlineReplica."""
-    unmade: dict[int, list[int]]
-    """Those of them that phase A could not make, as the state znode could not be read; their brokers heard of the
-    partition when it was mended."""
     unelectable: list[int]
     """Rows that no replica of the target can lead: none of their replicas is removed yet."""
     before: dict[int, ReplicaAssignment]
@@ -392,10 +407,9 @@ class PhaseB(NamedTuple):
 
 def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
     """Plan phase B of rows whose whole targets are in sync."""
-    table, online, absent = context.table, ReplicaState.OnlineReplica, ReplicaState.NonExistentReplica
+    table, online = context.table, ReplicaState.OnlineReplica
     before = {row: table.assignment(row) for row in rows}
     added = {row: [b for b in a.adding if table.replica_state(row, b) is not online] for row, a in before.items()}
-    unmade = {row: [b for b in a.adding if table.replica_state(row, b) is absent] for row, a in before.items()}
     outside = [
         row
         for row, assignment in before.items()
@@ -404,8 +418,8 @@ def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
     unelectable = set(elect(context, [row for row in outside if table.isr_of[row] != NO_ISR], Strategy.REASSIGN).failed)
     moving = [row for row in outside if row not in unelectable]
     states = _states(context, {row: old.removing for row, old in before.items() if old.removing})
-    phase = PhaseB(by_broker(added), by_broker(unmade), sorted(unelectable), before, moving, states)
-    return phase.without(unelectable)
+    found = replicas_to_create(context, rows)
+    return PhaseB(found, by_broker(added), sorted(unelectable), before, moving, states).without(unelectable)
 
 
 def not_moved(context: ControllerContext, plan: PhaseB, elected: Collection[int]) -> list[int]:

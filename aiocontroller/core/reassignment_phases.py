@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from aiocontroller.core import reassignment as plan
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.context_changes import HeldBack, NonReplicasDropped, ReassignmentsEnded
+from aiocontroller.core.context_changes import HeldBack, NonReplicasDropped, ReassignmentsEnded, ReassignmentsTold
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
@@ -62,7 +62,7 @@ T = TypeVar("T")
 PARTITIONS_AT_ONCE = 5_000
 """Partitions checked before other tasks may run."""
 COMMIT_AGAIN_S = 30.0
-"""The delay after ZooKeeper has refused a target, for instance by an ACL that an operator then corrects."""
+"""The delay after ZooKeeper has refused a step, for instance by an ACL that an operator then corrects."""
 
 _ACCEPTED: tuple[KafkaErrorCode, str] = (KafkaErrorCode.NONE, "")
 
@@ -195,6 +195,13 @@ def maybe_complete_reassignment(context: ControllerContext, rows: Iterable[int])
         yield from on_partition_reassignment(context, ready)
 
 
+def uncommitted_reassignments(context: ControllerContext) -> Steps[None]:
+    """Go on with the reassignments that no other event resumes."""
+    rows = plan.uncommitted(context)
+    if rows:
+        yield from on_partition_reassignment(context, rows)
+
+
 def move_replicas_of_controllers(context: ControllerContext) -> Steps[None]:
     """Start reassigning partitions that name a controller and are not moving away from it already."""
     table = context.table
@@ -218,7 +225,8 @@ def move_replicas_of_controllers(context: ControllerContext) -> Steps[None]:
         yield from report_refused(context, refused)
         names = table.sample(list(wanted))
         yield WriteToLog("info", f"Reassigning partitions that name a controller as a replica: {names}")
-        yield from trigger_partition_reassignment(context, wanted)
+        refused = yield from trigger_partition_reassignment(context, wanted)
+        yield from report_refused(context, refused)
 
 
 # -- phases ------------------------------------------------------------------------------------------------------------
@@ -307,9 +315,17 @@ def _phase_a(context: ControllerContext, rows: Sequence[int]) -> Steps[None]:
     if not rows:
         return
     raised = yield from RaiseLeaderEpochs(rows)
+    untold = plan.untold(context, rows, raised)
+    yield Apply(ReassignmentsTold(rows, untold))
     yield CarryOut(plan.effects_of_phase_a(context, raised))
-    yield MoveReplicas(plan.replicas_to_create(context, rows, raised), ReplicaState.NewReplica)
+    waiting = set(untold)
+    created = plan.replicas_to_create(context, [row for row in rows if row not in waiting])
+    yield MoveReplicas(created, ReplicaState.NewReplica)
     yield SendRequests()
+    if untold:
+        # An election may inform these replicas first.
+        yield Apply(Effects(replicas=[(plan.replicas_to_create(context, untold), ReplicaState.NewReplica)]))
+        yield _later()
 
 
 def _phase_b(context: ControllerContext, rows: Sequence[int], elected_before: AbstractSet[int]) -> Steps[None]:
@@ -317,7 +333,7 @@ def _phase_b(context: ControllerContext, rows: Sequence[int], elected_before: Ab
     if not rows:
         return
     phase = plan.plan_phase_b(context, rows)
-    yield Apply(Effects(replicas=[(phase.unmade, ReplicaState.NewReplica)]))
+    yield Apply(Effects(replicas=[(phase.found, ReplicaState.NewReplica)]))
     yield MoveReplicas(phase.added, ReplicaState.OnlineReplica)
     if phase.unelectable:
         names = context.table.sample(phase.unelectable)
@@ -326,27 +342,38 @@ def _phase_b(context: ControllerContext, rows: Sequence[int], elected_before: Ab
     elected = yield from ElectLeaders(phase.moving, Strategy.REASSIGN)
     unmoved = plan.not_moved(context, phase, elected)
     yield Apply(plan.give_back({row: phase.before[row] for row in unmoved}, phase.states))
-    phase = phase.without(unmoved)
-    raised = yield from RaiseLeaderEpochs(plan.leaders_that_stay(context, phase, elected | elected_before))
+    moved = phase.without(unmoved)
+    staying = plan.leaders_that_stay(context, moved, elected | elected_before)
+    raised = yield from RaiseLeaderEpochs(staying)
+    untold = plan.untold(context, staying, raised)
+    yield Apply(plan.give_back({row: phase.before[row] for row in untold}, phase.states))
+    told = moved.without(untold)
     yield CarryOut(Effects(leader_and_isr=[plan.to_replicas(context, raised)]))
-    if phase.removed():
-        yield ShrinkIsrs(by_broker(phase.removed()))
-    yield from _commit(context, phase)
+    if told.removed():
+        yield ShrinkIsrs(by_broker(told.removed()))
+    ended = yield from _commit(context, told)
+    done = frozenset(ended)
+    if any(row not in done and plan.is_complete(context, row) for row in phase.before):
+        yield _later()
+    yield from _finish(context, ended)
 
 
-def _commit(context: ControllerContext, phase: PhaseB) -> Steps[None]:
-    """Write the target as the assignment, and the debts of removed replicas; this completes the reassignment."""
+def _commit(context: ControllerContext, phase: PhaseB) -> Steps[list[int]]:
+    """Write the target as the assignment, and the debts of removed replicas; returns the rows that have ended so."""
     safe, removed = plan.plan_commit(context, phase)
     failed = yield from WriteAssignments(safe.targets(), removed)
     yield from report_refused(
         context, {row: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for row, why in failed.items()}
     )
-    if failed:
-        yield Schedule("uncommitted reassignments", COMMIT_AGAIN_S, UncommittedReassignments())
     ended = [row for row in safe.before if row not in failed]
     yield CarryOut(plan.effects_of_commit(context, phase, set(ended), removed))
     yield SendRequests()
-    yield from _finish(context, ended)
+    return ended
+
+
+def _later() -> Schedule:
+    """Try again what ZooKeeper has refused."""
+    return Schedule("uncommitted reassignments", COMMIT_AGAIN_S, UncommittedReassignments())
 
 
 def _finish(context: ControllerContext, done: Sequence[int]) -> Steps[None]:

@@ -50,6 +50,7 @@ from aiocontroller.lab.cluster.broker_requests import (
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.cluster_znodes import FEATURES_ENABLED, FeatureZNode
 from aiocontroller.zookeeper.debts import FoundDebts, Owed
 from aiocontroller.zookeeper.errors import Code
@@ -71,7 +72,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class StillClock:
-    """Time that stands still; what is scheduled never comes."""
+    """Time that stands still; what is scheduled comes only by ``PureCluster.due``."""
 
     def monotonic(self) -> float:
         return 0.0
@@ -80,7 +81,7 @@ class StillClock:
         return 0
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Any:
-        return SimpleNamespace(cancel=lambda: None)
+        return SimpleNamespace(cancel=lambda: None, callback=callback)
 
     async def sleep(self, delay_s: float) -> None:
         return None
@@ -116,6 +117,8 @@ class DebtZnodes:
 
     def _write(self, owed: Owed) -> int:
         key = (owed.broker, owed.topic)
+        if owed.path in self._znodes.refused:
+            return int(Code.NO_AUTH)
         if self.held.get(key, ({}, -1))[1] != owed.version:
             return int(Code.BAD_VERSION)
         if owed.partitions:
@@ -129,6 +132,9 @@ class DebtZnodes:
     ) -> list[int]:
         codes = []
         for assignment, changes in groups:
+            if any(owed.path in self._znodes.refused for owed in changes):
+                codes.append(int(Code.NO_AUTH))
+                continue
             if any(self.held.get((o.broker, o.topic), ({}, -1))[1] != o.version for o in changes):
                 codes.append(int(Code.BAD_VERSION))
                 continue
@@ -162,6 +168,8 @@ class Znodes:
         self.unclean_by_request = False
         self.debts = DebtZnodes(self)
         self.changed: Callable[[Signal], None] = lambda _: None
+        self.refused: set[str] = set()
+        """Paths of topics, partition states and debts that ACLs forbid to change."""
         self.crash_after: int | None = None
         self.on_crash: Callable[[], None] = lambda: None
         """What happens before the next term."""
@@ -316,7 +324,9 @@ class Znodes:
         for i, (topic, number) in enumerate(zip(topics, numbers, strict=True)):
             tp = TopicPartition(topic, number)
             old = self.states.get(tp)
-            if old is None:
+            if paths.topic_partition_state(*tp) in self.refused:
+                writes.code[i] = Code.NO_AUTH
+            elif old is None:
                 writes.code[i] = Code.NO_NODE
             elif old.partition_epoch != new[i].partition_epoch:
                 writes.code[i] = Code.BAD_VERSION
@@ -331,7 +341,9 @@ class Znodes:
         writes = Writes(len(assignments))
         for i, assignment in enumerate(assignments):
             old = self.topics.get(assignment.topic)
-            if old is None:
+            if paths.topic(assignment.topic) in self.refused:
+                writes.code[i] = Code.NO_AUTH
+            elif old is None:
                 writes.code[i] = Code.NO_NODE
             elif old.version != assignment.version:
                 writes.code[i] = Code.BAD_VERSION
@@ -560,6 +572,12 @@ class PureCluster:
     def _refuse(event: Event) -> None:
         if isinstance(event, Request):
             event.preempt()
+
+    def due(self, tag: str) -> None:
+        """What is scheduled under this tag comes now."""
+        assert self.queue.scheduled(tag), tag
+        cast(Any, self.queue._deferred[tag]).callback()
+        self.step()
 
     def ask(self, kind: type[Request], **fields: Any) -> Any:
         answers: list[Any] = []

@@ -27,6 +27,7 @@ def cluster() -> ControllerContext:
     context.mark_topics_ineligible_for_deletion(["u"])
     context.table.set_assignment(0, ReplicaAssignment((1, 2), adding=(2,)))
     context.begin_reassignments([0])
+    context.tell_of_reassignments([], untold=[0])
     context.read_with_non_replicas[0] = (3,)
     context.debts.set(1, "t", {0: OLD}, 0)
     context.hold_back([0])
@@ -81,6 +82,7 @@ EXAMPLES: list[tuple[Make, Look, object, object]] = [
     (lambda c: changes.DeletionsWatched((of(c, "u"),)), lambda c: len(c.deletions_watched), 0, 1),
     (lambda c: changes.LeftBehind({2: [1]}), lambda c: c.left_behind, {}, {1: {2: None}}),
     (lambda c: changes.ReassignmentsBegun([1]), lambda c: list(c.partitions_being_reassigned), [0], [0, 1]),
+    (lambda c: changes.ReassignmentsTold([0, 1], [1]), lambda c: c.untold_reassignments, {0: None}, {1: None}),
     (lambda c: changes.ReassignmentsEnded([0]), lambda c: list(c.partitions_being_reassigned), [0], []),
     (lambda c: changes.NonReplicasNoted({1: (3,)}), lambda c: c.read_with_non_replicas, {0: (3,)}, {0: (3,), 1: (3,)}),
     (lambda c: changes.NonReplicasDropped([0, 1]), lambda c: c.read_with_non_replicas, {0: (3,)}, {}),

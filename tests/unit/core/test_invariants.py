@@ -84,6 +84,10 @@ def without_leadership(context: ControllerContext) -> None:
             lambda c: c.partitions_being_reassigned.update({9: None}),
             "reassigned: rows that do not exist: found [9]",
         ),
+        (
+            lambda c: c.untold_reassignments.update({0: None}),
+            "reassignments to be told of that have ended: found [0], expected []",
+        ),
         (lambda c: c.held_back.update({9: {9}}), "held back: rows that do not exist: found [9]"),
         (lambda c: c.held_back.update({1: {0}}), "held back from broker 1 and online there: found [0]"),
         (

@@ -61,6 +61,7 @@ def context(owner: Owner) -> ControllerContext:
     made.suspect([2])
     made.leave_behind({1: [0]})
     made.begin_reassignments([0, 1], cancelled=[0])
+    made.tell_of_reassignments([], untold=[1])
     made.queue_topic_deletion(["t"])
     made.begin_topic_deletion(["t"])
     made.mark_topics_ineligible_for_deletion(["t"])

@@ -23,6 +23,7 @@ from aiocontroller.core.reassignment import (
     check_entries,
     check_target,
     check_targets,
+    completed_by_election,
     effects_of_commit,
     effects_of_dropping,
     effects_of_phase_a,
@@ -46,6 +47,8 @@ from aiocontroller.core.reassignment import (
     reassignments_to_resume,
     replicas_to_create,
     still_non_replicas,
+    uncommitted,
+    untold,
     without_controllers,
 )
 from aiocontroller.core.replica_state_machine import set_replica_states
@@ -312,8 +315,26 @@ def test_only_what_takes_another_back_is_cancelled() -> None:
     apply(context, ReassignmentsEnded([0]))
     assert context.cancelled_reassignments == {}
     apply(context, begun(phase, [0]))
+    context.tell_of_reassignments([], untold=[1])
     context.remove_topic(context.table.topic_by_name["t"])
     assert context.cancelled_reassignments == {}, "the row may be another partition's now"
+    assert context.untold_reassignments == {}
+
+
+def test_what_no_other_event_resumes() -> None:
+    """0 is ready, 1 waits for its target, and 2 waits too, but its replicas have not been told."""
+    context = ctx(3, {"t": [MOVE, MOVE, MOVE]})
+    for name, isr in (("t-0", (1, 2, 3)), ("t-1", (1, 2)), ("t-2", (1, 2))):
+        lead(context, name, 1, isr)
+    assert uncommitted(context) == []
+    context.begin_reassignments([2, 1, 0])
+    context.tell_of_reassignments([0, 1, 2], untold=[2])
+    assert uncommitted(context) == [0, 2]
+    assert [completed_by_election(context, rows) for rows in ([0, 1], [1, 2], [])] == [True, False, False]
+    apply(context, Effects(assigned={0: ReplicaAssignment((3, 1))}))
+    assert not completed_by_election(context, [0]), "phase B is under way"
+    apply(context, ReassignmentsEnded([0, 1, 2]))
+    assert uncommitted(context) == []
 
 
 def test_dropped_replicas_are_stopped_under_a_new_epoch() -> None:
@@ -336,11 +357,12 @@ def test_phase_a_tells_the_old_and_creates_the_new() -> None:
     assert effects_of_phase_a(context, [1]) == Effects(
         leader_and_isr=[SharedLeaderAndIsrRequests((1, 2), (1,)), SharedLeaderAndIsrRequests((3,), (1,), is_new=True)]
     )
-    assert replicas_to_create(context, [0, 1], [1]) == {3: [1]}, "the epoch of 0 could not be raised"
+    assert replicas_to_create(context, [1]) == {3: [1]}
     fresh = ctx(3, {"t": [MOVE]}, online=False)
-    assert replicas_to_create(fresh, [0], []) == {3: [0]}, "its first election informs the replica"
+    assert replicas_to_create(fresh, [0]) == {3: [0]}, "its first election informs the replica"
     set_replica_states(context.table, {3: [0, 1]}, ReplicaState.NewReplica)
-    assert replicas_to_create(context, [0, 1], [0, 1]) == {}
+    assert replicas_to_create(context, [0, 1]) == {}
+    assert (untold(context, [0, 1], [1]), untold(fresh, [0], [])) == ([0], [])
 
 
 def phase_b_context() -> ControllerContext:

@@ -45,6 +45,7 @@ from tests.unit.core.playing import Answers, Played
 
 MOVE = ReplicaAssignment((3, 1, 2), adding=(3,), removing=(2,))
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+LATER = Schedule("uncommitted reassignments", phases.COMMIT_AGAIN_S, UncommittedReassignments())
 
 
 def refuse_all(step: WriteAssignments) -> dict[int, str]:
@@ -74,8 +75,8 @@ def test_a_move_writes_the_union_first_and_then_has_the_added_replica_created() 
         *("HaltDeletions", "HoldRequests", "Apply", "ElectLeaders", "WriteAssignments"),
         *("CarryOut", "Apply", "SendRequests", "Apply"),
     ]
-    assert played.kinds[9:15] == [
-        *("HaltDeletions", "RaiseLeaderEpochs", "CarryOut", "MoveReplicas", "SendRequests", "FollowIsrs"),
+    assert played.kinds[9:16] == [
+        *("HaltDeletions", "RaiseLeaderEpochs", "Apply", "CarryOut", "MoveReplicas", "SendRequests", "FollowIsrs"),
     ]
     assert played.of(WriteAssignments) == [WriteAssignments({0: MOVE}, {})]
     assert played.of(RaiseLeaderEpochs)[0] == RaiseLeaderEpochs([0])
@@ -135,11 +136,32 @@ def test_a_target_that_zookeeper_refuses_is_tried_again_later() -> None:
     context = moving()
     played = Played(context, phases.maybe_complete_reassignment(context, [0]), {WriteAssignments: refuse_all})
     assert WriteToLog("error", "Not reassigned: t-0: ZooKeeper refused it") in played.steps
-    later = Schedule("uncommitted reassignments", phases.COMMIT_AGAIN_S, UncommittedReassignments())
-    assert later in played.steps
+    assert played.of(Schedule) == [LATER]
     assert context.table.assignment(0) == MOVE, "the context says what ZooKeeper holds"
     assert list(context.partitions_being_reassigned) == [0]
     assert played.of(RecordReassigned) == []
+
+
+def test_a_leader_that_cannot_be_told_of_the_end_keeps_the_move() -> None:
+    context = moving()
+    played = Played(context, phases.maybe_complete_reassignment(context, [0]), {RaiseLeaderEpochs: lambda _: []})
+    assert played.of(WriteAssignments) == [WriteAssignments({}, {})]
+    assert played.of(Schedule) == [LATER]
+    assert context.table.assignment(0) == MOVE
+    assert context.table.replica_state(0, 2) is ReplicaState.OnlineReplica
+
+
+def test_replicas_that_could_not_be_told_of_a_move_are_told_later() -> None:
+    context = ctx(3, {"t": [[1, 2]]})
+    none = {RaiseLeaderEpochs: lambda _: []}
+    played = Played(context, phases.trigger_partition_reassignment(context, {0: MOVE}), none)
+    assert played.of(Schedule) == [LATER]
+    assert not any(r.leader_and_isr for r in played.sent), "its present leader would take it for no replica"
+    assert context.table.replica_state(0, 3) is ReplicaState.NewReplica
+    played = Played(context, phases.uncommitted_reassignments(context))
+    sent = {r.broker: (r.rows, r.new) for r in played.sent[0].leader_and_isr}
+    assert sent == {1: ([0], frozenset()), 2: ([0], frozenset()), 3: ([0], frozenset({0}))}
+    assert Played(context, phases.uncommitted_reassignments(context)).steps == []
 
 
 @pytest.mark.parametrize("refused", [ElectLeaders, WriteAssignments])
