@@ -35,7 +35,7 @@ from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import Audit, BrokerChange, BrokerModifications, TopicChange
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.zookeeper import paths
-from aiocontroller.zookeeper.znodes import BadZNode
+from aiocontroller.zookeeper.znodes import BadZNode, unreadable_brokers
 
 log = logging.getLogger(__name__)
 
@@ -86,11 +86,10 @@ async def _look_at_lists(shell: ControllerShell) -> list[AuditFinding]:
     brokers, bad = await zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
     _are_well(shell, (paths.broker_id(broker.id) for broker in brokers))
-    numbers = (znode.path.rpartition("/")[2] for znode in bad)
     found: list[AuditFinding] = []
     # ZooKeeper notifies a watcher of a change before that watcher can read it.
     if BrokerChange() not in queue:
-        different = compare_brokers(context, brokers, {int(n) for n in numbers if n.isdecimal()})
+        different = compare_brokers(context, brokers, unreadable_brokers(bad))
         found += [finding for finding in different if BrokerModifications(finding.broker) not in queue]
     topics = await zk.get_all_topics_in_cluster(watch=True)
     unreadable = {topic for path in shell.bad_paths() if (topic := paths.topic_of(path)) is not None}

@@ -21,7 +21,7 @@ from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import BrokerChange, BrokerModifications, SuspectsChange, UnlistBroker
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.states import PartitionState
-from aiocontroller.zookeeper.znodes import BadZNode
+from aiocontroller.zookeeper.znodes import BadZNode, unreadable_brokers
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
     recorded = context.starts
     found, bad, registrations = await read_brokers(shell)
     shell.report_bad_znodes(bad)
-    unreadable = {int(znode.path.rsplit("/", 1)[1]) for znode in bad if znode.path.rsplit("/", 1)[1].isdecimal()}
+    unreadable = unreadable_brokers(bad)
     await broker_starts.look(shell, found, registrations, unreadable)
     changes = plan.compare_registrations(context, found, unreadable)
     apply(context, BrokersReturning([broker.id for broker in changes.bounced]))

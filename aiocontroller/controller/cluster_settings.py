@@ -33,6 +33,7 @@ from aiocontroller.controller.obeyed_settings import (
     Vote,
     comparable,
     parsed,
+    positive_int,
     settle,
     shown,
     vote,
@@ -220,13 +221,14 @@ class ClusterSettings:
     @property
     def lowest_min_isr(self) -> int | None:
         """The lowest ``min.insync.replicas`` of any broker, as the leader's own counts; None if none is reported."""
-        known = [int(each.value) for each in self._votes(MIN_ISR).values() if each.value.strip().isdecimal()]
+        known = [value for each in self._votes(MIN_ISR).values() if (value := positive_int(each.value)) is not None]
         return min(known, default=None)
 
     def session_s(self, broker: int) -> float | None:
         """The ``zookeeper.session.timeout.ms`` that the broker last reported, even if it is gone; None if none."""
         reported = vote(broker, self._last_reported.get(broker, ReportedSettings()), Dynamic(), SESSION_TIMEOUT)
-        return int(reported.value) / 1000 if reported is not None and reported.value.strip().isdecimal() else None
+        timeout_ms = None if reported is None else positive_int(reported.value)
+        return None if timeout_ms is None else timeout_ms / 1000
 
     def _votes(self, name: str, dynamic: Dynamic | None = None) -> dict[int, Vote]:
         votes = {

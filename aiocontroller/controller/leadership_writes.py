@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiocontroller.controller import broker_starts
-from aiocontroller.controller.obeyed_settings import MIN_ISR, UNCLEAN
+from aiocontroller.controller.obeyed_settings import MIN_ISR, UNCLEAN, positive_int
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import eligible_replicas
 from aiocontroller.core.apply import adopt, apply
@@ -206,12 +206,12 @@ def _remember_min_isrs(
     """
     starts, topics = shell.context.starts, shell.context.table.topic_by_name
     lowest = (shell.settings.lowest_min_isr or 1) if starts is None else starts.min_isr
-    of_brokers = [own for config in dynamic.values() if (own := config.get(MIN_ISR, "").strip()).isdecimal()]
-    lowest = min(lowest, *map(int, of_brokers)) if of_brokers else lowest
+    lowest = min([lowest, *(own for config in dynamic.values() if (own := positive_int(config.get(MIN_ISR, ""))))])
     found = {
-        topic: MinIsr(int(own) if own.isdecimal() else 1, configs.changed_zxid[topic])
+        topic: MinIsr(
+            (positive_int(config[MIN_ISR]) or 1) if MIN_ISR in config else lowest, configs.changed_zxid[topic]
+        )
         for topic, config in configs.items()
-        for own in (config.get(MIN_ISR, str(lowest)).strip(),)
     }
     shell.min_isrs.update((topics[name].id, min_isr) for name, min_isr in found.items() if name in topics)
     return found

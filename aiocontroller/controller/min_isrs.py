@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from aiocontroller.controller.obeyed_settings import MIN_ISR
+from aiocontroller.controller.obeyed_settings import MIN_ISR, positive_int
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.apply import apply
 from aiocontroller.core.broken_partitions import BY_DEFAULT
@@ -51,4 +51,4 @@ async def small_isrs(shell: ControllerShell, event: SmallIsrs) -> None:
 
 def _number(text: str) -> int:
     """The setting's value; 1, its default, for text that brokers cannot read either."""
-    return max(int(text), 1) if text.strip().isdecimal() else 1
+    return positive_int(text) or 1

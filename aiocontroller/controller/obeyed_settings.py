@@ -24,6 +24,7 @@ from aiocontroller.wire.config_messages import DescribedSetting
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.broker_configs import THREAD_COUNTS, ConfigSource, read_by_all, read_by_one
 from aiocontroller.zookeeper.topic_configs import BROKER_SYNONYMS
+from aiocontroller.zookeeper.znode_json import MAX_INT32
 
 UNCLEAN = "unclean.leader.election.enable"
 MIN_ISR = "min.insync.replicas"
@@ -45,6 +46,17 @@ OF_TOPICS = tuple(name for name in (*BROKER_SYNONYMS, *THREAD_COUNTS, REMOTE_STO
 NAMES = (*OBEYED, *OF_TOPICS)
 ASKED = (*NAMES, *TOKEN_KEYS, SESSION_TIMEOUT)
 _NAMES = frozenset(NAMES)
+MAX_DIGITS = 20
+"""Of a number that is looked at: some zeros may be in front of it, and Python refuses to read thousands of digits."""
+
+
+def positive_int(text: str) -> int | None:
+    """A setting's value if brokers read it as a positive int; None if they do not obey it, whoever wrote it."""
+    digits = text.strip()
+    if not digits.isdecimal() or len(digits) > MAX_DIGITS:
+        return None
+    value = int(digits)
+    return value if 1 <= value <= MAX_INT32 else None
 
 
 class ReportedSettings(msgspec.Struct, frozen=True):

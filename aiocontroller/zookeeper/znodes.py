@@ -270,6 +270,12 @@ def decode_broker_id(name: str) -> int | BadZNode:
     return BadZNode(f"{paths.BROKER_IDS}/{name}", f"the name {name!r}", "a broker id from 0 to 2147483647")
 
 
+def unreadable_brokers(bad: Iterable[BadZNode]) -> set[int]:
+    """The ids of brokers whose registrations are among these; other children of ``/brokers/ids`` name no broker."""
+    found = (decode_broker_id(znode.path.rpartition("/")[2]) for znode in bad)
+    return {broker for broker in found if not isinstance(broker, BadZNode)}
+
+
 def _address(endpoint: Endpoint) -> str:
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     return f"{endpoint.listener}://{host}:{endpoint.port}"

@@ -14,15 +14,18 @@ from aiocontroller.controller.obeyed_settings import (
     ALTER_CONFIG_POLICY,
     CREATE_TOPIC_POLICY,
     HIDDEN,
+    MIN_ISR,
     NAMES,
     OBEYED,
     OF_TOPICS,
     PROTOCOL,
+    SESSION_TIMEOUT,
     UNCLEAN,
     ReportedSettings,
     Source,
     comparable,
     dynamic_of,
+    positive_int,
     reported_by,
     with_last_iv,
 )
@@ -286,6 +289,33 @@ def test_release_is_that_of_the_oldest_broker(protocols: list[str | None], relea
     assert made.release == release
     assert made.broker_configs({}).release == release
     assert made.known_broker_configs == made.broker_configs({})
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        (" 2 ", 2),
+        ("0002", 2),
+        ("2147483647", 2147483647),
+        ("2147483648", None),
+        ("9" * 5000, None),
+        ("0", None),
+        ("-1", None),
+        ("two", None),
+        ("", None),
+    ],
+)
+def test_numbers_that_brokers_cannot_read_are_none(text: str, value: int | None) -> None:
+    """Any client of ZooKeeper may have written them."""
+    assert positive_int(text) == value
+
+
+def test_nor_do_they_count_where_a_broker_tells_them() -> None:
+    made = cluster()
+    absurd = {MIN_ISR: "9" * 5000, SESSION_TIMEOUT: "9" * 5000}
+    made.heard({1: ReportedSettings(absurd), 2: ReportedSettings({MIN_ISR: "3"})}, no_brokers=False)
+    assert made.lowest_min_isr == 3
+    assert made.session_s(1) is None
 
 
 def test_levels_are_kept_apart() -> None:

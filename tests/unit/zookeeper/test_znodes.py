@@ -417,3 +417,9 @@ def test_a_reason_is_quoted_in_short() -> None:
     assert isinstance(found, BadZNode)
     assert "topic_id 'xxx" in found.expected
     assert len(str(found)) < 1000
+
+
+def test_only_ids_of_brokers_are_unreadable_registrations() -> None:
+    """Any client of ZooKeeper may create a child with thousands of digits in its name."""
+    names = ("7", "07", "x", "9" * 5000, "2147483648")
+    assert znodes.unreadable_brokers([BadZNode(f"/brokers/ids/{name}", "", "") for name in names]) == {7}
