@@ -121,8 +121,9 @@ def _closed(shell: ControllerShell, starts: BrokerStarts) -> list[int]:
 async def record(shell: ControllerShell, starts: BrokerStarts | None) -> None:
     """Write the record if it differs from ``starts``, which was written last."""
     context = shell.context
-    if context.starts is not None:
-        apply(context, StartsRecorded(plan.proven(context.starts, eligible_replicas.newly_proven(context))))
+    if context.starts is None:
+        return  # not kept, or ZooKeeper has denied a write meanwhile
+    apply(context, StartsRecorded(plan.proven(context.starts, eligible_replicas.newly_proven(context))))
     if context.starts != starts:
         await _write(shell)
 

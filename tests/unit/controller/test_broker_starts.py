@@ -20,6 +20,7 @@ from aiocontroller.core.context_changes import StartsRecorded
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.metrics import Metrics
+from aiocontroller.zookeeper.from_aiozk import exc
 from tests.unit.controller.pure_cluster import PureCluster, cluster
 
 T0 = TopicPartition("t", 0)
@@ -396,6 +397,28 @@ def test_without_the_setting_and_with_old_brokers_nothing_is_kept(it: PureCluste
         change(it, started=(1,))
         assert led_by(it) == (1, (1,))
         assert eligible(it) == []
+
+
+@pytest.mark.parametrize("min_isr", ["99999999999", "9" * 5000, "-2", "two"])
+def test_min_isr_that_brokers_cannot_read_makes_nobody_eligible(it: PureCluster, min_isr: str) -> None:
+    """They may go on with 1, and commit alone."""
+    it.znodes.configs["t"] = {"min.insync.replicas": min_isr}
+    it.shell.min_isrs.clear()
+    shrink(it, 1, 2)
+    shrink(it, 1)
+    assert eligible(it) == []
+
+
+def test_a_write_that_is_denied_in_the_middle_of_a_change_ends_the_record(it: PureCluster) -> None:
+    """An operator may take our rights away at any time."""
+    it.shell.settings.heard({3: ReportedSettings({MIN_ISR: "2"})}, no_brokers=False)
+
+    async def deny(starts: BrokerStarts, *, fence: int) -> None:
+        raise exc.NoAuth
+
+    it.znodes.set_broker_starts = deny  # type: ignore[method-assign]
+    change(it, gone=(3,))
+    assert it.shell.context.starts is None
 
 
 def test_a_record_that_cannot_be_read_begins_anew(it: PureCluster) -> None:
