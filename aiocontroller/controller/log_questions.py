@@ -1,13 +1,14 @@
 """Open questions about logs: the consumer adds questions, one task asks them, and an event returns the answers.
 
 Questions added while others are being asked wait for the next round, so that each broker has only one connection for
-this purpose.  The end of a term voids all of them.
+this purpose.  The end of a term voids all of them; a round that is under way then goes on for nobody.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.election_requests import Answers
@@ -125,7 +126,7 @@ class LogQuestions:
         self._brokers = dict(brokers)
         if self._waiting and not self._busy:
             self._busy = True
-            self._tasks.start_soon(self._ask, name="questions about logs")
+            self._tasks.start_soon(partial(self._ask, self._term), name="questions about logs")
 
     def note_leaderless(self, partitions: Iterable[Leaderless], after_s: float) -> None:
         """Note all partitions that have no leader now; those that have had none for ``after_s`` are overdue."""
@@ -177,18 +178,19 @@ class LogQuestions:
         self._since_s.clear()
         self._overdue = ()
         self._term += 1
+        self._busy = False  # the next term's questions do not wait for the last one's round
         self._waiting.clear()
         self._asked.clear()
         requests, self.requests = self.requests, []
         for request in requests:
             request.reply.ensure(KafkaErrorCode.NOT_CONTROLLER)
 
-    async def _ask(self) -> None:
+    async def _ask(self, term: int) -> None:
         assert self._gather is not None
         try:
-            while self._waiting:
+            while self._waiting and term == self._term:
                 self._asked, self._waiting = self._waiting, {}
-                term, asked = self._term, list(self._asked.values())
+                asked = list(self._asked.values())
                 began_s = self._clock.monotonic()
                 within_s = (ANSWER_WITHIN_S + len(asked) * ANSWER_WITHIN_S_EACH) * self._patience()
                 try:
@@ -202,7 +204,7 @@ class LogQuestions:
                     taken_us = int((self._clock.monotonic() - began_s) * 1e6)
                     self._queue.append(LogEndsReceived(tuple(asked), found, taken_us))
         finally:
-            self._busy = False
+            self._busy = self._busy and term != self._term  # the next term may ask already
 
     def _count(self, asked: Sequence[Question]) -> None:
         for question in asked:
