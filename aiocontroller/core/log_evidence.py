@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import NamedTuple
 
-from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.ids import NO_TOPIC_ID, TopicPartition
 from aiocontroller.core.text import brokers_named, plural
 
 NO_RECORDS = -1
@@ -54,6 +54,8 @@ class Question(NamedTuple):
     isr: tuple[int, ...] = ()
     epochs: tuple[int, ...] = ()
     """The broker epochs of those to be asked: once a broker has started again, its answer is void."""
+    topic_id: bytes = NO_TOPIC_ID
+    """The topic's: logs of an earlier topic of the same name say nothing."""
 
 
 class LogEnd(NamedTuple):

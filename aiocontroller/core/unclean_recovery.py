@@ -28,7 +28,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import NEVER_UNCLEAN, ElectionOutcome, Elections, Strategy, UncleanPolicy
 from aiocontroller.core.eligible_replicas import Replicas, needed_in_sync, unproven_replicas
 from aiocontroller.core.events import RecoverPartitions
-from aiocontroller.core.ids import NO_LEADER, MinIsr, TopicPartition
+from aiocontroller.core.ids import NO_LEADER, MinIsr, TopicPartition, of_different_topics
 from aiocontroller.core.log_evidence import NOT_IN_TIME, Evidence, Question, is_complete, loss
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_content import PartitionRecovery, ReplicaLog
@@ -222,6 +222,7 @@ def _question(context: ControllerContext, row: int) -> Question:
         awaited(context, row),
         table.isr(row),
         tuple(context.brokers[broker].epoch for broker in online),
+        table.topic(row).id,
     )
 
 
@@ -307,13 +308,18 @@ def evidence_by_row(
 
     It holds while the partition is offline, has had no leader since the question, and the broker has not started again.
     """
-    table = context.table
-    by_row = {table.row(*question.partition): question for question in asked}
+    by_row = {context.table.row(*question.partition): question for question in asked}
     return {
         row: _that_holds(context, row, by_row[row], reported[by_row[row].partition])
         for row in still_offline(context, by_row)
-        if table.leader_epoch[row] == by_row[row].leader_epoch and by_row[row].partition in reported
+        if _is_about(context, row, by_row[row]) and by_row[row].partition in reported
     }
+
+
+def _is_about(context: ControllerContext, row: int, question: Question) -> bool:
+    table = context.table
+    is_other = of_different_topics(question.topic_id, table.topic(row).id)
+    return table.leader_epoch[row] == question.leader_epoch and not is_other
 
 
 def _that_holds(context: ControllerContext, row: int, question: Question, evidence: Evidence) -> Evidence:

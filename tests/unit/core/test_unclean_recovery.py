@@ -29,7 +29,7 @@ from aiocontroller.core.unclean_recovery import (
     still_offline,
     waited_for,
 )
-from tests.builders import ctx, lead, row_of
+from tests.builders import ctx, lead, row_of, topic_id
 
 ALLOWED = UncleanPolicy(True)
 T0 = TopicPartition("t", 0)
@@ -258,7 +258,9 @@ def test_a_partition_that_is_led_asks_nobody() -> None:
 def test_online_replicas_are_asked_and_the_isr_is_awaited() -> None:
     context = cluster()
     context.set_offline_dir_replicas(3, [row_of(context, "t-0")], ())
-    assert questions_about(context, [row_of(context, "t-0")]) == [Question(T0, 0, (2,), (1,), (1,), (102,))]
+    assert questions_about(context, [row_of(context, "t-0")]) == [
+        Question(T0, 0, (2,), (1,), (1,), (102,), topic_id("t"))
+    ]
 
 
 def test_evidence_holds_while_nobody_leads() -> None:
@@ -279,6 +281,16 @@ def test_evidence_holds_while_nobody_leads() -> None:
     assert still_offline(context, [other, row, -1]) == [row, other]
     context.table.set_state([row], PartitionState.OnlinePartition)
     assert evidence_by_row(context, asked, reported) == {}
+
+
+def test_what_was_told_of_an_earlier_topic_of_the_name_is_void() -> None:
+    """It was deleted and created again while its replicas were asked, and both have lost their leaders as often."""
+    context = cluster()
+    row = row_of(context, "t-0")
+    [question] = questions_about(context, [row])
+    reported = {T0: Evidence({2: LogEnd(0, 5)})}
+    assert row in evidence_by_row(context, [question], reported)
+    assert evidence_by_row(context, [question._replace(topic_id=topic_id("earlier"))], reported) == {}
 
 
 def test_an_answer_from_before_a_brokers_restart_is_void() -> None:
