@@ -164,7 +164,8 @@ async def _result(shell: ControllerShell, election: psm.LeaderElection) -> Elect
         level = logging.DEBUG if shell.reported_offline.issuperset(some) else logging.WARNING
         log.log(level, "No leader elected for %s: %s", shell.sample(some), election.failed[some[0]])
         shell.reported_offline = frozenset(some)
-        if election.strategy is Strategy.OFFLINE and with_online_replica(shell.context, some):
+        is_swept = election.strategy is Strategy.OFFLINE and not shell.queue.scheduled(SWEEP)  # or it might never come
+        if is_swept and with_online_replica(shell.context, some):
             shell.queue.schedule(SWEEP, SWEEP_S, OfflinePartitionsSweep())
     if completed_by_election(shell.context, election.done):
         shell.queue.append(UncommittedReassignments())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from aiocontroller.controller import unclean_recovery
 from aiocontroller.controller.log_questions import LogQuestions
+from aiocontroller.controller.state_changes import SWEEP, SWEEP_S
 from aiocontroller.core import events as ev
 from aiocontroller.core.event_kinds import Reply
 from aiocontroller.core.ids import TopicPartition
@@ -491,6 +493,23 @@ def test_after_the_deadline_the_best_of_those_known_leads(monkeypatch: pytest.Mo
     sweep(it, monkeypatch, 305)
     asking.answer(t0=Evidence({1: CUT, 3: LogEnd(4, 80)}))
     assert state(it) == (3, (3,))
+
+
+def test_elections_that_go_on_failing_do_not_put_the_deadline_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the sweep looks at the clock, five seconds after the first of them."""
+    put_off: list[float] = []
+
+    def call_later(self: StillClock, delay_s: float, callback: object) -> Any:
+        return SimpleNamespace(cancel=lambda: put_off.append(delay_s))
+
+    monkeypatch.setattr(StillClock, "call_later", call_later)
+    it, _ = begun("Aggressive", 1, 2)
+    dead_isr(it)
+    for _ in range(3):
+        die(it, 3)
+        come(it, 3)
+    assert it.queue.scheduled(SWEEP)
+    assert SWEEP_S not in put_off
 
 
 def test_without_any_answer_the_member_of_the_isr_leads_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
