@@ -163,9 +163,12 @@ async def read_facts(shell: ControllerShell, step: Step) -> LeadershipFacts:
         brokers = [paths.DEFAULT_ENTITY, *map(str, shell.context.brokers)]
         dynamic = await shell.zk.get_broker_configs(brokers) if shell.context.table.eligible else EntityConfigs()
         min_isrs = _remember_min_isrs(shell, configs, dynamic)
+        if configs.bad:
+            shell.report_bad_znodes(configs.bad)
         overrides = {
             topic: config[UNCLEAN].strip().lower() == "true" for topic, config in configs.items() if UNCLEAN in config
         }
+        overrides |= {topic: False for topic in topics if topic not in configs}  # it may forbid what brokers allow
         unclean = UncleanPolicy(shell.policy.unclean_leader_election_enable, overrides)
     return LeadershipFacts(unclean, shell.policy.leader_recovery_supported, min_isrs)
 

@@ -11,6 +11,7 @@ from aiocontroller.controller.obeyed_settings import UNCLEAN, ReportedSettings
 from aiocontroller.core.events import (
     BrokerChange,
     ConfigChange,
+    OfflinePartitionsSweep,
     UncleanLeaderElectionEnable,
 )
 from aiocontroller.core.ids import TopicPartition
@@ -284,3 +285,30 @@ async def test_unclean_elections_that_the_operator_insists_on_wait_for_no_answer
         )
         await add_silent_broker(it, 1, unclean_leader_election_enable="false")
         await it.until(lambda: led(service), 2)
+
+
+def test_a_topic_whose_settings_cannot_be_read_has_no_unclean_election() -> None:
+    """It may forbid what the brokers allow.  Broker 1, alone in the ISR, dies; 2 lives outside."""
+    it = cluster(1, t=[[1, 2]])
+    it.register(2)
+    it.queue.append(BrokerChange())
+    it.step()
+    it.shell.policy = msgspec.structs.replace(it.shell.policy, unclean_leader_election_enable=True)
+    it.znodes.unclean_by_request = True
+    readable = it.znodes.get_topic_configs
+
+    async def refused(topics: Sequence[str]) -> EntityConfigs:
+        configs = EntityConfigs()
+        configs.bad = [BadZNode(f"/config/topics/{topic}", "NoAuth", "the settings") for topic in topics]
+        return configs
+
+    it.znodes.get_topic_configs = refused  # type: ignore[method-assign]
+    it.unregister(1)
+    it.queue.append(BrokerChange())
+    it.step()
+    assert it.znodes.states[T0].leader == -1
+    assert list(it.shell.bad_paths()) == ["/config/topics/t"]
+    it.znodes.get_topic_configs = readable  # type: ignore[method-assign]
+    it.queue.append(OfflinePartitionsSweep())
+    it.step()
+    assert it.znodes.states[T0].leader == 2
